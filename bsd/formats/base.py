@@ -1,0 +1,91 @@
+"""What the rest of bsd may know of a transcript's dialect (SPEC §§3, 12).
+
+A format reads parsed entries and answers in these words. It does no I/O, and nothing outside
+`bsd/formats/` asks which format it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from bsd.foundation.value_path import ValuePath
+
+Entry = dict[str, Any]
+
+# SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
+VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
+
+
+class Shape(StrEnum):
+    """How a value is replaced by its placeholder."""
+
+    TEXT = "text"  # a string becomes the placeholder
+    WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
+    BLOCK = "block"  # a content block becomes a text block that holds the placeholder
+
+
+class Turn(StrEnum):
+    """What an entry does to the turn it stands in."""
+
+    NONE = "none"  # not part of a turn
+    STARTS = "starts"  # a user message
+    OPEN = "open"  # a turn that goes on: tool call, tool result, anything waiting for an answer
+    CLOSES = "closes"  # an assistant message that ends its turn
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value that could leave its entry."""
+
+    path: ValuePath
+    shape: Shape
+    type: str | None
+    display: bool  # never sent to the model
+    length: int  # characters that would leave, a removed signature included
+    leaf: bool = False  # leaf of arguments, details or an object: min_value_length always holds
+    custom: bool = False  # state of an extension: only by a rule that names its customType
+    removes: tuple[ValuePath, ...] = ()  # members that leave with it, without a placeholder
+    text: str | None = None  # the present text, to recognise placeholders (None: not a string)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call found in an entry."""
+
+    id: str
+    name: str
+    path: ValuePath
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one entry is, beside the values it holds."""
+
+    id: str | None  # `__id`, else `id`; None if there is none or it is no string
+    kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
+    is_message: bool  # takes part in the conversation: counts for positions
+    is_assistant: bool = False
+    turn: Turn = Turn.NONE
+    role: str | None = None
+    time_ms: float | None = None  # when it was written, by seed 000's sources
+    signed_by: str | None = None  # model whose thinking signature this assistant message carries
+    is_compaction: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    result_of: str | None = None  # id of the call that this entry answers
+    result_tool: str | None = None  # name of the tool that this entry is a result of
+
+
+class Format(Protocol):
+    """A dialect of transcripts."""
+
+    name: str
+
+    def facts(self, entry: Entry) -> Facts:
+        """Say what an entry is."""
+        ...
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        """List the values of ≥ `at_least` characters that could leave, in the entry's order."""
+        ...

@@ -1,0 +1,85 @@
+"""One tree of errors; each knows its exit code, its HTTP status and what to try next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field of an input, named as the user wrote it."""
+
+    field: str
+    message: str
+
+
+class BsdError(Exception):
+    """Something a user can understand and act on: what happened, where, and what to try.
+
+    `exit_code` is the process's (SPEC §9), `status` the HTTP answer's (SPEC §8).
+    """
+
+    exit_code: ClassVar[int] = 1
+    status: ClassVar[int] = 500
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, errors: tuple[FieldError, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.errors = errors
+
+
+class Invalid(BsdError):
+    """The input itself is wrong; nothing was done."""
+
+    exit_code = 2
+    status = 400
+
+
+class NotFound(BsdError):
+    """The named session, entry or key does not exist."""
+
+    status = 404
+
+
+class Conflict(BsdError):
+    """The thing is not in a state in which this can be done."""
+
+    status = 409
+
+
+class Busy(Conflict):
+    """A session is in use; the same call may succeed later."""
+
+    exit_code = 4
+
+
+class Unavailable(BsdError):
+    """Something bsd needs is not there now (disk full, helper gone, unsupported file system)."""
+
+    exit_code = 69
+    status = 503
+
+
+class TemporaryFailure(BsdError):
+    """It failed for a passing reason and left everything as it was."""
+
+    exit_code = 75
+    status = 503
+
+
+class Forbidden(BsdError):
+    """The operating system or our own path safety refuses access."""
+
+    exit_code = 77
+    status = 403
+
+
+class ConfigError(BsdError):
+    """Settings or config.json cannot be used."""
+
+    exit_code = 78
+    status = 400

@@ -1,0 +1,162 @@
+"""Every path on disk, once; and the only way from a name to a path (SPEC §2.8)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from bsd.foundation.errors import Forbidden, Invalid, NotFound
+
+_NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
+# A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
+_LONGEST_STORE_NAME = 200
+
+
+def check_name(text: str, what: str) -> str:
+    """Return `text` if it may be an agent's or a session's name, else raise Invalid."""
+    if not _NAME.fullmatch(text) or text in {".", ".."}:
+        raise Invalid(
+            f"{what} {text!r} is not a valid name",
+            hint="names have letters, digits and . _ @ : + - only",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SessionName:
+    """`agent/session`, the name of a session everywhere."""
+
+    agent: str
+    session: str
+
+    def __post_init__(self) -> None:
+        check_name(self.agent, "agent")
+        check_name(self.session, "session")
+
+    @classmethod
+    def parse(cls, text: str) -> SessionName:
+        """Read `agent/session`; raises Invalid."""
+        agent, slash, session = text.partition("/")
+        if not slash:
+            raise Invalid(
+                f"{text!r} does not name a session",
+                hint="write it as AGENT/SESSION; `bsd sessions` lists them",
+            )
+        return cls(agent, session)
+
+    def __str__(self) -> str:
+        return f"{self.agent}/{self.session}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things lie under one root."""
+
+    root: Path
+
+    @property
+    def agents(self) -> Path:
+        return self.root / "agents"
+
+    @property
+    def extracted(self) -> Path:
+        return self.root / "extracted"
+
+    @property
+    def trash(self) -> Path:
+        return self.root / "trash"
+
+    @property
+    def log_file(self) -> Path:
+        return self.root / "logs" / "brainsurgeon.log"
+
+    @property
+    def own(self) -> Path:
+        """Everything that is ours alone: settings, locks, records, audit."""
+        return self.root / ".brainsurgeon"
+
+    @property
+    def config_file(self) -> Path:
+        return self.own / "config.json"
+
+    @property
+    def audit_file(self) -> Path:
+        return self.own / "audit.jsonl"
+
+    @property
+    def locks(self) -> Path:
+        return self.own / "locks"
+
+    @property
+    def inflight(self) -> Path:
+        """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
+        return self.own / "inflight"
+
+    @property
+    def orphans(self) -> Path:
+        """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
+        return self.own / "orphans"
+
+    def sessions_dir(self, agent: str) -> Path:
+        """An agent's session directory, links resolved; raises Forbidden if it leaves the root."""
+        return self._inside(self.agents / check_name(agent, "agent") / "sessions")
+
+    def session_file(self, name: SessionName) -> Path:
+        """The transcript of `name`: a regular file inside the root; raises NotFound, Forbidden."""
+        path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(
+                f"there is no session {name}", hint="`bsd sessions` lists them"
+            ) from None
+        except OSError as error:
+            raise Forbidden(f"{path}: {error.strerror}") from error
+        if not stat.S_ISREG(mode):
+            raise Forbidden(
+                f"session {name} is not a regular file: {path}",
+                hint="bsd edits plain files only; symbolic links are refused",
+            )
+        return path
+
+    def store_dir(self, name: SessionName) -> Path:
+        """Where the session's extracted values lie: `extracted/<agent>_<session>`.
+
+        An `_` in the agent's name becomes `~`, which no name may hold: so the first `_` always
+        ends the agent, and two sessions never share a directory. A name too long for a file
+        name is cut and gets a hash.
+        """
+        text = f"{name.agent.replace('_', '~')}_{name.session}"
+        if len(text) > _LONGEST_STORE_NAME:
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            text = f"{text[:_LONGEST_STORE_NAME]}~{digest}"
+        return self.extracted / text
+
+    def lock_file(self, name: SessionName) -> Path:
+        """bsd's own lock of a session (not the gateway's)."""
+        return self.locks / f"{self.store_dir(name).name}.lock"
+
+    def _inside(self, path: Path) -> Path:
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(self.root)):
+            raise Forbidden(
+                f"{path} leads out of {self.root}, to {real}",
+                hint="replace the symbolic link by a directory, or use --root",
+            )
+        return real
+
+
+def make_private_dir(path: Path) -> Path:
+    """Create `path` and its missing parents, each with mode 0700 whatever the umask."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)
+    return missing[0] if missing else path

@@ -1,0 +1,43 @@
+"""What a commit is asked to do: bytes to replace in one file, planned on one known state of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Tells one state of one file from every other (DESIGN §4)."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Identity:
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
+
+    Usually one line with its line end; length 0 inserts, an empty `new` removes.
+    """
+
+    offset: int
+    length: int
+    new: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Edits of one session file, in ascending order, without overlap."""
+
+    path: Path
+    planned_on: Identity
+    edits: tuple[Edit, ...]
