@@ -9,6 +9,14 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of the session file as planned: kept without passing through the plan's memory."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """An original line that must be durable before its session loses values."""
 
@@ -20,7 +28,9 @@ class Keep:
     size: int  # bytes of the file
     keys: tuple[str, ...]
     sizes: Mapping[str, int]  # bytes that each key took in the line
-    line: bytes | None  # None: the file is there already, check its hash and renew its mtime
+    # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
+    # or None: the file is there already, check its hash and renew its mtime.
+    line: Span | bytes | None
 
 
 class Missing(StrEnum):
