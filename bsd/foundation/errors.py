@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,3 +84,21 @@ class ConfigError(BsdError):
 
     exit_code = 78
     status = 400
+
+
+def os_problem(error: OSError, doing: str) -> BsdError:
+    """Turn an OSError into an error a user can act on; `doing` reads like "writing /a/b"."""
+    text = f"{doing}: {error.strerror or error}"
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return Unavailable(text, hint="free some space on this disk and run it again")
+        case errno.EROFS:
+            return Forbidden(text, hint="remount the file system writable")
+        case errno.EACCES | errno.EPERM:
+            return Forbidden(text, hint="run as the owner of these files, or mend their permissions")
+        case errno.EMFILE | errno.ENFILE:
+            return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
+        case errno.ENOENT | errno.ENOTDIR:
+            return NotFound(text, hint="it may have been moved or deleted meanwhile; run it again")
+        case _:
+            return Unavailable(text, hint="see the system log for what is wrong with this disk")
