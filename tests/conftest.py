@@ -1,0 +1,70 @@
+"""What every test starts from: a home of its own, an environment of its own, no thread left over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+_OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
+_LONG_AGO_SECONDS = 3600.0
+_THREAD_DEADLINE_SECONDS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the test an empty HOME and none of the variables that steer bsd; yields that HOME."""
+    home = tmp_path_factory.mktemp("home")
+    # Not the fixtures `monkeypatch` and `tmp_path`: hypothesis objects to those in its tests.
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_OURS):
+                patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+        patch.setenv("XDG_STATE_HOME", str(home / ".local" / "state"))
+        patch.setenv("XDG_DATA_HOME", str(home / ".local" / "share"))
+        patch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+        patch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
+        for name in ("NOTIFY_SOCKET", "JOURNAL_STREAM", "NO_COLOR", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        yield home
+
+
+@pytest.fixture(autouse=True)
+def no_leftover_threads() -> Iterator[None]:
+    """Fail a test that leaves a thread running (one that is just ending gets a moment)."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + _THREAD_DEADLINE_SECONDS
+    for thread in set(threading.enumerate()) - before:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        assert not thread.is_alive(), f"left running: {thread}"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The directory of real transcripts; read-only, copy before editing."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("needs the real transcripts in ../shared/data, which are not part of bsd")
+    return SHARED_DATA
+
+
+def add_session(root: Path, name: str, content: Path | bytes) -> Path:
+    """Put a transcript where OpenClaw would have it, untouched for an hour; returns its path."""
+    agent, _, session = name.partition("/")
+    path = root / "agents" / agent / "sessions" / f"{session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+    else:
+        path.write_bytes(content)
+    then = time.time() - _LONG_AGO_SECONDS
+    os.utime(path, (then, then))
+    return path
