@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
+
+from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.store.index import Index
+
+# Refs come back to us out of transcripts, which anybody may write: a name, never a path.
+_REF = re.compile(r"\d{4,}_[a-z][a-z_]*(?:-\d+)?")
+_FSYNC_THREADS = 8  # fsync waits for the disk, not for the CPU
+_COPY_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +69,180 @@ class Stored(Protocol):
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists or was ever indexed."""
         ...
+
+
+class Readable(Protocol):
+    """The planned session file, from which spans are kept."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+def digest(data: bytes) -> str:
+    """The hash by which a marker names stored content: `sha256:` and hex digits."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+class SessionStore:
+    """The extracted lines of one session. Whoever writes holds bsd's own lock of the session."""
+
+    def __init__(self, layout: Layout, name: SessionName) -> None:
+        self.name = name
+        self.directory = layout.store_dir(name)
+        self.index = Index(self.directory / "index.json", name)
+
+    def file(self, ref: str) -> Path:
+        """Path of a stored file; raises Invalid for a ref that is none."""
+        if not _REF.fullmatch(ref):
+            raise Invalid(f"{ref!r} is not the name of an extracted file")
+        return self.directory / f"{ref}.json"
+
+    def refs(self) -> list[str]:
+        """Refs of all files that are there, in order."""
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise os_problem(error, f"reading {self.directory}") from error
+        refs = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return sorted(ref for ref in refs if _REF.fullmatch(ref))
+
+    def leftovers(self) -> list[Path]:
+        """Files that an interrupted `keep` left behind; nothing refers to them."""
+        with suppress(OSError):
+            return sorted(self.directory.glob("*.tmp"))
+        return []
+
+    def read(self, ref: str) -> bytes | None:
+        """A stored file's bytes, unchecked; None if it is not there."""
+        try:
+            descriptor = os.open(self.file(ref), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError, Invalid):
+            return None
+        except OSError as error:
+            raise os_problem(error, f"reading {self.file(ref)}") from error
+        with open(descriptor, "rb") as stream:
+            return stream.read()
+
+    def load(self, ref: str, hash: str) -> bytes | Missing:
+        """The original line that `ref` holds, if it is there and has this hash."""
+        data = self.read(ref)
+        if data is None:
+            return Missing.GONE
+        return data if digest(data) == hash else Missing.CORRUPT
+
+    def find(self, entry_id: str) -> tuple[str, str] | None:
+        """(ref, hash) of the newest file kept for this entry, if any."""
+        record = self.index.newest(entry_id)
+        return (record.ref, record.hash) if record else None
+
+    def taken(self, ref: str) -> bool:
+        """Whether a file of this name exists or is indexed."""
+        return self.index.names(ref) or os.path.lexists(self.file(ref))
+
+    def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
+        """Make all of `keeps` durable, or none of them; `source` is the planned session file.
+
+        Raises TemporaryFailure if the session turns out not to be the planned one, Unavailable on
+        a full disk, Forbidden where we may not write.
+        """
+        if not keeps:
+            return
+        written: list[Path] = []
+        try:
+            self._make_directory()
+            for keep in keeps:
+                if keep.line is None:
+                    self._renew(keep)
+                else:
+                    written.append(self._write(keep, keep.line, source))
+            _fsync_all(written)
+            for temporary in written:
+                os.rename(temporary, temporary.with_suffix(".json"))
+            _fsync(self.directory)
+        except OSError as error:
+            self._remove(written)
+            raise os_problem(error, f"writing to {self.directory}") from error
+        except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
+            self._remove(written)
+            raise
+
+    def discard(self, keeps: Iterable[Keep]) -> None:
+        """Remove what a successful `keep` wrote, since its commit gave up."""
+        self._remove([self._temporary(keep.ref) for keep in keeps if keep.line is not None])
+
+    def _make_directory(self) -> None:
+        if not self.directory.is_dir():
+            make_private_dir(self.directory)
+            _fsync(self.directory.parent)
+            _fsync(self.directory.parent.parent)
+
+    def _renew(self, keep: Keep) -> None:
+        if not isinstance(self.load(keep.ref, keep.hash), bytes):
+            raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
+        os.utime(self.file(keep.ref))
+
+    def _write(self, keep: Keep, line: Span | bytes, source: Readable) -> Path:
+        if os.path.lexists(self.file(keep.ref)):
+            raise TemporaryFailure(f"{self.file(keep.ref)} appeared while its name was to be used")
+        temporary = self._temporary(keep.ref)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        target = os.open(temporary, flags, 0o600)
+        try:
+            os.fchmod(target, 0o600)
+            hasher = hashlib.sha256()
+            for block in _blocks(line, source):
+                hasher.update(block)
+                _write_all(target, block)
+            if f"sha256:{hasher.hexdigest()}" != keep.hash:
+                raise TemporaryFailure(f"session {self.name} changed while it was read")
+        except BaseException:  # the caller cleans up only what we return
+            temporary.unlink()
+            raise
+        finally:
+            os.close(target)
+        return temporary
+
+    def _temporary(self, ref: str) -> Path:
+        return self.file(ref).with_suffix(".tmp")
+
+    def _remove(self, temporaries: Iterable[Path]) -> None:
+        for temporary in temporaries:
+            for path in (temporary, temporary.with_suffix(".json")):
+                with suppress(FileNotFoundError):
+                    path.unlink()
+        with suppress(OSError):  # other entries lie there, or it was never made
+            self.directory.rmdir()
+
+
+def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
+    if isinstance(line, bytes):
+        yield line
+        return
+    end = line.offset + line.length
+    for offset in range(line.offset, end, _COPY_BLOCK):
+        yield source.read(offset, min(_COPY_BLOCK, end - offset))
+
+
+def _write_all(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fsync_all(paths: Sequence[Path]) -> None:
+    if len(paths) < _FSYNC_THREADS:
+        for path in paths:
+            _fsync(path)
+        return
+    with ThreadPoolExecutor(_FSYNC_THREADS, "bsd-fsync") as pool:
+        for _ in pool.map(_fsync, paths):  # map raises what a thread raised
+            pass

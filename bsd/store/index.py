@@ -1,0 +1,123 @@
+"""`index.json` of a session's store: a cache of what its files hold (SPEC §3 "Store").
+
+Restoring never needs it; it finds a file to use again, lists what is kept, and can be rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bsd.foundation.atomic import write_private
+from bsd.foundation.errors import os_problem
+from bsd.foundation.layout import SessionName
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one stored file holds. Sizes are bytes."""
+
+    entry_id: str
+    index: int  # line number in the session at the time of extraction
+    file: str  # name in the store directory, with its ending
+    hash: str
+    size: int
+    keys: tuple[str, ...]
+    sizes_bytes: Mapping[str, int]  # by key, as it stood in the line
+    extracted_at: str  # ISO 8601, Z
+
+    @property
+    def ref(self) -> str:
+        return self.file.removesuffix(".json")
+
+
+class Index:
+    """Reads lazily, forgives anything that is wrong with the file: it is only a cache."""
+
+    def __init__(self, path: Path, name: SessionName) -> None:
+        self.path = path
+        self.name = name
+        self.broken: str | None = None  # why the file on disk could not be used
+        self._records: dict[str, Record] | None = None  # by file, oldest first
+        self._newest: dict[str, Record] = {}  # by entry id
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """By file name, oldest first."""
+        if self._records is None:
+            self._take(self._read())
+        assert self._records is not None
+        return self._records
+
+    def newest(self, entry_id: str) -> Record | None:
+        """The record of the file that was last written or used again for this entry."""
+        return self._newest.get(entry_id) if self.records else None
+
+    def names(self, ref: str) -> bool:
+        """Whether a file of this name is indexed."""
+        return f"{ref}.json" in self.records
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Note new files, or files used again; written at once."""
+        merged = dict(self.records)
+        for record in records:
+            merged.pop(record.file, None)  # the newest stands last
+            merged[record.file] = record
+        self.replace(merged.values())
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Write the whole index anew."""
+        self._take({record.file: record for record in records})
+        document = {
+            "version": _VERSION,
+            "session": str(self.name),
+            "entries": [asdict(record) for record in self.records.values()],
+        }
+        try:
+            write_private(self.path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        except OSError as error:
+            raise os_problem(error, f"writing {self.path}") from error
+        self.broken = None
+
+    def _take(self, records: dict[str, Record]) -> None:
+        self._records = records
+        self._newest = {record.entry_id: record for record in records.values()}
+
+    def _read(self) -> dict[str, Record]:
+        try:
+            document = orjson.loads(self.path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError) as error:
+            self.broken = str(error)
+            return {}
+        entries = document.get("entries") if isinstance(document, dict) else None
+        if not isinstance(entries, list):
+            self.broken = "it holds no list of entries"
+            return {}
+        records = [record for entry in entries if (record := _record(entry))]
+        if len(records) != len(entries):
+            self.broken = "some of its entries are not readable"
+        return {record.file: record for record in records}
+
+
+def _record(entry: Any) -> Record | None:
+    try:
+        return Record(
+            entry_id=str(entry["entry_id"]),
+            index=int(entry["index"]),
+            file=str(entry["file"]),
+            hash=str(entry["hash"]),
+            size=int(entry["size"]),
+            keys=tuple(str(key) for key in entry["keys"]),
+            sizes_bytes={str(key): int(size) for key, size in entry["sizes_bytes"].items()},
+            extracted_at=str(entry["extracted_at"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
