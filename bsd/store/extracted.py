@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.store.index import Index
@@ -89,6 +90,7 @@ class SessionStore:
         self.name = name
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
+        self._unfinished: list[Path] = []  # temporary files of the `keep` under way
 
     def file(self, ref: str) -> Path:
         """Path of a stored file; raises Invalid for a ref that is none."""
@@ -148,23 +150,23 @@ class SessionStore:
         """
         if not keeps:
             return
-        written: list[Path] = []
+        self._unfinished = []
         try:
             self._make_directory()
             for keep in keeps:
                 if keep.line is None:
                     self._renew(keep)
                 else:
-                    written.append(self._write(keep, keep.line, source))
-            _fsync_all(written)
-            for temporary in written:
-                os.rename(temporary, temporary.with_suffix(".json"))
-            _fsync(self.directory)
+                    self._write(keep, keep.line, source)
+            _fsync_all(self._unfinished)
+            for temporary in self._unfinished:
+                temporary.rename(temporary.with_suffix(".json"))
+            sync_dir(self.directory)
         except OSError as error:
-            self._remove(written)
+            self._remove(self._unfinished)
             raise os_problem(error, f"writing to {self.directory}") from error
         except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
-            self._remove(written)
+            self._remove(self._unfinished)
             raise
 
     def discard(self, keeps: Iterable[Keep]) -> None:
@@ -174,34 +176,31 @@ class SessionStore:
     def _make_directory(self) -> None:
         if not self.directory.is_dir():
             make_private_dir(self.directory)
-            _fsync(self.directory.parent)
-            _fsync(self.directory.parent.parent)
+            sync_dir(self.directory.parent)
+            sync_dir(self.directory.parent.parent)
 
     def _renew(self, keep: Keep) -> None:
         if not isinstance(self.load(keep.ref, keep.hash), bytes):
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 
-    def _write(self, keep: Keep, line: Span | bytes, source: Readable) -> Path:
+    def _write(self, keep: Keep, line: Span | bytes, source: Readable) -> None:
         if os.path.lexists(self.file(keep.ref)):
             raise TemporaryFailure(f"{self.file(keep.ref)} appeared while its name was to be used")
         temporary = self._temporary(keep.ref)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         target = os.open(temporary, flags, 0o600)
+        self._unfinished.append(temporary)
         try:
             os.fchmod(target, 0o600)
             hasher = hashlib.sha256()
             for block in _blocks(line, source):
                 hasher.update(block)
-                _write_all(target, block)
-            if f"sha256:{hasher.hexdigest()}" != keep.hash:
-                raise TemporaryFailure(f"session {self.name} changed while it was read")
-        except BaseException:  # the caller cleans up only what we return
-            temporary.unlink()
-            raise
+                write_all(target, block)
         finally:
             os.close(target)
-        return temporary
+        if f"sha256:{hasher.hexdigest()}" != keep.hash:
+            raise TemporaryFailure(f"session {self.name} changed while it was read")
 
     def _temporary(self, ref: str) -> Path:
         return self.file(ref).with_suffix(".tmp")
@@ -222,12 +221,6 @@ def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
     end = line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         yield source.read(offset, min(_COPY_BLOCK, end - offset))
-
-
-def _write_all(target: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
 
 
 def _fsync(path: Path) -> None:

@@ -51,8 +51,7 @@ class Index:
     def records(self) -> Mapping[str, Record]:
         """By file name, oldest first."""
         if self._records is None:
-            self._take(self._read())
-        assert self._records is not None
+            return self._take(self._read())
         return self._records
 
     def newest(self, entry_id: str) -> Record | None:
@@ -85,9 +84,10 @@ class Index:
             raise os_problem(error, f"writing {self.path}") from error
         self.broken = None
 
-    def _take(self, records: dict[str, Record]) -> None:
+    def _take(self, records: dict[str, Record]) -> dict[str, Record]:
         self._records = records
         self._newest = {record.entry_id: record for record in records.values()}
+        return records
 
     def _read(self) -> dict[str, Record]:
         try:
