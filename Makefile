@@ -1,0 +1,53 @@
+# Everything runs in .venv, which is made from requirements.lock on first use.
+
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+export PYTHONDONTWRITEBYTECODE = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format lock compat clean .venv
+
+help: ## this list
+	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
+
+demo: .venv ## extract and restore generated sessions, before your eyes
+	$(BIN)/bsd demo
+
+test: .venv ## the whole suite, on all cores
+	$(BIN)/python -m pytest -n auto -p no:cacheprovider $(TESTS)
+
+bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
+	$(BIN)/python -m tests.bench
+
+lint: .venv ## ruff, mypy, and the floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: .venv ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: .venv ## resolve pyproject.toml's requirements anew
+	$(BIN)/python .ci/lock.py > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+compat: .venv ## only the tests with the real readers
+	CI=true $(BIN)/python -m pytest -p no:cacheprovider tests/compat
+
+clean: ## remove what can be made again
+	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		.hypothesis tests/compat/node_modules
+	find bsd tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv: .venv/.installed
+
+.venv/.installed: pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "bsd needs Python 3.11 or newer (Debian: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
