@@ -33,7 +33,8 @@ blocks = st.integers(1, 9) | st.just(1 << 20)
 
 
 def expected_lines(data: bytes) -> list[Line]:
-    lines, offset = [], 0
+    lines: list[Line] = []
+    offset = 0
     while offset < len(data):
         newline = data.find(b"\n", offset)
         end = newline + 1 if newline >= 0 else len(data)
