@@ -1,0 +1,166 @@
+"""The store keeps original lines durably: all of a plan or none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.store import extracted
+from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
+from bsd.transcript.reader import BytesTranscript
+
+LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
+SOURCE = BytesTranscript(b"".join(LINES))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(Layout(tmp_path), SessionName("main", "s1"))
+
+
+def keep(index: int, line: Span | bytes | None = None, **changes: str) -> Keep:
+    raw = LINES[index]
+    span = Span(sum(map(len, LINES[:index])), len(raw))
+    return Keep(
+        ref=changes.get("ref", f"{index:04d}_tool_result"),
+        entry_id=raw[7:8].decode(),
+        index=index,
+        type="tool_result",
+        hash=changes.get("hash", digest(raw)),
+        size=len(raw),
+        keys=("output",),
+        sizes={"output": 3},
+        line=line or span,
+    )
+
+
+def listing(store: SessionStore) -> list[str]:
+    return sorted(path.name for path in store.directory.iterdir())
+
+
+def test_a_kept_line_is_the_original_byte_for_byte_and_private(store: SessionStore) -> None:
+    store.keep([keep(0), keep(1)], SOURCE)
+    assert [
+        store.load(ref, digest(line)) for ref, line in zip(store.refs(), LINES, strict=True)
+    ] == LINES
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in store.directory.iterdir()} == {0o600}
+
+
+def test_bytes_that_stand_nowhere_can_be_kept(store: SessionStore) -> None:
+    store.keep([keep(0, line=LINES[0])], SOURCE)
+    assert store.read("0000_tool_result") == LINES[0]
+
+
+def test_many_files_are_all_there(store: SessionStore) -> None:
+    keeps = [keep(0, ref=f"{n:04d}_thinking") for n in range(40)]
+    store.keep(keeps, SOURCE)
+    assert store.refs() == [one.ref for one in keeps]
+    assert store.leftovers() == []
+
+
+def test_a_session_that_changed_meanwhile_keeps_nothing(store: SessionStore) -> None:
+    with pytest.raises(TemporaryFailure, match="changed while it was read"):
+        store.keep([keep(0), keep(1, hash=digest(b"something else"))], SOURCE)
+    assert store.refs() == []
+    assert not store.directory.exists()
+
+
+def test_a_name_that_is_taken_is_never_overwritten(store: SessionStore) -> None:
+    store.keep([keep(0)], SOURCE)
+    with pytest.raises(TemporaryFailure, match="appeared"):
+        store.keep([keep(1), keep(1, ref="0000_tool_result")], SOURCE)
+    assert listing(store) == ["0000_tool_result.json"]
+    assert store.read("0000_tool_result") == LINES[0]
+
+
+def test_a_file_used_again_is_checked_and_becomes_young(store: SessionStore) -> None:
+    store.keep([keep(0)], SOURCE)
+    path = store.file("0000_tool_result")
+    os.utime(path, (1, 1))
+    again = Keep(**{name: getattr(keep(0), name) for name in Keep.__slots__} | {"line": None})
+    store.keep([again], SOURCE)
+    assert path.stat().st_mtime > 1
+    path.write_bytes(b"rot")
+    with pytest.raises(TemporaryFailure, match="to be used again"):
+        store.keep([again], SOURCE)
+
+
+def test_discard_removes_what_a_commit_did_not_need_and_nothing_else(store: SessionStore) -> None:
+    store.keep([keep(0)], SOURCE)
+    store.keep([keep(1)], SOURCE)
+    store.discard([keep(1)])
+    assert store.refs() == ["0000_tool_result"]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (errno.ENOSPC, Unavailable),
+        (errno.EDQUOT, Unavailable),
+        (errno.EROFS, Forbidden),
+        (errno.EACCES, Forbidden),
+    ],
+)
+@pytest.mark.parametrize("call", ["write_all", "_fsync_all", "sync_dir"])
+def test_a_failing_disk_leaves_nothing_behind(
+    store: SessionStore,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    error: type[Exception],
+    call: str,
+) -> None:
+    store.keep([keep(0)], SOURCE)
+    monkeypatch.setattr(extracted, call, failing(code))
+    with pytest.raises(error, match=os.strerror(code)):
+        store.keep([keep(1)], SOURCE)
+    assert listing(store) == ["0000_tool_result.json"]
+
+
+def failing(code: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_ctrl_c_leaves_nothing_behind(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(extracted, "_fsync_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.keep([keep(0), keep(1)], SOURCE)
+    assert not store.directory.exists()
+
+
+def test_missing_and_rotten_files_are_told_apart(store: SessionStore) -> None:
+    assert store.load("0000_tool_result", digest(LINES[0])) is Missing.GONE
+    store.keep([keep(0)], SOURCE)
+    store.file("0000_tool_result").write_bytes(b"rot")
+    assert store.load("0000_tool_result", digest(LINES[0])) is Missing.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "ref", ["../0001_user", "/etc/passwd", "0001_user/x", "", "..", "0001_", "index", "0001_user\n"]
+)
+def test_a_ref_is_a_name_never_a_path(store: SessionStore, ref: str) -> None:
+    assert store.load(ref, "sha256:0") is Missing.GONE
+    with pytest.raises(Invalid):
+        store.file(ref)
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(store: SessionStore, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(LINES[0])
+    store.directory.mkdir(parents=True)
+    store.file("0000_user").symlink_to(secret)
+    with pytest.raises(Unavailable):
+        store.load("0000_user", digest(LINES[0]))

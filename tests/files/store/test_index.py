@@ -1,0 +1,60 @@
+"""The index is a cache: it helps, and nothing depends on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bsd.foundation.layout import SessionName
+from bsd.store.index import Index, Record
+
+NAME = SessionName("main", "s1")
+
+
+def record(file: str, entry_id: str = "a") -> Record:
+    return Record(
+        entry_id, 3, file, "sha256:00", 10, ("output",), {"output": 7}, "2026-01-01T00:00:00Z"
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index.json"
+
+
+def test_what_is_added_is_read_again(path: Path) -> None:
+    Index(path, NAME).add([record("0003_user.json"), record("0004_user.json", "b")])
+    index = Index(path, NAME)
+    assert list(index.records.values()) == [record("0003_user.json"), record("0004_user.json", "b")]
+    assert index.names("0003_user")
+    assert not index.names("0005_user")
+    assert index.newest("c") is None
+
+
+def test_the_file_last_written_or_used_again_is_the_newest(path: Path) -> None:
+    index = Index(path, NAME)
+    index.add([record("0003_user.json"), record("0003_user-2.json")])
+    assert index.newest("a") == record("0003_user-2.json")
+    index.add([record("0003_user.json")])
+    assert Index(path, NAME).newest("a") == record("0003_user.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"entries":3}', b'{"entries":[{"entry_id":"a"}]}', b"\xff"]
+)
+def test_a_broken_index_is_said_and_forgiven(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    index = Index(path, NAME)
+    assert index.newest("a") is None
+    assert index.broken
+    index.add([record("0003_user.json")])
+    assert index.broken is None
+    assert orjson.loads(path.read_bytes())["session"] == "main/s1"
+
+
+def test_no_index_is_no_problem(path: Path) -> None:
+    index = Index(path, NAME)
+    assert index.newest("a") is None
+    assert index.broken is None
