@@ -1,0 +1,14 @@
+"""Moments as text: the one form in which bsd writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def iso_utc(moment: float | datetime) -> str:
+    """Write epoch seconds, or an aware datetime, as `2026-11-21T22:16:05.123Z`."""
+    if not isinstance(moment, datetime):
+        moment = datetime.fromtimestamp(moment, UTC)
+    elif moment.tzinfo is None:
+        raise ValueError("a moment without a time zone could be any of two dozen")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
