@@ -1,9 +1,8 @@
-"""What every test starts from: a home of its own, an environment of its own, no thread left over."""
+"""What every test starts from: a home and an environment of its own, no thread left over."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+from tests.openclaw_tree import SHARED_DATA, fill
+
 _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
-_LONG_AGO_SECONDS = 3600.0
 _THREAD_DEADLINE_SECONDS = 5.0
 
 
@@ -56,15 +55,7 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
-def add_session(root: Path, name: str, content: Path | bytes) -> Path:
-    """Put a transcript where OpenClaw would have it, untouched for an hour; returns its path."""
-    agent, _, session = name.partition("/")
-    path = root / "agents" / agent / "sessions" / f"{session}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, Path):
-        shutil.copyfile(content, path)
-    else:
-        path.write_bytes(content)
-    then = time.time() - _LONG_AGO_SECONDS
-    os.utime(path, (then, then))
-    return path
+@pytest.fixture
+def openclaw_root(tmp_path: Path) -> Path:
+    """A filled OpenClaw directory: `main/sample`, `other_agent/sample`, and real sessions."""
+    return fill(tmp_path / ".openclaw")

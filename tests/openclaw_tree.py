@@ -1,0 +1,60 @@
+"""An OpenClaw directory as its owner leaves it: agents, sessions at rest, sessions.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from bsd.sample import session_lines
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+_AT_REST_SECONDS = 3600.0
+
+
+def add_session(root: Path, name: str, content: Path | bytes) -> Path:
+    """Put a transcript where OpenClaw would have it, untouched for an hour; returns its path."""
+    agent, _, session = name.partition("/")
+    path = root / "agents" / agent / "sessions" / f"{session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+    else:
+        path.write_bytes(content)
+    set_at_rest(path)
+    return path
+
+
+def set_at_rest(path: Path) -> None:
+    """Make a file look as if nobody had touched it for an hour."""
+    then = time.time() - _AT_REST_SECONDS
+    os.utime(path, (then, then))
+
+
+def set_status(root: Path, name: str, status: str) -> None:
+    """Say in the agent's sessions.json what the session's run is doing: running, done, …"""
+    agent, _, session = name.partition("/")
+    path = root / "agents" / agent / "sessions" / "sessions.json"
+    known = json.loads(path.read_bytes()) if path.exists() else {}
+    known[f"agent:{agent}:{session}"] = {
+        "sessionId": session,
+        "updatedAt": int((time.time() - _AT_REST_SECONDS) * 1000),
+        "status": status,
+    }
+    path.write_text(json.dumps(known, indent=2))
+
+
+def fill(root: Path) -> Path:
+    """Make a root with two generated sessions and, where they are at hand, the real ones."""
+    sessions: dict[str, Path | bytes] = {
+        "main/sample": b"".join(session_lines(turns=12, seed=1)),
+        "other_agent/sample": b"".join(session_lines(turns=4, seed=2)),
+    }
+    for path in sorted(SHARED_DATA.glob("openclaw-v3-*.jsonl")):
+        sessions[f"main/{path.stem.removeprefix('openclaw-v3-')}"] = path
+    for name, content in sessions.items():
+        add_session(root, name, content)
+        set_status(root, name, "done")
+    return root
