@@ -44,10 +44,12 @@ class Value:
     type: str | None
     display: bool  # never sent to the model
     length: int  # characters that would leave, a removed signature included
-    leaf: bool = False  # leaf of arguments, details or an object: min_value_length always holds
+    leaf: bool = False  # part of arguments, details or an object: min_value_length always holds
     custom: bool = False  # state of an extension: only by a rule that names its customType
     removes: tuple[ValuePath, ...] = ()  # members that leave with it, without a placeholder
-    text: str | None = None  # the present text, to recognise placeholders (None: not a string)
+    # The last characters of the present text if it ends as a placeholder does, else None: enough
+    # to recognise one, and a survey that holds many values does not hold their texts.
+    tail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,13 @@ class Facts:
     id: str | None  # `__id`, else `id`; None if there is none or it is no string
     kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
     is_message: bool  # takes part in the conversation: counts for positions
-    is_assistant: bool = False
+    is_assistant: bool = False  # an assistant message of a dialect that has turns
     turn: Turn = Turn.NONE
     role: str | None = None
     time_ms: float | None = None  # when it was written, by seed 000's sources
     signed_by: str | None = None  # model whose thinking signature this assistant message carries
     is_compaction: bool = False
+    kept_from: str | None = None  # a compaction's: id of the oldest entry that stays in sight
     calls: tuple[ToolCall, ...] = ()
     result_of: str | None = None  # id of the call that this entry answers
     result_tool: str | None = None  # name of the tool that this entry is a result of
@@ -87,5 +90,9 @@ class Format(Protocol):
         ...
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
-        """List the values of ≥ `at_least` characters that could leave, in the entry's order."""
+        """List the values that could leave, in the entry's order.
+
+        Leaves of arguments, details and objects are values only from `at_least` characters; an
+        object without such a leaf is one if it is that long as a whole.
+        """
         ...
