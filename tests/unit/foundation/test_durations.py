@@ -49,10 +49,31 @@ def test_reads(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    # fmt: off
-    ["5x", "", " ", "5", "h", "0", "-5d", "+5d", "1.5h", "1e3m", "5 d", "1d12", "d1", "1d1d",
-     "1h 1H", "5s", "5ms", "1y", "1d,2h", "1d\x00", "٣d", "5\u2060d", "never"],
-    # fmt: on
+    [
+        "5x",
+        "",
+        " ",
+        "5",
+        "h",
+        "0",
+        "-5d",
+        "+5d",
+        "1.5h",
+        "1e3m",
+        "5 d",
+        "1d12",
+        "d1",
+        "1d1d",
+        "1h 1H",
+        "5s",
+        "5ms",
+        "1y",
+        "1d,2h",
+        "1d\x00",
+        "٣d",
+        "5\u2060d",
+        "never",
+    ],
 )
 def test_refuses_what_is_no_duration(text: str) -> None:
     with pytest.raises(Invalid) as caught:
