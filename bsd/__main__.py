@@ -1,0 +1,51 @@
+"""Where `bsd` starts: the first help page costs no imports, the rest comes in when needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def main() -> int:
+    """Run the command line of this process; returns the exit code."""
+    argv = sys.argv[1:]
+    try:
+        code = _front(argv)
+        if code is None:
+            from bsd.cli.main import run
+
+            code = run(argv)
+    except KeyboardInterrupt:  # so early that nothing had begun
+        code = 128 + signal.SIGINT
+    if code in {128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGPIPE}:
+        _die_by(code - 128)
+    return code
+
+
+def _front(argv: list[str]) -> int | None:
+    """Do what needs no more than this; returns None if there is more to do."""
+    from bsd.cli.commands import help_page, takes_lock
+
+    if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
+        try:
+            sys.stdout.write(help_page())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return 128 + signal.SIGPIPE
+        return 0
+    if takes_lock(argv):
+        from bsd.host import ensure_host_token
+
+        ensure_host_token()
+    return None
+
+
+def _die_by(number: int) -> None:
+    """End by the signal itself: only so a shell knows that its script shall end, too."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""One call of bsd: what was asked for globally, and the parts a command needs, made when needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from functools import cached_property
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.cli.commands import COMMANDS
+
+if TYPE_CHECKING:  # start-up stays light
+    from bsd.foundation.layout import Layout, SessionName
+    from bsd.foundation.pruning_config import ConfigService
+    from bsd.foundation.settings import Settings
+    from bsd.surgeon import Surgeon
+
+LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
+
+
+class Call:
+    """The global options of one call, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.root: str | None = None
+        self.config: str | None = None
+        self.json = False
+        self.log_file: Path | None = None  # where this call logs, if it does
+        self._begun = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings fixed at start; raises ConfigError."""
+        from bsd.foundation.settings import load_settings
+
+        return load_settings(
+            Path(self.config) if self.config is not None else None,
+            Path(self.root) if self.root is not None else None,
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The paths under the root, which is there and may be entered; creates nothing."""
+        from bsd.foundation.errors import ConfigError, os_problem
+        from bsd.foundation.layout import Layout
+
+        root = self.settings.root
+        hint = "name the OpenClaw directory with --root DIR or OPENCLAW_ROOT"
+        try:
+            mode = os.stat(root).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(f"there is no directory {root}", hint=hint) from None
+        except OSError as error:
+            raise os_problem(error, f"looking at {root}") from error
+        if not stat.S_ISDIR(mode):
+            raise ConfigError(f"{root} is not a directory", hint=hint)
+        return Layout(root)
+
+    @cached_property
+    def pruning(self) -> ConfigService:
+        """The settings in config.json; reading them creates nothing."""
+        from bsd.foundation.pruning_config import ConfigService
+
+        return ConfigService(self.layout.config_file)
+
+    def log(self, *, writes: bool) -> None:
+        """Begin to log: to the file, unless a call that only reads would have to create it."""
+        from bsd.foundation.logs import configure_logs
+
+        self.log_file = self.layout.log_file
+        if not writes and not self.log_file.is_file():
+            self.log_file = None
+        # People at a terminal get answers, not log lines; what is broken they see twice.
+        level, form = self.settings.log_level, self.settings.log_format
+        place = self.layout if self.log_file else None
+        configure_logs(place, level, form, stderr_level="error")
+
+    def surgeon(
+        self,
+        *,
+        writes: bool = True,
+        actor: str = "cli",
+        wait: float = LONGEST_WAIT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Surgeon:
+        """Whoever does the work; `wait` seconds at most for a session that is in use.
+
+        One that writes begins by finishing or undoing what an earlier call left in flight.
+        """
+        from bsd.surgeon import Surgeon
+
+        surgeon = Surgeon(self.layout, self.pruning, actor=actor, wait=wait, sleep=sleep)
+        if not self._begun:
+            self._begun = True
+            self.log(writes=writes)
+            if writes:
+                surgeon.recover()
+        return surgeon
+
+
+class _SessionType(click.ParamType["SessionName"]):
+    name = "AGENT/SESSION"
+
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> SessionName:
+        from bsd.foundation.layout import SessionName
+
+        return value if isinstance(value, SessionName) else SessionName.parse(value)
+
+
+SESSION = _SessionType()
+
+
+class _KeysType(click.ParamType[list[str]]):
+    name = "KEY,…"
+
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> list[str]:
+        if isinstance(value, list):
+            return value
+        return [key for key in (part.strip() for part in value.split(",")) if key]
+
+
+KEYS = _KeysType()
+
+
+class BsdCommand(click.Command):
+    """A command that understands the global options after its name, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+
+
+def command(name: str, more: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function the command `name`; `more` follows its one line of help."""
+    text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
+    return click.command(name, cls=BsdCommand, help=text)
+
+
+def global_options(*, hidden: bool) -> list[click.Parameter]:
+    """Options of every call, before the command (where `--help` shows them) or after it."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value not in (None, False):
+            setattr(context.ensure_object(Call), str(parameter.name), value)
+
+    def option(name: str, *, shown: bool = False, **how: Any) -> click.Option:
+        silent = hidden and not shown
+        return click.Option([name], expose_value=False, callback=remember, hidden=silent, **how)
+
+    return [
+        option("--root", metavar="DIR"),
+        option("--config", metavar="FILE"),
+        option("--json", is_flag=True, shown=True, help="Print one JSON document."),
+    ]

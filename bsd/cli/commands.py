@@ -1,0 +1,100 @@
+"""Which commands there are, said without importing anything: help and start-up stay light."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command: where it is built, and what it says of itself in one line."""
+
+    name: str
+    module: str  # below bsd.cli; the click command is its attribute of this name, - as _
+    help: str
+    locks: bool = False  # takes the lock of a session …
+    unless: str | None = None  # … but not if this word is among its arguments
+    only_with: str | None = None  # … but only if this word is
+
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Look": (
+        Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
+        Command("show", "show", "Show the entries of a session, or one of them in full."),
+        Command("context", "context", "Show what an agent sees of a session: entries and hashes."),
+    ),
+    "Change": (
+        Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
+        Command("restore", "restore", "Put one entry's values back, exact to the byte.", True),
+        Command("restore-all", "restore_all", "Put everything back into its session.", True),
+        Command("set-extractable", "set_extractable", "Pin an entry, or let it go early.", True),
+    ),
+    "Care": (
+        Command(
+            "verify",
+            "verify",
+            "Check that all that was taken out is there.",
+            locks=True,
+            only_with="--repair",
+        ),
+        Command("doctor", "doctor", "Check this machine and this directory for trouble."),
+        Command("config", "config", "Show or change the settings that work at once."),
+        Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
+    ),
+    "For agents": (
+        Command("restore_remote", "tools", "Restore an entry by the id in its placeholder.", True),
+        Command(
+            "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
+        ),
+    ),
+}
+
+COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
+
+_HEAD = """\
+Usage: bsd [OPTIONS] COMMAND [ARGS]...
+
+  Keeps AI-agent session files lean without ever losing a byte.
+
+  bsd extract --dry-run    shows what would leave your sessions; changes nothing
+  bsd extract              moves it into the store, a placeholder stays
+  bsd restore-all          puts every value back, exact to the byte
+
+Options:
+  --root DIR     the OpenClaw directory [OPENCLAW_ROOT, else ~/.openclaw]
+  --config FILE  the settings file [$XDG_CONFIG_HOME/bsd/bsd.toml]
+  --json         print one JSON document instead of tables
+  --version      print the version
+  -h, --help     print this; `bsd COMMAND --help` has examples
+"""
+# Global options that are followed by a value.
+_VALUED = ("--root", "--config", "--host")
+
+
+def help_page() -> str:
+    """The page that `bsd --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    page = _HEAD
+    for title, commands in SECTIONS.items():
+        page += f"\n{title}:\n"
+        page += "".join(f"  {command.name:<{width}}{command.help}\n" for command in commands)
+    return page
+
+
+def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Part a command line into global options, the command's name and its own arguments."""
+    position = 0
+    while position < len(argv) and argv[position].startswith("-"):
+        position += 2 if argv[position] in _VALUED else 1
+    name = argv[position] if position < len(argv) else None
+    return argv[:position], name, argv[position + 1 :]
+
+
+def takes_lock(argv: list[str]) -> bool:
+    """Whether this call takes the lock of a session, so that its argv must say so (SPEC §2.6)."""
+    _, name, arguments = split_command(argv)
+    command = COMMANDS.get(name or "")
+    if command is None or not command.locks or "--help" in arguments or "-h" in arguments:
+        return False
+    if command.only_with is not None:
+        return command.only_with in arguments
+    return command.unless not in arguments

@@ -1,0 +1,105 @@
+"""Whatever went wrong, told so that a user can act on it (SPEC §9); no traceback among it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bsd.cli.output import styled
+from bsd.cli.text import safe
+from bsd.foundation.errors import BsdError, FieldError, os_problem
+from bsd.foundation.logs import get_logger
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as a call reports it; as JSON it is the API's `{error, hint?, errors?}`."""
+
+    error: str
+    exit_code: int
+    hint: str | None = None
+    errors: tuple[FieldError, ...] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"error": self.error}
+        if self.hint is not None:
+            document["hint"] = self.hint
+        if self.errors:
+            document["errors"] = [
+                {"field": error.field, "message": error.message} for error in self.errors
+            ]
+        return document
+
+    def show(self) -> None:
+        """Print it to stderr for people."""
+        lines = [f"{styled('Error:', '1;31', sys.stderr)} {safe(self.error, lines=True)}"]
+        lines += [f"  {safe(error.field)}: {safe(error.message)}" for error in self.errors]
+        if self.hint is not None:
+            lines.append(f"{styled('Try:', '1', sys.stderr)} {safe(self.hint, lines=True)}")
+        sys.stderr.write("\n".join(lines) + "\n")
+
+
+def problem_of(error: Exception, log_file: Path | None) -> Problem:
+    """Say what `error` means for the user; what nobody foresaw goes to the log in full.
+
+    `log_file` is where this call logs; None if it does not.
+    """
+    match error:
+        case BsdError():
+            return Problem(error.message, error.exit_code, error.hint, error.errors)
+        case click.ClickException():
+            return Problem(_sentence(error), error.exit_code, _nearest(error))
+        case OSError():
+            known = os_problem(error, str(error.filename or "the system refused"))
+            return Problem(known.message, known.exit_code, known.hint)
+        case _:
+            return _internal(error, log_file)
+
+
+def _sentence(error: click.ClickException) -> str:
+    # The message of an unknown name without the suggestion: that belongs into the `Try:` line.
+    known = isinstance(error, click.NoSuchCommand | click.NoSuchOption)
+    text = error.message if known else error.format_message()
+    return (text[:1].lower() + text[1:]).rstrip(".")
+
+
+def _nearest(error: click.ClickException) -> str | None:
+    if not isinstance(error, click.UsageError):
+        return None
+    here = error.ctx.command_path if error.ctx else "bsd"
+    match error:
+        case click.NoSuchCommand(possibilities=[nearest, *_]):
+            return f"`{here} {nearest}`"
+        case click.NoSuchOption(possibilities=[nearest, *_]):
+            return f"`{nearest}`; `{here} --help` lists all options"
+        case _:
+            return f"`{here} --help`"
+
+
+def _internal(error: Exception, log_file: Path | None) -> Problem:
+    told = "".join(traceback.format_exception(error))
+    kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    place = _keep(told, log_file)
+    hint = f"the details are in {place}; please report them" if place else "please report it"
+    return Problem(f"internal error: {kind}", 1, hint)
+
+
+def _keep(told: str, log_file: Path | None) -> Path | None:
+    """Write a traceback to the log, or to a file of its own if this call has no log."""
+    if log_file is not None:
+        get_logger("cli").error("internal error", traceback=told)
+        return log_file
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="bsd-error-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(told)
+    except OSError:  # nowhere to write it: the message itself must still get out
+        return None
+    return Path(name)

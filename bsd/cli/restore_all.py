@@ -1,0 +1,95 @@
+"""`bsd restore-all`: everything back inline, before leaving bsd or an upgrade that needs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import SESSION, Call, command
+from bsd.cli.output import note
+from bsd.cli.text import counted, size
+
+if TYPE_CHECKING:
+    from bsd.cli.tally import Progressed
+    from bsd.foundation.layout import SessionName
+    from bsd.surgeon import SessionResult, Surgeon
+
+
+@command(
+    "restore-all",
+    """
+    Without a name: all sessions of all agents. It asks first, and afterwards offers to set
+    `enabled` to false, or the next extraction would start again; --yes agrees to both. With names,
+    the setting is left as it is.
+
+    \b
+    Examples:
+      bsd restore-all
+      bsd restore-all --yes --keep-enabled
+      bsd restore-all main/4f2a
+    """,
+)
+@click.argument("sessions", nargs=-1, type=SESSION, metavar="[AGENT/SESSION]...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--keep-enabled", is_flag=True, help="Leave the setting `enabled` as it is.")
+@click.pass_obj
+def restore_all(
+    call: Call, /, sessions: tuple[SessionName, ...], yes: bool, keep_enabled: bool
+) -> int:
+    from bsd.cli.tally import each_session
+    from bsd.cli.tally_report import report
+
+    names = list(dict.fromkeys(sessions)) or _with_something_out(call)
+    if names and not yes:
+        _ask(call, names)
+
+    def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
+        return surgeon.restore_all(name, progress=progress)
+
+    tally = each_session(call, names, work, writes=True)
+    report(call, tally, "restore", dry_run=False, named=bool(sessions))
+    if not sessions and not keep_enabled and tally.stopped_by is None:
+        _offer_to_disable(call, yes=yes)
+    return tally.exit_code
+
+
+def _with_something_out(call: Call) -> list[SessionName]:
+    """All sessions: the store's index is a cache, and a placeholder may stand where it is lost."""
+    from bsd.cli.names import all_sessions
+
+    return all_sessions(call.layout)
+
+
+def confirm(question: str, refusal: str) -> bool:
+    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
+    from bsd.foundation.errors import Invalid
+
+    if not sys.stdin.isatty():
+        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
+    return click.confirm(question, err=True)
+
+
+def _ask(call: Call, names: list[SessionName]) -> None:
+    from bsd.lifecycle import catalog
+
+    wanted = set(names)
+    infos = [info for info in catalog.sessions(call.layout) if info.name in wanted]
+    entries = sum(info.extracted_entries for info in infos)
+    amount = size(sum(info.extracted_bytes for info in infos))
+    one = f"session {names[0]}" if len(names) == 1 else counted(len(names), "session")
+    where = f"into {one} under {call.layout.root}"
+    question = f"Put {counted(entries, 'entry')} ({amount}) back {where}?"
+    if not confirm(question, "`bsd restore-all --yes`"):
+        raise click.Abort
+
+
+def _offer_to_disable(call: Call, *, yes: bool) -> None:
+    if not call.pruning.current.enabled:
+        return
+    if not yes and not confirm("Set `enabled` to false, so that nothing is extracted again?", ""):
+        note("`enabled` is still true: the next extraction starts again")
+        return
+    call.pruning.update({"enabled": False})
+    note("`enabled` is false now; `bsd config set enabled true` starts again")

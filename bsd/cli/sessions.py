@@ -1,0 +1,80 @@
+"""`bsd sessions`: the list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import Call, command
+from bsd.cli.output import note, print_json, print_table, say
+from bsd.cli.text import counted, one_line, size
+
+if TYPE_CHECKING:
+    from bsd.lifecycle.catalog import SessionInfo
+
+
+@command(
+    "sessions",
+    """
+    Newest first within each agent. SIZE is the session file's, OUT is what was taken out of it and
+    lies in the store. Agents whose sessions bsd leaves alone are named below the table.
+
+    \b
+    Examples:
+      bsd sessions
+      bsd sessions --agent main --limit 10
+      bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .name'
+    """,
+)
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option("--limit", type=click.IntRange(min=1), help="No more than so many.")
+@click.pass_obj
+def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
+    from bsd.foundation.errors import NotFound
+    from bsd.lifecycle import catalog
+
+    agents = catalog.agents(call.layout)
+    if agent is not None:
+        agents = [info for info in agents if info.name == agent]
+        if not agents:
+            raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
+    found = list(islice(catalog.sessions(call.layout, agent), limit))
+    if call.json:
+        print_json(
+            {
+                "sessions": [info.as_json() for info in found],
+                "agents": [info.as_json() for info in agents],
+                "total_size": sum(info.size for info in found),
+            }
+        )
+        return
+    if found:
+        _print(found)
+    else:
+        say(f"No sessions under {call.layout.agents}")
+    for info in agents:
+        if info.note:
+            note(f"{info.name}: {info.note}")
+
+
+def _print(found: list[SessionInfo]) -> None:
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES OUT", "UPDATED", "STATUS", "LABEL")
+    rows = [
+        (
+            str(info.name),
+            size(info.size),
+            size(info.extracted_bytes) if info.extracted_entries else "",
+            str(info.extracted_entries or ""),
+            datetime.fromtimestamp(info.updated, UTC).astimezone().strftime("%Y-%m-%d %H:%M"),
+            info.status or "",
+            one_line(info.label or "", 40),
+        )
+        for info in found
+    ]
+    print_table(columns, rows, right=("SIZE", "OUT", "ENTRIES OUT"))
+    out = sum(info.extracted_bytes for info in found)
+    total = f"{counted(len(found), 'session')}, {size(sum(info.size for info in found))}"
+    say(f"\n{total}; {size(out)} in the store" if out else f"\n{total}")

@@ -1,0 +1,232 @@
+"""Many sessions, one after the other: progress, interruption, what became of each (SPEC §9)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bsd.cli.call import LONGEST_WAIT, Call
+from bsd.cli.interrupt import Stopped, StopRequest, stop_request
+from bsd.cli.text import one_line
+from bsd.foundation.errors import BsdError, Busy
+from bsd.foundation.layout import SessionName
+from bsd.surgeon import SessionResult, Status, Surgeon
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Progressed = Callable[[int], None]
+Work = Callable[[Surgeon, SessionName, Progressed], SessionResult]
+
+_REFRESH_SECONDS = 0.1
+
+
+@dataclass
+class Tally:
+    """What became of all sessions of one call."""
+
+    results: list[SessionResult] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped_by: int | None = None  # signal
+    stopped_in: SessionName | None = None
+    torn_off: bool = False  # a second signal came: the next call tidies up
+    not_begun: int = 0
+
+    def count(self, *statuses: Status) -> int:
+        return sum(result.status in statuses for result in self.results)
+
+    @property
+    def bytes_saved(self) -> int:
+        return sum(result.bytes_before - result.bytes_after for result in self.results)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for result in self.results:
+            total.update(result.reasons)
+        return total
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, 1 if a session failed, 4 if some were only busy, 128 + n if stopped."""
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        if self.count(Status.FAILED):
+            return 1
+        return Busy.exit_code if self.count(Status.BUSY) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "sessions": [result.as_json() for result in self.results],
+            "totals": {
+                "sessions": len(self.results),
+                **{status.value: self.count(status) for status in Status},
+                "entries": sum(result.entries for result in self.results),
+                "values": sum(result.values for result in self.results),
+                "bytes_before": sum(result.bytes_before for result in self.results),
+                "bytes_after": sum(result.bytes_after for result in self.results),
+                "bytes_saved": self.bytes_saved,
+                "tokens_saved": sum(result.tokens_saved for result in self.results),
+                "reasons": dict(sorted(self.reasons.items())),
+            },
+            "interrupted": self.stopped_by is not None,
+            "interrupted_session": str(self.stopped_in) if self.stopped_in else None,
+            "not_begun": self.not_begun,
+        }
+
+
+def each_session(call: Call, names: Sequence[SessionName], work: Work, *, writes: bool) -> Tally:
+    """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
+
+    What goes wrong with one of several sessions is its result; with a single one it is raised.
+    """
+    tally = Tally()
+    begun = time.monotonic()
+    with stop_request() as request, _Bar(call, names) as bar:
+        run = _Run(call, names, work, tally, request, bar, writes)
+        try:
+            run.first_round()
+            if writes:
+                run.second_round()
+        except Stopped as stopped:
+            tally.stopped_by = stopped.number
+            tally.torn_off = request.insisted
+            tally.stopped_in = run.at_work_on
+            tally.not_begun = run.not_begun
+    tally.seconds = time.monotonic() - begun
+    return tally
+
+
+class _Run:
+    def __init__(
+        self,
+        call: Call,
+        names: Sequence[SessionName],
+        work: Work,
+        tally: Tally,
+        request: StopRequest,
+        bar: _Bar,
+        writes: bool,
+    ) -> None:
+        self.at_work_on: SessionName | None = None
+        self.not_begun = len(names)
+        self._call, self._names, self._work, self._writes = call, names, work, writes
+        self._results, self._request, self._bar = tally.results, request, bar
+
+    def first_round(self) -> None:
+        surgeon = self._call.surgeon(writes=self._writes, wait=0, sleep=self._request.sleep)
+        for name in self._names:
+            self._request.check()
+            self.not_begun -= 1
+            self._results.append(self._one(surgeon, name))
+
+    def second_round(self) -> None:
+        end = time.monotonic() + LONGEST_WAIT
+        for position, name in enumerate(self._names):
+            if self._results[position].status is Status.BUSY:
+                self._request.check()
+                wait = max(0.0, end - time.monotonic())
+                surgeon = self._call.surgeon(wait=wait, sleep=self._request.sleep)
+                self._results[position] = self._one(surgeon, name)
+
+    def _one(self, surgeon: Surgeon, name: SessionName) -> SessionResult:
+        self.at_work_on = name
+
+        def progressed(done: int) -> None:
+            self._request.check()
+            self._bar.show(name, done)
+
+        try:
+            result = self._work(surgeon, name, progressed)
+        except BsdError as error:
+            if len(self._names) == 1:
+                raise
+            status = Status.BUSY if isinstance(error, Busy) else Status.FAILED
+            result = SessionResult(str(name), status, reason=error.message, hint=error.hint)
+        self.at_work_on = None
+        self._bar.finish(name, result)
+        return result
+
+
+class _Bar:
+    """A progress bar on stderr, if that is a terminal and there is enough to do.
+
+    It is drawn by whoever works, never by a thread of its own: a commit must not wait for one.
+    """
+
+    def __init__(self, call: Call, names: Sequence[SessionName]) -> None:
+        self._progress: Progress | None = None
+        self._sizes: dict[SessionName, int] = {}
+        self._before = 0  # bytes of the sessions that are done
+        self._drawn = 0.0
+        if sys.stderr.isatty():
+            self._sizes = {name: _size(call, name) for name in names}
+
+    def __enter__(self) -> Self:
+        if self._sizes:
+            self._progress = _bar_of(sum(self._sizes.values()))
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, name: SessionName, done: int) -> None:
+        if self._progress is None:
+            return
+        completed = self._before + min(done, self._sizes[name])
+        task = self._progress.task_ids[0]
+        self._progress.update(task, completed=completed, description=one_line(str(name), 30))
+        if time.monotonic() - self._drawn >= _REFRESH_SECONDS:
+            self._progress.refresh()
+            self._drawn = time.monotonic()
+
+    def finish(self, name: SessionName, result: SessionResult) -> None:
+        if self._progress is not None and result.status is not Status.BUSY:
+            self.show(name, self._sizes[name])
+            self._before += self._sizes[name]
+
+
+def _bar_of(total: int) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    progress = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, markup=False, highlight=False),
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        transient=True,
+    )
+    progress.add_task("", total=total)
+    return progress
+
+
+def _size(call: Call, name: SessionName) -> int:
+    try:
+        return call.layout.session_file(name).stat().st_size
+    except (BsdError, OSError):  # whoever works on it will say what is wrong
+        return 0

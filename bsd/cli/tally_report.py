@@ -1,0 +1,121 @@
+"""Tells people what became of many sessions: a line for each that matters, totals, what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bsd.cli.output import note, print_json, print_table, say
+from bsd.cli.text import counted, share, size
+from bsd.surgeon import SessionResult, Status
+
+if TYPE_CHECKING:
+    from bsd.cli.call import Call
+    from bsd.cli.tally import Tally
+
+# Why entries stay (SPEC §3), in words.
+MEANINGS = {
+    "disabled": "extraction is switched off, or no type triggers it",
+    "no_entry_id": "no id to name them by",
+    "unsafe_entry_id": "an id that cannot stand in a placeholder",
+    "duplicate_entry_id": "an id that another entry has, too",
+    "already_extracted": "their values are in the store already",
+    "turn_open": "the unfinished turn, and the latest answer",
+    "pinned": "pinned by _extractable",
+    "recently_restored": "restored a short while ago",
+    "type_not_matched": "nothing of a triggering type",
+    "too_recent": "among the newest messages (keep_recent)",
+    "too_young": "younger than age_threshold_hours",
+    "values_too_small": "no value is long enough (min_value_length)",
+    "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+}
+_QUIET = (Status.UNCHANGED, Status.LEFT_ALONE)
+
+
+def report(call: Call, tally: Tally, action: str, *, dry_run: bool, named: bool) -> None:
+    """Print the tally of `action` ("extract" or "restore"); `named`: the user named sessions."""
+    if call.json:
+        print_json({"dry_run": dry_run, **tally.as_json()})
+    else:
+        _table([r for r in tally.results if named or r.status not in _QUIET])
+        _totals(tally, action, dry_run=dry_run)
+        if dry_run:
+            _reasons(tally)
+    _troubles(tally)
+    if tally.stopped_by is not None:
+        _stopped(tally, action, dry_run=dry_run)
+    elif dry_run and not call.json:
+        say("\nThis was a dry run: nothing was changed.")
+
+
+def _table(shown: list[SessionResult]) -> None:
+    columns = ("SESSION", "", "ENTRIES", "VALUES", "BEFORE", "AFTER", "SAVED", "TOKENS")
+    rows = []
+    for result in shown:
+        saved = result.bytes_before - result.bytes_after
+        touched = result.entries > 0
+        numbers = (
+            f"{result.entries:,}",
+            f"{result.values:,}",
+            size(result.bytes_before),
+            size(result.bytes_after),
+            f"{size(saved)} ({share(saved, result.bytes_before)})",
+            f"~{result.tokens_saved:,}",
+        )
+        status = result.status.value.replace("_", " ")
+        rows.append((result.session, status, *(numbers if touched else ("",) * 6)))
+    if rows:
+        print_table(columns, rows, right=columns[2:])
+        say()
+
+
+def _totals(tally: Tally, action: str, *, dry_run: bool) -> None:
+    values = sum(result.values for result in tally.results)
+    entries = sum(result.entries for result in tally.results)
+    touched = sum(result.entries > 0 for result in tally.results)
+    verb = {"extract": "extracted", "restore": "restored"}[action]
+    would = "would be " if dry_run else ""
+    where = f"of {counted(entries, 'entry')} in {counted(touched, 'session')}"
+    text = f"{counted(values, 'value')} {where} {would}{verb}"
+    if action == "extract":
+        tokens = sum(result.tokens_saved for result in tally.results)
+        before = sum(result.bytes_before for result in tally.results)
+        percent = share(tally.bytes_saved, before)
+        text += f": {size(tally.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
+    say(text if tally.results else "no sessions")
+    for status, words in (
+        (Status.UNCHANGED, "nothing to do in"),
+        (Status.LEFT_ALONE, "left alone:"),
+    ):
+        if count := tally.count(status):
+            say(f"{words} {counted(count, 'session')}")
+
+
+def _reasons(tally: Tally) -> None:
+    stay = {reason: count for reason, count in tally.reasons.items() if reason != "extract"}
+    if stay:
+        say("\nEntries that stay whole:")
+        ordered = sorted(stay.items(), key=lambda item: (-item[1], item[0]))
+        rows = [(f"{count:,}", reason, MEANINGS.get(reason, "")) for reason, count in ordered]
+        print_table(("ENTRIES", "REASON", "MEANING"), rows, right=("ENTRIES",))
+
+
+def _troubles(tally: Tally) -> None:
+    for result in tally.results:
+        if result.status in (Status.BUSY, Status.FAILED, Status.LEFT_ALONE) and result.reason:
+            hint = f" (try: {result.hint})" if result.hint else ""
+            word = result.status.value.replace("_", " ")
+            note(f"{result.session}: {word}: {result.reason}{hint}")
+        for warning in result.warnings:
+            note(f"{result.session}: {warning}")
+        for key, why in result.unavailable.items():
+            note(f"{result.session}: {key} stays a placeholder: {why}")
+
+
+def _stopped(tally: Tally, action: str, *, dry_run: bool) -> None:
+    done = len(tally.results)
+    saved = f", {size(tally.bytes_saved)} saved" if action == "extract" and not dry_run else ""
+    note(f"Stopped: {counted(done, 'session')} done{saved}, {tally.not_begun} not begun")
+    if tally.stopped_in is not None and tally.torn_off:
+        note(f"{tally.stopped_in} was cut off; the next call finishes or undoes what it began")
+    elif tally.stopped_in is not None:
+        note(f"{tally.stopped_in} was left as it was")
