@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format lock compat clean .venv
+.PHONY: help demo test bench lint format lock compat compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -35,7 +35,10 @@ lock: .venv ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
-compat: .venv ## only the tests with the real readers
+compat-install: .venv
+	$(BIN)/python -m tests.compat.install
+
+compat: compat-install ## only the tests with the real readers; nothing is skipped
 	CI=true $(BIN)/python -m pytest -p no:cacheprovider tests/compat
 
 clean: ## remove what can be made again

@@ -1,0 +1,145 @@
+"""What pi's SessionManager sees in a session file, and how two such views must agree."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.compat.install import HERE
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One session as pi sees it."""
+
+    header: Json
+    entries: list[Json]
+    tree: list[tuple[str, list[str]]]  # every entry with its children
+    leaf: str | None
+    context: list[Json]  # messages that pi would send to the model
+    lost: int  # lines of the file that pi dropped without a word
+    rewritten: bool  # pi changed the file by opening it
+
+    def unanswered(self) -> list[str]:
+        """Ids of tool calls in the context that no tool result answers before the next message
+        of another kind: providers refuse these.
+        """
+        missing: list[str] = []
+        waiting: list[str] = []
+        for message in self.context:
+            if message["role"] == "toolResult":
+                waiting = [call for call in waiting if call != message["toolCallId"]]
+            else:
+                missing += waiting
+                waiting = [block["id"] for block in _calls(message)]
+        return missing + waiting
+
+    def unasked(self) -> list[str]:
+        """Ids that tool results of the context answer though no tool call before asked."""
+        asked: set[str] = set()
+        strangers = []
+        for message in self.context:
+            asked |= {block["id"] for block in _calls(message)}
+            if message["role"] == "toolResult" and message["toolCallId"] not in asked:
+                strangers.append(message["toolCallId"])
+        return strangers
+
+
+def read(node: str, paths: Sequence[Path]) -> list[Seen]:
+    """Open copies of session files with pi."""
+    with tempfile.TemporaryDirectory() as directory:
+        copies = [Path(directory) / f"{n}.jsonl" for n in range(len(paths))]
+        for path, copy in zip(paths, copies, strict=True):
+            shutil.copyfile(path, copy)
+        answer = subprocess.run(
+            [node, str(HERE / "read_with_pi.mjs"), *map(str, copies)],
+            check=True,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        ).stdout
+        return [
+            Seen(
+                header=view["header"],
+                entries=view["entries"],
+                tree=sorted((parent, children) for parent, children in view["tree"]),
+                leaf=view["leaf"],
+                context=view["context"]["messages"],
+                lost=view["lines"] - len(view["entries"]) - 1,
+                rewritten=copy.read_bytes() != path.read_bytes(),
+            )
+            for path, copy, view in zip(paths, copies, json.loads(answer), strict=True)
+        ]
+
+
+def assert_same_session(before: Seen, after: Seen) -> None:
+    """Fail unless pi sees the same conversation, whatever values have left it."""
+    assert after.lost == before.lost == 0
+    assert not after.rewritten
+    assert after.header == before.header
+    assert [_skeleton(e) for e in after.entries] == [_skeleton(e) for e in before.entries]
+    assert after.tree == before.tree
+    assert after.leaf == before.leaf
+    assert [_shape(m) for m in after.context] == [_shape(m) for m in before.context]
+    assert after.unanswered() == before.unanswered()
+    assert after.unasked() == before.unasked()
+
+
+def assert_sendable(seen: Seen) -> None:
+    """Fail if the context holds what providers are known to refuse in an edited session."""
+    for message in seen.context:
+        assert "_extracted" not in message
+        assert "_restored" not in message
+        for block in _blocks(message):
+            if block["type"] == "text":
+                assert block["text"], "an empty text block is refused"
+            if block["type"] == "image":
+                assert "[[extracted-" not in block["data"], "a placeholder is no base64"
+            if block["type"] == "toolCall":
+                assert isinstance(block["arguments"], dict)
+            if block["type"] == "thinking" and _is_checked(message, block):
+                assert not block.get("thinkingSignature"), "the signature does not fit the text"
+
+
+def _is_checked(message: Json, block: Json) -> bool:
+    """Whether this thinking text has left, and its provider checks signatures against texts."""
+    checks = ("anthropic", "bedrock", "google")
+    return "[[extracted-" in block["thinking"] and message.get("api", "").startswith(checks)
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _calls(message: Json) -> list[Json]:
+    return [block for block in _blocks(message) if block["type"] == "toolCall"]
+
+
+def _skeleton(entry: Json) -> Json:
+    """An entry without the values that may leave it and without bsd's own marks."""
+    kept = {k: v for k, v in entry.items() if k not in {"message", "content", "details"}}
+    kept.pop("_extracted", None)
+    kept.pop("_restored", None)
+    message = entry.get("message")
+    return {**kept, "message": _shape(message)} if isinstance(message, dict) else kept
+
+
+def _shape(message: Json) -> Json:
+    """A message without its texts: role, ids, block order, and every small field."""
+    outer = {k: v for k, v in message.items() if k not in {"content", "details", "output"}}
+    return {**outer, "blocks": [_block_shape(block) for block in _blocks(message)]}
+
+
+def _block_shape(block: Json) -> tuple[str, ...]:
+    if block["type"] == "toolCall":
+        return ("toolCall", block["id"], block["name"], *sorted(block["arguments"]))
+    # An extracted image stands as a text block: its data cannot hold a placeholder.
+    return ("text or image",) if block["type"] in {"text", "image"} else (block["type"],)

@@ -1,0 +1,90 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import bsd
+
+_TOP = Path(__file__).parents[1]
+_PACKAGE = _TOP / "bsd"
+_MODULES = sorted(_PACKAGE.rglob("*.py"))
+_MOST_LINES = 600
+_AT_THE_TOP = {
+    *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "requirements.lock"),
+    *("bsd", "config", "contrib", "packaging", "tests"),
+}
+
+
+def _tracked() -> list[str]:
+    """Files under version control; where there is none (an unpacked archive), all files."""
+    try:
+        done = subprocess.run(
+            ["git", "-c", f"safe.directory={_TOP}", "-C", str(_TOP), "ls-files", "-z"],
+            check=True,
+            capture_output=True,
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return [str(path.relative_to(_TOP)) for path in _TOP.rglob("*") if path.is_file()]
+    return [name for name in done.stdout.decode().split("\0") if name]
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    long = {
+        str(path.relative_to(_TOP)): lines
+        for path in _MODULES
+        if (lines := path.read_bytes().count(b"\n")) > _MOST_LINES
+    }
+    assert long == {}
+
+
+def test_the_top_level_holds_only_what_it_should() -> None:
+    names = {Path(name).parts[0] for name in _tracked()}
+    assert {name for name in names if not name.startswith(".")} <= _AT_THE_TOP
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    assert f"\n## [{bsd.__version__}] - " in (_TOP / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def _writes_to_stdout(path: Path) -> list[str]:
+    tree = ast.parse(path.read_bytes())
+    return [
+        f"{path.relative_to(_TOP)}:{node.lineno}"
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id == "print")
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.stdout", "click.echo"})
+    ]
+
+
+def test_only_the_command_line_writes_to_stdout() -> None:
+    below = [p for p in _MODULES if not p.is_relative_to(_PACKAGE / "cli")]
+    assert [place for path in below for place in _writes_to_stdout(path)] == []
+    doors = [p for p in _MODULES if p.is_relative_to(_PACKAGE / "cli")]
+    assert any(_writes_to_stdout(path) for path in doors), "the rule no longer sees anything"
+
+
+def test_the_helper_process_loads_nothing_but_the_standard_library() -> None:
+    """`transcript/exchange.py` holds write leases; what it does not import cannot delay it."""
+    module = "bsd.transcript.exchange"
+    program = f"import sys; before = set(sys.modules); import {module}; "
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program + "print(*(set(sys.modules) - before))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = set(done.stdout.split())
+    assert module in loaded
+    foreign = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert foreign == {"bsd", "bsd.transcript", module}
+
+
+def test_the_lock_file_names_versions_and_no_network() -> None:
+    lines = (_TOP / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert pins
+    assert [pin for pin in pins if pin.count("==") != 1 or "/" in pin or "-i" in pin.split()] == []
