@@ -1,0 +1,142 @@
+"""The members of one object under edit: taken out, put back at their old place, added at the end.
+
+Of a member that goes, its separator goes too: the comma and white space *before* it, or, if it is
+the first, those before its successor. So what is left depends only on which members are left, and
+every member can be put back exactly, in any order, from the original line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from bsd.transcript.scan import Member, NoSuchValue, Place, SpliceError
+
+Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A member's turn in the object: bytes [start, end) of the line, or new text."""
+
+    key: bytes
+    separator: bytes | None  # what stands before it when it is not the first; None: a comma
+    start: int = -1
+    end: int = -1
+    text: bytes | None = None
+
+
+class Members:
+    """The members of the object at `place`, as they shall become."""
+
+    def __init__(self, raw: bytes, place: Place) -> None:
+        self._raw = raw
+        self._place = place
+        self._members = members_of(place)
+        self._added: list[bytes] = []
+        self._margins: tuple[bytes, bytes] | None = None  # of the original line, if they come back
+        self._turns: list[_Slot] | None = None  # made when a member goes or comes back
+
+    @property
+    def _slots(self) -> list[_Slot]:
+        if self._turns is None:
+            self._turns = [
+                _Slot(key, separator, start, end)
+                for (key, start, end), separator in _separated(self._raw, self._members)
+            ]
+        return self._turns
+
+    def remove(self, key: bytes) -> None:
+        """Take a member out that stands once in the object."""
+        self._turns = [slot for slot in self._slots if slot.key != key]
+
+    def append(self, text: bytes) -> None:
+        """Add a member after all others; `text` is its key, colon and value."""
+        self._added.append(text)
+
+    def reinsert(self, key: bytes, original: bytes, place: Place) -> None:
+        """Put a member back where it stood in the object at `place` of the original line.
+
+        That is after the nearest of its old predecessors that is still there, else before the
+        nearest of its old successors, else before everything.
+        """
+        old = list(_separated(original, members_of(place)))
+        names = _names(old_key for (old_key, _, _), _ in old)
+        position = {name: index for index, name in enumerate(_names(s.key for s in self._slots))}
+        turn = names.index((key, 0))
+        (_, start, end), separator = old[turn]
+        slot = _Slot(key, separator, text=original[start:end])
+        predecessors = [position[name] for name in names[:turn] if name in position]
+        if predecessors:
+            self._slots.insert(predecessors[-1] + 1, slot)
+            return
+        for later in range(turn + 1, len(old)):
+            if names[later] in position:
+                successor = self._slots[position[names[later]]]
+                slot.separator, successor.separator = successor.separator, old[later][1]
+                self._slots.insert(position[names[later]], slot)
+                return
+        self._margins = _margins(original, place)
+        self._slots.insert(0, slot)
+
+    def patches(self) -> Iterator[Patch]:
+        """What changes between the members that stay; their own bytes are never touched."""
+        if self._turns is not None:
+            yield from self._gaps()
+        elif self._members:
+            end = self._members[-1][2]
+            yield end, end, b"".join(b"," + text for text in self._added)
+        else:
+            end = self._place.end - 1
+            yield end, end, b",".join(self._added)
+
+    def _gaps(self) -> Iterator[Patch]:
+        slots = [*self._slots, *(_Slot(b"", None, text=text) for text in self._added)]
+        before, after = self._margins or _margins(self._raw, self._place)
+        done, gap = self._place.start + 1, before
+        for index, slot in enumerate(slots):
+            if index:
+                gap += b"," if slot.separator is None else slot.separator
+            if slot.text is not None:
+                gap += slot.text
+                continue
+            yield done, slot.start, gap
+            done, gap = slot.end, b""
+        yield done, self._place.end - 1, gap + after
+
+
+def members_of(place: Place) -> list[Member]:
+    """The members that `scan` found; raises SpliceError if there is no object."""
+    if place.start < 0:
+        raise NoSuchValue("the line has no object where a member is to be edited")
+    if place.members is None:
+        raise SpliceError("only members of objects can be taken out or put back")
+    return place.members
+
+
+def _margins(raw: bytes, place: Place) -> tuple[bytes, bytes]:
+    """The white space before the first member and after the last one."""
+    members = members_of(place)
+    if not members:
+        return raw[place.start + 1 : place.end - 1], b""
+    return raw[place.start + 1 : members[0][1]], raw[members[-1][2] : place.end - 1]
+
+
+def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, bytes | None]]:
+    """Each member with the bytes between it and the one before it."""
+    done = -1
+    for member in members:
+        yield member, (raw[done : member[1]] if done >= 0 else None)
+        done = member[2]
+
+
+def _names(keys: Iterable[bytes]) -> list[tuple[bytes, int]]:
+    """Keys told apart by occurrence: objects may hold duplicate keys that nobody edits."""
+    seen: Counter[bytes] = Counter()
+    names = []
+    for key in keys:
+        names.append((key, seen[key]))
+        seen[key] += 1
+    return names

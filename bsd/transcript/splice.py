@@ -1,0 +1,205 @@
+"""Byte-exact surgery on one raw JSON line: nothing is re-serialised (SPEC §2.1).
+
+Only the bytes of the named values change; white space, escapes, number forms, other duplicate
+keys and the line end stay as they are. Raw lines must be such that `parse_entry` accepts them. All
+functions raise a SpliceError if the line has to be left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import orjson
+
+from bsd.foundation.value_path import ValuePath, format_path
+from bsd.transcript.members import Members, Patch
+from bsd.transcript.scan import (
+    BrokenLine,
+    DuplicateKey,
+    NoSuchValue,
+    Place,
+    SpliceError,
+    TooDeep,
+    encode_key,
+    scan,
+)
+
+__all__ = [
+    "BrokenLine",
+    "DuplicateKey",
+    "MemberExists",
+    "NoSuchValue",
+    "PathsOverlap",
+    "Span",
+    "SpliceError",
+    "TooDeep",
+    "edit",
+    "encode_string",
+    "find",
+    "reinsert",
+    "remove_members",
+    "replace",
+    "set_member",
+]
+
+
+class MemberExists(SpliceError):
+    """A member to be put back is there already."""
+
+
+class PathsOverlap(SpliceError):
+    """Two edits of one line would touch the same bytes."""
+
+
+class Span(NamedTuple):
+    """Bytes `[start, end)` of a line."""
+
+    start: int
+    end: int
+
+
+def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
+    """Where the values of all `paths` stand; raises NoSuchValue, DuplicateKey, BrokenLine."""
+    wanted = tuple(paths)
+    root = Place.tree(wanted)
+    scan(raw, root)
+    spans = {}
+    for path in wanted:
+        place = root.found(path)
+        spans[path] = Span(place.start, place.end)
+    return spans
+
+
+def replace(raw: bytes, values: Mapping[ValuePath, bytes]) -> bytes:
+    """Put other JSON values in the place of some; raises NoSuchValue, PathsOverlap."""
+    return edit(raw, replace=values)
+
+
+def set_member(raw: bytes, key: str, value: bytes) -> bytes:
+    """Give the line's object a member: its value is replaced, or it is added after all others."""
+    return edit(raw, put={key: value})
+
+
+def remove_members(raw: bytes, paths: Collection[ValuePath]) -> bytes:
+    """Take members of objects out, with their commas; raises NoSuchValue, PathsOverlap."""
+    return edit(raw, remove=paths)
+
+
+def reinsert(raw: bytes, original: bytes, paths: Collection[ValuePath]) -> bytes:
+    """Put members back that `original` has and `raw` has lost, at their old places.
+
+    Whatever else was replaced meanwhile stays. Raises NoSuchValue if `original` lacks one or
+    `raw` has no such object to put it in, MemberExists if `raw` has one.
+    """
+    return edit(raw, reinsert=paths, original=original)
+
+
+def edit(
+    raw: bytes,
+    *,
+    replace: Mapping[ValuePath, bytes] | None = None,
+    remove: Collection[ValuePath] = (),
+    reinsert: Collection[ValuePath] = (),
+    original: bytes = b"",
+    put: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """All edits of one line in one pass, as if made one after the other in this order.
+
+    `reinsert` takes its members from the line `original`; `put` sets top-level members, and adds
+    those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
+    path is or contains another.
+    """
+    replace = replace or {}
+    put_paths = {(key,): value for key, value in (put or {}).items()}
+    paths = (*replace, *remove, *reinsert, *put_paths)
+    root = Place.tree(paths)
+    _check_apart(root, paths)
+    scan(raw, root)
+
+    patches = [_value_patch(root.found(path), value) for path, value in replace.items()]
+    objects = _Objects(raw, root)
+    for path in remove:
+        root.found(path)
+        objects.around(path).remove(_member_key(path))
+    objects.reinsert(reinsert, original)
+    for path, value in put_paths.items():
+        if root.at(path).start >= 0:
+            patches.append(_value_patch(root.at(path), value))
+        else:
+            objects.around(path).append(encode_string(path[0]) + b":" + _one_line(value))
+    return _patched(raw, [*patches, *objects.patches()])
+
+
+def encode_string(text: str) -> bytes:
+    """A JSON string that every reader takes, lone surrogates as escapes."""
+    try:
+        return orjson.dumps(text)
+    except TypeError:  # orjson writes UTF-8, which has no surrogates
+        return json.dumps(text).encode()
+
+
+class _Objects:
+    """The objects of one line whose members are edited, each once."""
+
+    def __init__(self, raw: bytes, root: Place) -> None:
+        self._raw = raw
+        self._root = root
+        self._members: dict[ValuePath, Members] = {}
+
+    def around(self, path: ValuePath) -> Members:
+        """The members of the object that has, had or gets the member at `path`."""
+        holder = path[:-1]
+        if holder not in self._members:
+            self._members[holder] = Members(self._raw, self._root.at(holder))
+        return self._members[holder]
+
+    def reinsert(self, paths: Collection[ValuePath], original: bytes) -> None:
+        if not paths:
+            return
+        old = Place.tree(paths)
+        scan(original, old)
+        for path in paths:
+            if self._root.at(path).start >= 0:
+                raise MemberExists(f"the line has a value {format_path(path)} already")
+            old.found(path)
+            self.around(path).reinsert(_member_key(path), original, old.at(path[:-1]))
+
+    def patches(self) -> Iterator[Patch]:
+        for members in self._members.values():
+            yield from members.patches()
+
+
+def _check_apart(root: Place, paths: Collection[ValuePath]) -> None:
+    if len(set(paths)) < len(paths):
+        raise PathsOverlap("one value is named twice in one edit")
+    for path in paths:
+        if root.at(path).children:
+            raise PathsOverlap(f"{format_path(path)} is edited, and a value inside it too")
+
+
+def _member_key(path: ValuePath) -> bytes:
+    if not path or isinstance(path[-1], int):
+        raise SpliceError(f"{format_path(path)!r} is not a member of an object")
+    return encode_key(path[-1])
+
+
+def _value_patch(place: Place, value: bytes) -> Patch:
+    return place.start, place.end, _one_line(value)
+
+
+def _one_line(value: bytes) -> bytes:
+    if not value or b"\n" in value:
+        raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
+    return value
+
+
+def _patched(raw: bytes, patches: list[Patch]) -> bytes:
+    view = memoryview(raw)  # slices without copying: a line may be large
+    pieces: list[bytes | memoryview] = []
+    done = 0
+    for start, end, new in sorted(patches):
+        pieces += (view[done:start], new)
+        done = end
+    return b"".join((*pieces, view[done:]))
