@@ -47,9 +47,7 @@ class Value:
     leaf: bool = False  # part of arguments, details or an object: min_value_length always holds
     custom: bool = False  # state of an extension: only by a rule that names its customType
     removes: tuple[ValuePath, ...] = ()  # members that leave with it, without a placeholder
-    # The last characters of the present text if it ends as a placeholder does, else None: enough
-    # to recognise one, and a survey that holds many values does not hold their texts.
-    tail: str | None = None
+    text: str | None = None  # the present text; None: not a string, or no longer at hand
 
 
 @dataclass(frozen=True, slots=True)

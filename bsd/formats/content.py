@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from bsd.formats.base import Entry, Shape, ToolCall, Value
-from bsd.formats.marker import PLACEHOLDER_START, tail_of
+from bsd.formats.marker import PLACEHOLDER_START
 from bsd.formats.reading import is_structural, text_of
 from bsd.foundation.value_path import ValuePath
 
@@ -41,7 +41,7 @@ def text_value(
         len(text),
         leaf=leaf,
         custom=custom,
-        tail=tail_of(text),
+        text=text,
     )
 
 
@@ -154,7 +154,7 @@ def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
             display=False,
             length=len(text) + len(signature),
             removes=((*path, "thinkingSignature"),),
-            tail=tail_of(text),
+            text=text,
         )
     ]
 

@@ -12,15 +12,12 @@ RESTORED = "_restored"
 EXTRACTABLE = "_extractable"
 
 PLACEHOLDER_START = "[[extracted-"
-PLACEHOLDER_END = "]]"
+_END = "]]"
 
 # RFC 3986's unreserved characters: what a safe entry id may hold.
 _ID = r"[A-Za-z0-9._~-]+"
 _SAFE_ID = re.compile(_ID)
 _PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
-
-# Longer than any placeholder worth the name; bounds what is kept of a text.
-_TAIL = 4096
 
 
 def is_safe_id(entry_id: str) -> bool:
@@ -30,7 +27,7 @@ def is_safe_id(entry_id: str) -> bool:
 
 def placeholder(entry_id: str) -> str:
     """Return what stands in an entry for each of its extracted values."""
-    return f"{PLACEHOLDER_START}{entry_id}{PLACEHOLDER_END}"
+    return f"{PLACEHOLDER_START}{entry_id}{_END}"
 
 
 def is_placeholder(text: str) -> bool:
@@ -41,11 +38,6 @@ def is_placeholder(text: str) -> bool:
 def mentioned_ids(text: str) -> list[str]:
     """List the entries whose placeholders stand in a text."""
     return _PLACEHOLDER.findall(text)
-
-
-def tail_of(text: str) -> str | None:
-    """Return the last characters of a text that ends as a placeholder does, else None."""
-    return text[-_TAIL:] if text.endswith(PLACEHOLDER_END) else None
 
 
 @dataclass(frozen=True, slots=True)
