@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.foundation.layout import Layout, SessionName
+from bsd.formats.openclaw import (
+    Registered,
+    Registry,
+    is_session_file,
+    read_registry,
+    sqlite_database,
+)
+from bsd.foundation.errors import BsdError, ConfigError, os_problem
+from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.times import iso_utc
+from bsd.store.extracted import SessionStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,29 +27,118 @@ class SessionInfo:
     name: SessionName
     size: int
     updated: float
-    label: str | None
+    label: str | None  # its key in `sessions.json`
     status: str | None  # `sessions.json`
     parent: str | None  # session id of its parent
     extracted_entries: int
-    extracted_bytes: int  # bytes of the store files
+    extracted_bytes: int  # of the store files
 
-    def as_json(self) -> dict[str, Any]: ...
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "session": str(self.name),
+            "agent": self.name.agent,
+            "id": self.name.session,
+            "label": self.label,
+            "status": self.status,
+            "parent": self.parent,
+            "size": self.size,
+            "updated": iso_utc(self.updated),
+            "extracted_entries": self.extracted_entries,
+            "extracted_bytes": self.extracted_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """One agent directory; `note` says why its sessions are not listed or edited, if so."""
+    """One agent directory; `note` says why its sessions are not listed or not edited, if so."""
 
     name: str
     sessions: int
-    note: str | None  # e.g. moved to SQLite, leads out of the root, not readable
+    note: str | None
+    sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
 
 
 def agents(layout: Layout) -> list[AgentInfo]:
-    """All agents of the root, SQLite-era and unreadable ones included."""
-    ...
+    """All agents of the root, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
+    return [_agent(layout, name) for name in _agent_names(layout)]
 
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
-    ...
+    for name in [check_name(agent, "agent")] if agent else _agent_names(layout):
+        try:
+            files = _session_files(layout, name)
+        except BsdError:
+            if agent:
+                raise
+            continue  # `agents` says what is wrong with it
+        registry = read_registry(layout.agents / name)
+        for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
+            yield _session(layout, SessionName(name, session), stat, registry)
+
+
+def _agent_names(layout: Layout) -> list[str]:
+    try:
+        with os.scandir(layout.agents) as found:
+            return sorted(item.name for item in found if item.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(
+            f"there is no OpenClaw directory at {layout.root} (it has no agents/)",
+            hint="name yours with --root DIR, or set OPENCLAW_ROOT",
+        ) from None
+    except OSError as error:
+        raise os_problem(error, f"reading {layout.agents}") from error
+
+
+def _agent(layout: Layout, name: str) -> AgentInfo:
+    try:
+        found = len(_session_files(layout, name))
+    except BsdError as error:
+        return AgentInfo(name, 0, error.message)
+    if database := sqlite_database(layout.agents / name):
+        return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
+    return AgentInfo(name, found, read_registry(layout.agents / name).problem)
+
+
+def _session_files(layout: Layout, agent: str) -> list[tuple[str, os.stat_result]]:
+    directory = layout.sessions_dir(agent)
+    try:
+        with os.scandir(directory) as found:
+            return [
+                (item.name.removesuffix(".jsonl"), stat)
+                for item in found
+                if is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise os_problem(error, f"reading {directory}") from error
+
+
+def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return item.stat(follow_symlinks=False) if item.is_file(follow_symlinks=False) else None
+    except FileNotFoundError:  # deleted since the directory was read
+        return None
+
+
+def _session(
+    layout: Layout, name: SessionName, stat: os.stat_result, registry: Registry
+) -> SessionInfo:
+    entry = _registered(registry, name.session)
+    records = SessionStore(layout, name).index.records.values()
+    return SessionInfo(
+        name=name,
+        size=stat.st_size,
+        updated=stat.st_mtime,
+        label=entry.key if entry else None,
+        status=entry.status if entry else None,
+        parent=entry.parent if entry else None,
+        extracted_entries=len({record.entry_id for record in records}),
+        extracted_bytes=sum(record.size for record in records),
+    )
+
+
+def _registered(registry: Registry, session: str) -> Registered | None:
+    return next((entry for entry in registry.sessions if entry.names(session)), None)
