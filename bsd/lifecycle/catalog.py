@@ -60,7 +60,7 @@ class AgentInfo:
 
 
 def agents(layout: Layout) -> list[AgentInfo]:
-    """All agents of the root, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
+    """All agents, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
     return [_agent(layout, name) for name in _agent_names(layout)]
 
 

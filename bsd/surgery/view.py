@@ -1,0 +1,118 @@
+"""A session as people and agents see it: one row an entry, nothing changed. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bsd.formats.base import Entry, Format
+from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.surgery.plan import Source
+from bsd.transcript.reader import Line, parse_entry
+
+_PREVIEW = 200  # characters (seed 000, SP-06)
+_SHORTEST_HASH = 6  # hex digits (SPEC §6)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """One entry: what it is, how big, what is out of it. Sizes are bytes."""
+
+    index: int  # 0-based line number
+    id: str | None
+    type: str
+    role: str | None
+    size: int
+    position: int  # message entries after it
+    extracted: bool
+    keys: tuple[str, ...]  # extracted keys
+    extracted_size: int  # of the stored line; 0 if nothing is out
+    extracted_at: str | None
+    extractable: bool | int | None  # `_extractable`, if set
+    restored: str | None  # `_restored`, if set
+    hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
+    preview: str  # first 200 characters of its text
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return asdict(self) | {"keys": list(self.keys)}
+
+
+def views(
+    source: Source, fmt: Format, *, start: int = 0, limit: int | None = None
+) -> Iterator[EntryView]:
+    """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
+
+    Reads the file twice: positions and hashes depend on what comes later.
+    """
+    messages, hashes = _overview(source, fmt)
+    stop = None if limit is None else start + limit
+    seen = 0
+    for line in source.lines():
+        if stop is not None and line.index >= stop:
+            return
+        entry = parse_entry(line.raw)
+        if entry is None:
+            continue
+        is_message = fmt.facts(entry).is_message
+        seen += is_message
+        if line.index >= start:
+            yield _view(line, entry, fmt, messages - seen, _shortest(_digest(line), hashes))
+
+
+def _overview(source: Source, fmt: Format) -> tuple[int, Counter[str]]:
+    messages = 0
+    hashes: Counter[str] = Counter()
+    for line in source.lines():
+        entry = parse_entry(line.raw)
+        if entry is None:
+            continue
+        messages += fmt.facts(entry).is_message
+        digest = _digest(line)
+        hashes[digest[:_SHORTEST_HASH]] += 1
+        hashes[digest[: 2 * _SHORTEST_HASH]] += 1
+    return messages, hashes
+
+
+def _digest(line: Line) -> str:
+    return hashlib.sha256(line.raw.rstrip(b"\r\n")).hexdigest()
+
+
+def _shortest(digest: str, hashes: Counter[str]) -> str:
+    for length in (_SHORTEST_HASH, 2 * _SHORTEST_HASH):
+        if hashes[digest[:length]] == 1:
+            return digest[:length]
+    return digest
+
+
+def _view(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> EntryView:
+    facts = fmt.facts(entry)
+    marker = Marker.of(entry)
+    extractable = entry.get(EXTRACTABLE)
+    restored = entry.get(RESTORED)
+    return EntryView(
+        index=line.index,
+        id=facts.id,
+        type=facts.kind,
+        role=facts.role,
+        size=len(line.raw),
+        position=position,
+        extracted=bool(marker and marker.keys),
+        keys=marker.keys if marker else (),
+        extracted_size=marker.size if marker else 0,
+        extracted_at=marker.at if marker else None,
+        extractable=extractable if isinstance(extractable, int) else None,
+        restored=restored if isinstance(restored, str) else None,
+        hash=hash,
+        preview=_preview(entry, fmt),
+    )
+
+
+def _preview(entry: Entry, fmt: Format) -> str:
+    for value in fmt.values(entry):
+        if value.text:
+            return value.text[:_PREVIEW]
+    return ""
