@@ -66,6 +66,7 @@ class Facts:
     id: str | None  # `__id`, else `id`; None if there is none or it is no string
     kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
     is_message: bool  # takes part in the conversation: counts for positions
+    is_header: bool = False  # the line that makes a file a session: never judged, never edited
     is_assistant: bool = False  # an assistant message of a dialect that has turns
     turn: Turn = Turn.NONE
     role: str | None = None

@@ -55,6 +55,7 @@ class Flat:
             id=entry_id(entry),
             kind=type_ or text_of(kind) or "entry",
             is_message=not _is_beside(entry),
+            is_header=kind == "session",
             role=entry_role(entry),
             time_ms=entry_time_ms(entry),
             is_compaction=kind == "compaction",

@@ -48,6 +48,7 @@ class OpenClaw:
             id=entry_id(entry),
             kind=TYPE_OF_NAME.get(role, role) if role else kind,
             is_message=kind in {"message", "custom_message"},
+            is_header=kind == "session",
             is_assistant=role == "assistant",
             turn=_turn(role, message, has_calls=bool(calls)),
             role=role or entry_role(entry),

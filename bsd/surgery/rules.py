@@ -1,0 +1,279 @@
+"""The decision table of SPEC §3, row by row: what leaves an entry, or why nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bsd.formats.base import Entry, Facts, Shape, Value
+from bsd.formats.marker import (
+    EXTRACTABLE,
+    RESTORED,
+    Marker,
+    is_placeholder,
+    is_safe_id,
+    placeholder,
+)
+from bsd.formats.reading import time_ms
+from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.surgery.policy import Policy, Trigger
+
+# Results of these are what an agent has just asked for.
+OWN_TOOLS = frozenset(("restore", "restore_remote", "purge_control", "search_extracted"))
+
+# Seed 000's last resort: an entry whose time cannot be read is this old per later message.
+_SECONDS_PER_MESSAGE = 60
+
+
+class Reason(StrEnum):
+    """The outcome for one entry: the first row that applies."""
+
+    DISABLED = "disabled"
+    NO_ENTRY_ID = "no_entry_id"
+    UNSAFE_ENTRY_ID = "unsafe_entry_id"
+    DUPLICATE_ENTRY_ID = "duplicate_entry_id"
+    ALREADY_EXTRACTED = "already_extracted"
+    TURN_OPEN = "turn_open"
+    PINNED = "pinned"
+    RECENTLY_RESTORED = "recently_restored"
+    TYPE_NOT_MATCHED = "type_not_matched"
+    TOO_RECENT = "too_recent"
+    TOO_YOUNG = "too_young"
+    VALUES_TOO_SMALL = "values_too_small"
+    PREFIX_BOUND = "prefix_bound"
+    EXTRACT = "extract"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A value that is in its entry now, and the rule that speaks about it."""
+
+    value: Value
+    trigger: Trigger | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What of an entry decides about it, wherever it stands."""
+
+    id_problem: Reason | None = None
+    options: tuple[Option, ...] = ()
+    some_away: bool = False  # a placeholder stands for at least one value
+    extractable: bool | int | None = None
+    restored_ms: float | None = None
+    own_result: bool = False  # the answer of one of our tools
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What of its surroundings decides about an entry."""
+
+    position: int  # message entries after it
+    time_ms: float | None = None  # when it was written
+    duplicate: bool = False
+    turn_open: bool = False  # in an unfinished turn, or the latest assistant message
+    prefix_bound: bool = False  # a later signature covers what the model saw of it
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A value that leaves, but for its first `keep_chars` characters."""
+
+    value: Value
+    keep_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What happens to an entry."""
+
+    reason: Reason
+    chosen: tuple[Chosen, ...] = ()
+    due_at: float | None = None  # epoch seconds at which the reason ends by itself
+
+
+def own_tool(name: str | None) -> bool:
+    """Whether a tool is ours, under whatever prefix an MCP client gave it."""
+    return name is not None and name.rpartition("__")[2] in OWN_TOOLS
+
+
+def subject_of(
+    entry: Entry,
+    facts: Facts,
+    values: Iterable[Value],
+    policy: Policy,
+    *,
+    own_result: bool = False,
+) -> Subject:
+    """Look at one entry."""
+    fitting = tuple(t for t in policy.triggers if t.fits_entry(entry, facts))
+    away = away_test(entry, facts.id)
+    options = []
+    some_away = False
+    for value in values:
+        if away(value):
+            some_away = True
+        else:
+            options.append(Option(value, policy.trigger_for(value, fitting)))
+    return Subject(
+        id_problem=_id_problem(facts.id),
+        options=tuple(options),
+        some_away=some_away,
+        extractable=_extractable(entry),
+        restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
+        own_result=own_result or own_tool(facts.result_tool),
+    )
+
+
+def _id_problem(entry_id: str | None) -> Reason | None:
+    if entry_id is None:
+        return Reason.NO_ENTRY_ID
+    return None if is_safe_id(entry_id) else Reason.UNSAFE_ENTRY_ID
+
+
+def _extractable(entry: Entry) -> bool | int | None:
+    value = entry.get(EXTRACTABLE)
+    if isinstance(value, (bool, int)):
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else None
+
+
+def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
+    """Return the test for values whose place a placeholder holds now.
+
+    Our marker names the value, or the text block that took its block's place, and it ends with
+    this entry's placeholder; or it is a placeholder and nothing else, of whatever entry.
+    """
+    marker = Marker.of(entry)
+    keys = _paths(marker.keys) if marker else frozenset()
+    own = placeholder(entry_id or "")
+
+    def away(value: Value) -> bool:
+        if value.text is None:
+            return False
+        named = value.path in keys or value.path[:-1] in keys
+        return (named and value.text.endswith(own)) or is_placeholder(value.text)
+
+    return away
+
+
+def _paths(keys: Iterable[str]) -> frozenset[ValuePath]:
+    paths = set()
+    for key in keys:
+        try:
+            paths.add(parse_path(key))
+        except ValueError:  # somebody edited the marker: what it names is nowhere
+            continue
+    return frozenset(paths)
+
+
+def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> Decision:
+    """Apply the table; `now` in epoch seconds.
+
+    Values are filtered step by step, and the reason is that of the step after which none is left.
+    """
+    if (reason := _before_values(subject, standing, policy)) is not None:
+        return Decision(reason)
+    if subject.extractable is True:
+        return _forced(subject, policy)
+    if (due := _protected_until(subject, standing, policy, now)) > now:
+        return Decision(Reason.RECENTLY_RESTORED, due_at=due)
+    return _choose(subject, standing, policy, now)
+
+
+def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reason | None:
+    """Rows 1 to 5, which no value can change."""
+    if not policy.enabled or not policy.triggers:
+        return Reason.DISABLED
+    if subject.id_problem is not None:
+        return subject.id_problem
+    if standing.duplicate:
+        return Reason.DUPLICATE_ENTRY_ID
+    if subject.some_away and not subject.options:
+        return Reason.ALREADY_EXTRACTED
+    if standing.turn_open:
+        return Reason.TURN_OPEN
+    if subject.extractable is False:
+        return Reason.PINNED
+    return None
+
+
+def _forced(subject: Subject, policy: Policy) -> Decision:
+    """Row 6: every value, but state of extensions and short leaves."""
+    chosen = []
+    for option in subject.options:
+        value, trigger = option.value, option.trigger
+        if value.leaf and value.length < policy.min_value_length:
+            continue
+        if value.custom and trigger is None:
+            continue
+        keep = trigger.keep_chars if trigger else policy.keep_chars
+        # Who forces a short value out wants it gone: keeping all of it would do nothing.
+        keep = keep if keep < value.length and value.shape is Shape.TEXT else 0
+        chosen.append(Chosen(value, keep))
+    return _extract_or(Reason.VALUES_TOO_SMALL, chosen)
+
+
+def _protected_until(subject: Subject, standing: Standing, policy: Policy, now: float) -> float:
+    """Row 7: the end of the window after a restoration, or after an answer of our own tools."""
+    ends = [0.0]
+    if subject.restored_ms is not None:
+        ends.append(subject.restored_ms / 1000 + policy.keep_after_restore_s)
+    if subject.own_result:
+        ends.append(now - _age(standing, now) + policy.keep_after_restore_s)
+    return max(ends)
+
+
+def _choose(subject: Subject, standing: Standing, policy: Policy, now: float) -> Decision:
+    """Rows 8 to 12."""
+    matched = [
+        (option.value, option.trigger)
+        for option in subject.options
+        if option.trigger is not None and (option.value.display or not policy.display_only)
+    ]
+    if not matched:
+        return Decision(Reason.TYPE_NOT_MATCHED)
+
+    own_window = None if isinstance(subject.extractable, bool) else subject.extractable
+    old = [
+        (value, trigger)
+        for value, trigger in matched
+        if standing.position >= (trigger.keep_recent if own_window is None else own_window)
+    ]
+    if not old:
+        return Decision(Reason.TOO_RECENT)
+
+    if (missing := policy.age_threshold_s - _age(standing, now)) > 0:
+        # Without a time of its own an entry ages by later messages only, not by waiting.
+        due = None if standing.time_ms is None else now + missing
+        return Decision(Reason.TOO_YOUNG, due_at=due)
+
+    large = [(value, trigger) for value, trigger in old if _large_enough(value, trigger)]
+    if not large:
+        return Decision(Reason.VALUES_TOO_SMALL)
+
+    free = [
+        Chosen(value, trigger.keep_chars if value.shape is Shape.TEXT else 0)
+        for value, trigger in large
+        if value.display or not standing.prefix_bound
+    ]
+    return _extract_or(Reason.PREFIX_BOUND, free)
+
+
+def _large_enough(value: Value, trigger: Trigger) -> bool:
+    """Row 11; a value that would be kept whole by `keep_chars` is too small as well."""
+    if value.shape is Shape.TEXT and value.length <= trigger.keep_chars:
+        return False
+    return value.length >= trigger.min_length
+
+
+def _age(standing: Standing, now: float) -> float:
+    """Return an entry's age in seconds; a time in the future is age 0."""
+    if standing.time_ms is None:
+        return standing.position * _SECONDS_PER_MESSAGE
+    return max(0.0, now - standing.time_ms / 1000)
+
+
+def _extract_or(reason: Reason, chosen: list[Chosen]) -> Decision:
+    return Decision(Reason.EXTRACT, tuple(chosen)) if chosen else Decision(reason)

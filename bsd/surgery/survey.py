@@ -1,0 +1,290 @@
+"""One forward pass over a session: what must be known of all lines before one can be judged.
+
+Every line is parsed once and forgotten. What stays is a few numbers a line, and the values of
+entries that could be extracted somewhere; of all others only an outline, shared by all alike.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import pairwise
+from math import isnan, nan
+from sys import intern, maxsize
+from typing import Any
+
+from bsd.formats.base import Entry, Facts, Format, Turn
+from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.foundation.value_path import ValuePath
+from bsd.surgery.plan import Source
+from bsd.surgery.policy import Policy
+from bsd.surgery.rules import (
+    Decision,
+    Option,
+    Reason,
+    Standing,
+    Subject,
+    decide,
+    own_tool,
+    subject_of,
+)
+from bsd.transcript.reader import Line, parse_entry
+
+Progress = Callable[[int], None]
+
+_NO_ID = 0
+_PROGRESS_STEP = 1 << 20  # bytes
+_MOST_WARNINGS = 100
+
+# Where nothing but the entry itself can keep its values in.
+_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaked:
+    """A placeholder in the arguments of a tool call: a model may have written it into a file."""
+
+    index: int  # line of the call
+    entry_id: str | None
+    tool: str
+    mentions: str  # the entry whose placeholder it is
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entry, judged."""
+
+    index: int  # 0-based line number
+    offset: int
+    length: int
+    entry_id: str | None  # None too if it could not be extracted and nobody asked for names
+    kind: str
+    age_s: float | None  # seconds, if its time is known
+    decision: Decision
+
+
+def id_hash(entry_id: str) -> int:
+    """Return 8 bytes that stand for an id, the same in every process."""
+    return int.from_bytes(
+        blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )
+
+
+class Survey:
+    """What one pass over a session found. Times are epoch seconds."""
+
+    def __init__(self, policy: Policy, now: float, *, keep_names: bool = False) -> None:
+        self._policy = policy
+        self._now = now
+        self._keep_names = keep_names
+        self.messages = 0
+        self.unreadable = 0  # lines that are not blank and hold no JSON object
+        self.leaked: list[Leaked] = []
+        self.refs: set[str] = set()  # names of stored files that markers use
+
+        # One row per entry.
+        self._index, self._offset, self._length = array("Q"), array("Q"), array("Q")
+        self._id, self._time = array("Q"), array("d")
+        self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
+        self._names: list[str | None] = []
+        self._subjects: list[Subject] = []
+        self._outlines: dict[Subject, int] = {}
+        self._kinds: dict[str, int] = {}
+        self._paths: dict[ValuePath, ValuePath] = {}
+
+        self._turn_from: int | None = None  # line at which an unfinished turn begins
+        self._latest_assistant: int | None = None
+        self._own_calls: set[str] = set()
+        self._barrier = 0  # a compaction took everything before this line out of sight
+        self._signed, self._signed_barrier = array("Q"), array("Q")
+        self._binding: dict[str, bool] = {}
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        fmt: Format,
+        policy: Policy,
+        now: float,
+        *,
+        keep_names: bool = False,
+        progress: Progress | None = None,
+    ) -> Survey:
+        """Read a session from its first line to its last."""
+        survey = cls(policy, now, keep_names=keep_names)
+        told = 0
+        for line in source.lines():
+            entry = parse_entry(line.raw)
+            if entry is not None:
+                survey._add(line, entry, fmt)
+            elif line.raw.strip():
+                survey.unreadable += 1
+            done = line.offset + len(line.raw)
+            if progress and done - told >= _PROGRESS_STEP:
+                progress(done)
+                told = done
+        return survey
+
+    def _add(self, line: Line, entry: Entry, fmt: Format) -> None:
+        facts = fmt.facts(entry)
+        if facts.is_header:
+            return
+        if facts.is_message:
+            self.messages += 1
+        self._follow_turn(line.index, facts)
+        self._follow_prefix(line.index, facts)
+        self._note_bsd(line, entry, facts)
+
+        own_result = facts.result_of is not None and facts.result_of in self._own_calls
+        values = fmt.values(entry, self._policy.shortest)
+        subject = subject_of(entry, facts, values, self._policy, own_result=own_result)
+        best = decide(subject, _BEST_STANDING, self._policy, self._now)
+        candidate = best.reason is Reason.EXTRACT
+        self._index.append(line.index)
+        self._offset.append(line.offset)
+        self._length.append(len(line.raw))
+        self._id.append(id_hash(facts.id) if facts.id else _NO_ID)
+        self._time.append(nan if facts.time_ms is None else facts.time_ms)
+        self._messages_to.append(self.messages)
+        self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
+        self._names.append(facts.id if candidate or self._keep_names else None)
+        self._subject.append(self._hold(subject, best) if candidate else self._outline(subject))
+
+    def _follow_turn(self, index: int, facts: Facts) -> None:
+        # A user's message ends what came before it, even a turn that crashed: whoever speaks
+        # again does not wait for it.
+        if facts.turn is Turn.STARTS or (facts.turn is Turn.OPEN and self._turn_from is None):
+            self._turn_from = index
+        elif facts.turn is Turn.CLOSES:
+            self._turn_from = None
+        if facts.is_assistant:
+            self._latest_assistant = index
+
+    def _follow_prefix(self, index: int, facts: Facts) -> None:
+        if facts.is_compaction:
+            # What the compaction keeps is still sent, so a signature after it still covers it.
+            self._barrier = max(self._barrier, self._line_of(facts.kept_from, index))
+        elif facts.signed_by is not None:
+            model = facts.signed_by
+            if model not in self._binding:
+                self._binding[model] = self._policy.binds(model)
+            if self._binding[model]:
+                self._signed.append(index)
+                self._signed_barrier.append(self._barrier)
+
+    def _line_of(self, entry_id: str | None, otherwise: int) -> int:
+        if entry_id is None:
+            return otherwise
+        try:
+            return self._index[self._id.index(id_hash(entry_id))]
+        except ValueError:
+            return otherwise
+
+    def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
+        """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
+        marker = Marker.of(entry)
+        if marker:
+            self.refs.add(marker.ref)
+        self._own_calls.update(call.id for call in facts.calls if own_tool(call.name) and call.id)
+        if facts.calls and PLACEHOLDER_START.encode() in line.raw:
+            for leak in _leaks(line.index, entry, facts, extracted=marker is not None):
+                if len(self.leaked) < _MOST_WARNINGS:
+                    self.leaked.append(leak)
+
+    def _outline(self, subject: Subject) -> int:
+        """Hold what decides about an entry that is extracted nowhere; lengths do not."""
+        outline = replace(
+            subject,
+            options=tuple(
+                Option(replace(value, path=(), length=-1, removes=(), text=None), trigger)
+                for value, trigger in ((o.value, o.trigger) for o in subject.options)
+            ),
+        )
+        number = self._outlines.get(outline)
+        if number is None:
+            number = self._outlines[outline] = len(self._subjects)
+            self._subjects.append(outline)
+        return number
+
+    def _hold(self, subject: Subject, best: Decision) -> int:
+        """Hold an entry's values without their texts."""
+        options = subject.options
+        if len(self._policy.triggers) == 1:
+            # One trigger has one window: values that never leave change no outcome then.
+            leaving = {chosen.value.path for chosen in best.chosen}
+            options = tuple(option for option in options if option.value.path in leaving)
+        held = tuple(
+            Option(
+                replace(
+                    option.value,
+                    path=self._paths.setdefault(option.value.path, option.value.path),
+                    text=None,
+                ),
+                option.trigger,
+            )
+            for option in options
+        )
+        self._subjects.append(replace(subject, options=held))
+        return len(self._subjects) - 1
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Judge every entry, in the order of the file."""
+        duplicates = self._duplicates()
+        kinds = list(self._kinds)
+        for row, index in enumerate(self._index):
+            time_ms = None if isnan(self._time[row]) else self._time[row]
+            standing = Standing(
+                position=self.messages - self._messages_to[row],
+                time_ms=time_ms,
+                duplicate=self._id[row] in duplicates,
+                turn_open=self._turn_open(index),
+                prefix_bound=self._prefix_bound(index),
+            )
+            yield Outcome(
+                index,
+                self._offset[row],
+                self._length[row],
+                self._names[row],
+                kinds[self._kind[row]],
+                None if time_ms is None else max(0.0, self._now - time_ms / 1000),
+                decide(self._subjects[self._subject[row]], standing, self._policy, self._now),
+            )
+
+    def _duplicates(self) -> set[int]:
+        ids = sorted(self._id)
+        return {one for one, other in pairwise(ids) if one == other} - {_NO_ID}
+
+    def _turn_open(self, index: int) -> bool:
+        unfinished = self._turn_from is not None and index >= self._turn_from
+        return unfinished or index == self._latest_assistant
+
+    def _prefix_bound(self, index: int) -> bool:
+        """Whether a later signature covers what the model saw of this line.
+
+        Barriers only grow: if the first signature after it does not reach back, none does.
+        """
+        first_after = bisect_right(self._signed, index)
+        return first_after < len(self._signed) and self._signed_barrier[first_after] <= index
+
+
+def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:
+    for call in facts.calls:
+        if own_tool(call.name):
+            continue
+        for mentioned in mentioned_ids(_arguments_text(entry, call.path)):
+            if not (extracted and mentioned == facts.id):
+                yield Leaked(index, facts.id, intern(call.name), mentioned)
+
+
+def _arguments_text(entry: Entry, path: ValuePath) -> str:
+    block: Any = entry
+    for step in path:
+        block = block[step]
+    try:
+        return json.dumps([block.get("arguments"), block.get("input")])
+    except RecursionError:  # nested deeper than Python can follow: nobody wrote that by mistake
+        return ""
