@@ -1,0 +1,47 @@
+"""`make bench`: bsd beside its peers, as ratios within one run on one machine (DESIGN §5).
+
+`BENCH_MB` is the size of a corpus (default 256), `BENCH_HUGE_MB` that of the session for the
+memory row (default 1024), `BENCH_ONLY` a word that the names of the wanted rows hold.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.bench import rows
+from tests.bench.measure import Failed
+
+_CACHE = Path(".bench").resolve()
+
+
+def main() -> int:
+    _CACHE.mkdir(exist_ok=True)
+    wanted = os.environ.get("BENCH_ONLY", "")
+    print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()};")
+    print("every program is bound to one of them.\n")
+    print(rows.HEADINGS, flush=True)
+    bad = 0
+    for name, measure in rows.ALL.items():
+        if wanted not in name:
+            continue
+        scratch = Path(tempfile.mkdtemp(prefix="run-", dir=_CACHE))
+        try:
+            for row in measure(scratch, _CACHE):
+                bad += not row.met
+                print(row, flush=True)
+        except Failed as error:
+            bad += 1
+            print(f"{name}: {error}", flush=True)
+        finally:
+            shutil.rmtree(scratch)
+    print(f"\n{bad} of the rows miss their target." if bad else "\nAll targets are met.")
+    return min(bad, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The limit of the layout: what extraction cannot do without, and nothing else.
+
+`python -m tests.bench.limit BEFORE AFTER SCRATCH`: BEFORE and AFTER are the same OpenClaw
+directory before and after an extraction. Parses every line of BEFORE with orjson, creates, writes
+and fsyncs the store files that AFTER has (a pool of threads, session by session), and copies
+AFTER's session files in the kernel, with fsync. Prints the seconds that took.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+
+_THREADS = 8
+
+
+def _stored_ids(after: Path) -> dict[str, set[str]]:
+    """For each store directory the ids of the entries whose lines it keeps."""
+    return {
+        directory.name: {
+            orjson.loads(path.read_bytes())["id"]
+            for path in directory.glob("*.json")
+            if path.name != "index.json"
+        }
+        for directory in (after / "extracted").iterdir()
+    }
+
+
+def _sync(path: Path, line: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(descriptor, line)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as old, target.open("xb") as new:
+        while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
+            pass
+        os.fsync(new.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _kept(session: Path, ids: set[str]) -> Iterator[tuple[str, bytes]]:
+    with session.open("rb", buffering=1 << 20) as file:
+        for line in file:
+            entry = orjson.loads(line)
+            if entry.get("id") in ids:
+                yield entry["id"], line
+
+
+def main(before: Path, after: Path, scratch: Path) -> None:
+    ids = _stored_ids(after)
+    began = time.perf_counter()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for number, session in enumerate(sorted(before.glob("agents/*/sessions/*.jsonl"))):
+            agent, name = session.parts[-3], session.stem
+            store = scratch / str(number)
+            store.mkdir()
+            stored = ids.get(f"{agent}_{name}", set())
+            done = [
+                pool.submit(_sync, store / f"{identity}.json", line)
+                for identity, line in _kept(session, stored)
+            ]
+            for future in done:
+                future.result()
+            _copy(after / session.relative_to(before), store / "session")
+            _sync_directory(store)
+    print(time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

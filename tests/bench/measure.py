@@ -1,0 +1,59 @@
+"""What a child process costs: wall time, CPU time and peak memory, on one core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds, and bytes of peak resident memory."""
+
+    wall: float
+    cpu: float
+    rss: int
+    output: bytes
+
+
+class Failed(Exception):
+    """A measured program did not succeed."""
+
+
+def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
+    """Run a program to its end on a single core; raises Failed."""
+    core = max(os.sched_getaffinity(0))
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        began = time.perf_counter()
+        child = subprocess.Popen(
+            ["taskset", "-c", str(core), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            env=dict(env or os.environ),
+        )
+        # wait4 and not getrusage(RUSAGE_CHILDREN): that one is the maximum over all children.
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        text = output.read()
+        if child.returncode:
+            raise Failed(f"{' '.join(argv)}: {child.returncode}\n{errors.read().decode()[-2000:]}")
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text)
+
+
+def bsd(*arguments: str) -> list[str]:
+    """The command line of bsd in this environment."""
+    return [sys.executable, "-m", "bsd", *arguments]
+
+
+def settle() -> None:
+    """Let the disk finish what earlier steps left it to do."""
+    os.sync()

@@ -1,0 +1,223 @@
+"""The rows of the table: each measures one promise of DESIGN §5 beside its peer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bsd.sample import write_session
+from tests.bench import claude, peer
+from tests.bench.measure import Cost, bsd, run, settle
+from tests.openclaw_tree import add_session, set_at_rest
+
+_MB = 1 << 20
+SIZE = int(os.environ.get("BENCH_MB", "256")) * _MB
+HUGE = int(os.environ.get("BENCH_HUGE_MB", "1024")) * _MB
+_SESSION = 8 * _MB  # of a backlog: many sessions of a usual size
+_LONGEST = 64 * _MB
+_ROUNDS = 3
+_REPEATS = 11  # of short runs, whose median counts
+_FORM = "{:<44} {:>16} {:>22} {:>8}  {}"
+HEADINGS = _FORM.format("what", "bsd", "beside", "ratio", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    ours: str
+    beside: str
+    ratio: float
+    target: str
+    met: bool
+
+    def __str__(self) -> str:
+        mark = "" if self.met else "  MISSED"
+        return _FORM.format(
+            self.what, self.ours, self.beside, f"{self.ratio:.2f}", self.target + mark
+        )
+
+
+Rows = Iterator[Row]
+
+
+def _backlog(root: Path) -> None:
+    for number in range(max(1, SIZE // _SESSION)):
+        path = add_session(root, f"main/session-{number:04d}", b"")
+        write_session(path, size=min(_SESSION, SIZE), seed=number)
+        set_at_rest(path)
+
+
+def _one_session(root: Path, size: int, longest_line: int = 0) -> Path:
+    path = add_session(root, "main/session", b"")
+    write_session(path, size=size, longest_line=longest_line)
+    set_at_rest(path)
+    return path
+
+
+def _extract(root: Path) -> Cost:
+    settle()
+    cost = run(bsd("--root", str(root), "--json", "extract"))
+    kept = sum(1 for _ in root.glob("extracted/*/*.json"))
+    if not kept:
+        raise AssertionError(f"nothing was extracted: {cost.output[-500:]!r}")
+    return cost
+
+
+def first_pass(scratch: Path, _cache: Path) -> Rows:
+    """A backlog of usual sessions, against the limit of the layout (tests/bench/limit.py)."""
+    ratios, speeds, limits = [], [], []
+    before = scratch / "before"
+    _backlog(before)
+    size = sum(path.stat().st_size for path in before.glob("agents/*/sessions/*.jsonl"))
+    for number in range(_ROUNDS):
+        after, again = scratch / f"after{number}", scratch / f"limit{number}"
+        shutil.copytree(before, after)
+        cost = _extract(after)
+        again.mkdir()
+        settle()
+        arguments = [str(before), str(after), str(again)]
+        answer = run([sys.executable, "-m", "tests.bench.limit", *arguments])
+        limit = float(answer.output)
+        ratios.append(limit / cost.wall)
+        speeds.append(size / cost.wall / _MB)
+        limits.append(size / limit / _MB)
+        shutil.rmtree(after)
+        shutil.rmtree(again)
+    ratio = statistics.median(ratios)
+    yield Row(
+        f"first pass over {size // _MB} MB in {max(1, SIZE // _SESSION)} sessions",
+        f"{statistics.median(speeds):.0f} MB/s",
+        f"limit {statistics.median(limits):.0f} MB/s",
+        ratio,
+        "≥ 0.5 × the limit of the layout",
+        ratio >= 0.5,
+    )
+
+
+def beside_cozempic(scratch: Path, cache: Path) -> Rows:
+    """One session of the same size, each program in the format it is made for."""
+    program = peer.install(cache)
+    ours, theirs = [], []
+    transcript = scratch / "claude.jsonl"
+    claude.write_transcript(transcript, SIZE)
+    for number in range(_ROUNDS):
+        root = scratch / f"root{number}"
+        _one_session(root, SIZE)
+        ours.append(_extract(root))
+        shutil.rmtree(root)
+        copy = scratch / f"{number}.jsonl"
+        shutil.copyfile(transcript, copy)
+        settle()
+        theirs.append(peer.treat(program, copy, scratch / "home"))
+        if copy.stat().st_size >= transcript.stat().st_size:
+            raise AssertionError(f"cozempic did nothing: {theirs[-1].output[-500:]!r}")
+        for leftover in scratch.glob(f"{number}.*"):
+            leftover.unlink()
+    our_wall, their_wall = (statistics.median(c.wall for c in costs) for costs in (ours, theirs))
+    our_rss, their_rss = (max(c.rss for c in costs) for costs in (ours, theirs))
+    yield Row(
+        f"one session of {SIZE // _MB} MB, wall",
+        f"{our_wall:.2f} s",
+        f"cozempic {their_wall:.2f} s",
+        their_wall / our_wall,
+        "≥ 3 × faster",
+        their_wall >= 3 * our_wall,
+    )
+    yield Row(
+        f"one session of {SIZE // _MB} MB, peak RSS",
+        f"{our_rss / _MB:.0f} MB",
+        f"cozempic {their_rss / _MB:.0f} MB",
+        our_rss / their_rss,
+        "≤ 1/8 of its memory",
+        our_rss * 8 <= their_rss,
+    )
+
+
+def memory(scratch: Path, _cache: Path) -> Rows:
+    """A huge session with one very long line in it."""
+    path = _one_session(scratch, HUGE, _LONGEST)
+    size = path.stat().st_size
+    rss = _extract(scratch).rss
+    bound = 150 * _MB + 3 * _LONGEST
+    yield Row(
+        f"peak RSS, session of {size // _MB} MB, one line of {_LONGEST // _MB}",
+        f"{rss / _MB:.0f} MB",
+        f"bound {bound / _MB:.0f} MB",
+        rss / bound,
+        "≤ 150 MB + 3 × the longest line",
+        rss <= bound,
+    )
+
+
+def _median_cpu(argv: list[str]) -> float:
+    return statistics.median(run(argv).cpu for _ in range(_REPEATS))
+
+
+def start_up(scratch: Path, _cache: Path) -> Rows:
+    """The cost of starting, beside a bare interpreter and beside the imports alone."""
+    bare = _median_cpu([sys.executable, "-c", "pass"])
+    help_page = _median_cpu(bsd("--help"))
+    yield Row(
+        "bsd --help, CPU",
+        f"{help_page * 1000:.0f} ms",
+        f"python {bare * 1000:.0f} ms",
+        help_page / bare,
+        "≤ 100 ms",
+        help_page <= 0.1,
+    )
+    _one_session(scratch, 200_000)
+    command = bsd("--root", str(scratch), "--json", "extract", "--dry-run")
+    dry_run = _median_cpu(command)
+    imports = _median_cpu([sys.executable, "-c", _import_program(command)])
+    yield Row(
+        "bsd extract --dry-run, one small session, CPU",
+        f"{dry_run * 1000:.0f} ms",
+        f"its imports {imports * 1000:.0f} ms",
+        dry_run / imports,
+        "≤ 100 ms more than its imports",
+        dry_run - imports <= 0.1,
+    )
+
+
+def _import_program(command: list[str]) -> str:
+    """A program that imports what `command` imports, in the same order, and does nothing else."""
+    python, *arguments = command
+    done = subprocess.run(
+        [python, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
+    )
+    names = re.findall(r"^import time:[^|]*\|[^|]*\| +(\S+)$", done.stderr, re.MULTILINE)
+    return f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)"
+
+
+def splice(_scratch: Path, _cache: Path) -> Rows:
+    """Replacing long values in raw lines beside parsing these lines."""
+    size = str(min(SIZE, 64 * _MB) // _MB)
+    seconds = json.loads(run([sys.executable, "-m", "tests.bench.splice_cost", size]).output)
+    ours, loads = (seconds["bytes"] / seconds[key] / _MB for key in ("splice", "loads"))
+    yield Row(
+        "replacing long values in raw lines",
+        f"{ours:.0f} MB/s",
+        f"orjson.loads {loads:.0f} MB/s",
+        ours / loads,
+        "≥ 0.5 × orjson.loads",
+        ours >= 0.5 * loads,
+    )
+
+
+ALL: dict[str, Callable[[Path, Path], Rows]] = {
+    "start-up": start_up,
+    "splice": splice,
+    "first-pass": first_pass,
+    "cozempic": beside_cozempic,
+    "memory": memory,
+}
