@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 HOST_TOKEN = ("--host", "openclaw")
 _AGAIN = "BSD_HOST_TOKEN"  # the pid that has re-executed itself already
 
 
-def names_openclaw(argv: Sequence[str]) -> bool:
+def names_openclaw(argv: list[str] | tuple[str, ...]) -> bool:
     """Whether the gateway takes a process with this command line for one of OpenClaw's."""
     return any(argument == "openclaw" or argument.endswith("/openclaw") for argument in argv)
 
