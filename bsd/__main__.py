@@ -25,15 +25,10 @@ def main() -> int:
 
 def _front(argv: list[str]) -> int | None:
     """Do what needs no more than this; returns None if there is more to do."""
-    from bsd.cli.commands import help_page, takes_lock
+    from bsd.cli.commands import print_help, takes_lock
 
     if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
-        try:
-            sys.stdout.write(help_page())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            return 128 + signal.SIGPIPE
-        return 0
+        return print_help()
     if takes_lock(argv):
         from bsd.host import ensure_host_token
 

@@ -64,10 +64,10 @@ class Call:
 
     @cached_property
     def pruning(self) -> ConfigService:
-        """The settings in config.json; reading them creates nothing."""
+        """The settings in config.json; only changing them creates the file."""
         from bsd.foundation.pruning_config import ConfigService
 
-        return ConfigService(self.layout.config_file)
+        return ConfigService(self.layout.config_file, create=False)
 
     def log(self, *, writes: bool) -> None:
         """Begin to log: to the file, unless a call that only reads would have to create it."""
@@ -93,9 +93,11 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
+        from bsd.foundation.pruning_config import ConfigService
         from bsd.surgeon import Surgeon
 
-        surgeon = Surgeon(self.layout, self.pruning, actor=actor, wait=wait, sleep=sleep)
+        config = ConfigService(self.layout.config_file, create=writes)
+        surgeon = Surgeon(self.layout, config, actor=actor, wait=wait, sleep=sleep)
         if not self._begun:
             self._begun = True
             self.log(writes=writes)

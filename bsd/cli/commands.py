@@ -1,7 +1,10 @@
-"""Which commands there are, said without importing anything: help and start-up stay light."""
+"""Which commands there are, said without importing them: help and start-up stay light."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from typing import NamedTuple
 
 
@@ -78,6 +81,17 @@ def help_page() -> str:
         page += f"\n{title}:\n"
         page += "".join(f"  {command.name:<{width}}{command.help}\n" for command in commands)
     return page
+
+
+def print_help() -> int:
+    """Print that page; returns the exit code."""
+    try:
+        sys.stdout.write(help_page())
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (`| head`) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
+        return 128 + signal.SIGPIPE
+    return 0
 
 
 def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:

@@ -13,7 +13,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The call was asked to stop and did; like KeyboardInterrupt, no `except Exception` takes it."""
+    """The call was asked to stop and did. Like KeyboardInterrupt: no `except Exception` sees it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

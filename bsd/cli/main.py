@@ -31,8 +31,7 @@ class _Bsd(click.Group):
         if known is None:
             return None
         module = import_module(f"bsd.cli.{known.module}")
-        found = getattr(module, cmd_name.replace("-", "_"))
-        assert isinstance(found, click.Command)
+        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return found
 
     def get_help(self, _ctx: click.Context) -> str:

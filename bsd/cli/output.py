@@ -13,6 +13,7 @@ from bsd.cli.text import safe
 
 # Wide enough for every name: what is not a terminal does not want anything cut or wrapped.
 _UNBOUNDED = 100_000
+_SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
 def print_json(document: Any) -> None:
@@ -24,9 +25,16 @@ def print_json(document: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
-def say(text: str = "") -> None:
+def say(text: str = "", *, style: str = "") -> None:
     """Print a line (or several) for people; anything dangerous in it is escaped."""
-    sys.stdout.write(safe(text, lines=True) + "\n")
+    shown = safe(text, lines=True)
+    sys.stdout.write((styled(shown, style, sys.stdout) if style else shown) + "\n")
+
+
+def say_check(level: str, text: str) -> None:
+    """Print how a check went: `ok`, `warn` or `fail`, and what was looked at."""
+    sign, style = _SIGNS[level]
+    sys.stdout.write(f"{styled(sign, style, sys.stdout)} {safe(text)}\n")
 
 
 def note(text: str) -> None:

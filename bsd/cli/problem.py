@@ -7,6 +7,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def _nearest(error: click.ClickException) -> str | None:
         return None
     here = error.ctx.command_path if error.ctx else "bsd"
     match error:
-        case click.NoSuchCommand(possibilities=[nearest, *_]):
-            return f"`{here} {nearest}`"
+        case click.NoSuchCommand(ctx=click.Context(command=click.Group() as group) as context):
+            names = get_close_matches(error.command_name, group.list_commands(context), 1)
+            return f"`{here} {names[0]}`" if names else f"`{here} --help`"
         case click.NoSuchOption(possibilities=[nearest, *_]):
             return f"`{nearest}`; `{here} --help` lists all options"
         case _:

@@ -49,7 +49,9 @@ def tell_restored(answer: dict[str, Any], session: str) -> None:
     keys: list[str] = answer["keys_restored"]
     if keys:
         total = size(sum(sizes.values()))
-        say(f"Restored {counted(len(keys), 'value')} ({total}) of {answer['entry_id']} in {session}")
+        say(
+            f"Restored {counted(len(keys), 'value')} ({total}) of {answer['entry_id']} in {session}"
+        )
         for key in keys:
             say(f"  {key}  {size(sizes[key])}")
     for key, why in answer.get("unavailable", {}).items():

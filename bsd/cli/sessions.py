@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Examples:
       bsd sessions
       bsd sessions --agent main --limit 10
-      bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .name'
+      bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """,
 )
 @click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
@@ -46,15 +47,12 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
         print_json(
             {
                 "sessions": [info.as_json() for info in found],
-                "agents": [info.as_json() for info in agents],
+                "agents": [asdict(info) for info in agents],
                 "total_size": sum(info.size for info in found),
             }
         )
         return
-    if found:
-        _print(found)
-    else:
-        say(f"No sessions under {call.layout.agents}")
+    _print(found)
     for info in agents:
         if info.note:
             note(f"{info.name}: {info.note}")
@@ -74,7 +72,9 @@ def _print(found: list[SessionInfo]) -> None:
         )
         for info in found
     ]
-    print_table(columns, rows, right=("SIZE", "OUT", "ENTRIES OUT"))
+    if rows:
+        print_table(columns, rows, right=("SIZE", "OUT", "ENTRIES OUT"))
+        say()
     out = sum(info.extracted_bytes for info in found)
     total = f"{counted(len(found), 'session')}, {size(sum(info.size for info in found))}"
-    say(f"\n{total}; {size(out)} in the store" if out else f"\n{total}")
+    say(f"{total}; {size(out)} in the store" if out else total)

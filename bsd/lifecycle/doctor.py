@@ -1,0 +1,248 @@
+"""Whether bsd can do its work on this machine and in this directory, and what is amiss.
+
+Only looks: nothing is created, locked or repaired.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bsd import __version__
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout
+from bsd.lifecycle import catalog
+from bsd.lifecycle.verify import verify
+from bsd.transcript.lock import Free, Held, Stale, inspect_lock
+from bsd.transcript.mount import Strength, strength
+
+INOTIFY = Path("/proc/sys/fs/inotify")
+_LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
+_FINDINGS_SHOWN = 5
+# A commit makes a second copy of the session, and the store keeps what leaves it.
+_COPIES_OF_THE_LARGEST = 2
+_COMFORTABLE_FREE_BYTES = 1 << 30
+
+
+class Level(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"  # works, but somebody should know
+    FAIL = "fail"  # bsd cannot do its work, or content is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    level: Level
+    message: str
+    hint: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "name": self.name,
+            "level": self.level.value,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+def examine(layout: Layout, *, inotify: Path = INOTIFY) -> Iterator[Check]:
+    """Look at everything under one root, and at what this machine allows."""
+    yield versions()
+    checks: tuple[Callable[[], Iterator[Check]], ...] = (
+        lambda: _root(layout),
+        lambda: _privacy(layout),
+        lambda: _agents(layout),
+        lambda: _mounts(layout),
+        lambda: _space(layout),
+        lambda: _watches(layout, inotify),
+        lambda: _locks(layout),
+        lambda: _store(layout),
+    )
+    for check in checks:
+        try:
+            yield from check()
+        except BsdError as error:
+            yield Check("access", Level.FAIL, error.message, error.hint)
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}"
+            yield Check("access", Level.FAIL, message, "run bsd as the owner of these files")
+
+
+def versions() -> Check:
+    """What is installed: the first thing to tell when something is reported."""
+    known = []
+    for name in _LIBRARIES:
+        try:
+            known.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # a copy without its metadata works as well
+            known.append(f"{name} ?")
+    message = (
+        f"bsd {__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.release()}; {', '.join(known)}"
+    )
+    return Check("versions", Level.OK, message)
+
+
+def _root(layout: Layout) -> Iterator[Check]:
+    owner, us = layout.root.stat().st_uid, os.geteuid()
+    if owner == us:
+        yield Check("root", Level.OK, f"{layout.root} is ours")
+    elif us == 0:
+        message = f"{layout.root} belongs to uid {owner}, and bsd runs as root"
+        hint = "run bsd as that user, or it cannot use later what root creates now"
+        yield Check("root", Level.WARN, message, hint)
+    else:
+        message = f"{layout.root} belongs to uid {owner}, and bsd runs as uid {us}"
+        hint = "run bsd as the owner: only the owner may hold leases and keep file owners"
+        yield Check("root", Level.FAIL, message, hint)
+    closed = [
+        path for path in _working_directories(layout) if not os.access(path, os.W_OK | os.X_OK)
+    ]
+    if closed:
+        names = ", ".join(map(str, closed))
+        yield Check("permissions", Level.FAIL, f"not writable: {names}", "chmod u+wx these")
+    else:
+        yield Check("permissions", Level.OK, "all directories can be written")
+
+
+def _working_directories(layout: Layout) -> list[Path]:
+    ours = [layout.root, layout.own, layout.extracted, layout.log_file.parent]
+    return [path for path in (*ours, *_session_directories(layout)) if path.is_dir()]
+
+
+def _session_directories(layout: Layout) -> list[Path]:
+    found = []
+    for agent in catalog.agents(layout):
+        try:
+            found.append(layout.sessions_dir(agent.name))
+        except BsdError:  # named by the check of the agents
+            continue
+    return [path for path in found if path.is_dir()]
+
+
+def _privacy(layout: Layout) -> Iterator[Check]:
+    ours = (layout.own, layout.extracted, layout.own / "audit.jsonl", layout.config_file)
+    wide = [path for path in ours if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+    if wide:
+        names = " ".join(map(str, wide))
+        message = f"others may read what bsd keeps: {names}"
+        yield Check("privacy", Level.WARN, message, f"chmod go= {names}")
+    else:
+        yield Check("privacy", Level.OK, "what bsd keeps is closed to others")
+
+
+def _agents(layout: Layout) -> Iterator[Check]:
+    found = catalog.agents(layout)
+    sessions = sum(agent.sessions for agent in found)
+    noted = [agent for agent in found if agent.note]
+    if not found:
+        hint = "is this OpenClaw's directory? --root DIR names another one"
+        yield Check("agents", Level.WARN, f"no agents under {layout.agents}", hint)
+    else:
+        yield Check("agents", Level.OK, f"{len(found)} agents with {sessions} sessions")
+    for agent in noted:
+        yield Check("agents", Level.WARN, f"{agent.name}: {agent.note}")
+
+
+def _mounts(layout: Layout) -> Iterator[Check]:
+    seen: dict[int, Path] = {}
+    for path in _session_directories(layout) or [layout.root]:
+        seen.setdefault(path.stat().st_dev, path)
+    for path in seen.values():
+        yield _mount(path, strength(path))
+
+
+def _mount(path: Path, found: Strength) -> Check:
+    where = f"{path} lies on {found.filesystem}"
+    if found.level == "strong":
+        message = f"strong: {where}; a write lease proves that nobody has a session open"
+        return Check("leases", Level.OK, message)
+    message = (
+        f"weak: {where}; {found.why}. bsd waits for 30 s of quiet, looks for open files and "
+        "watches the replaced file; a program that holds a session open for over a minute and then "
+        "writes, writes into the replaced file"
+    )
+    hint = "keep the sessions on ext4, xfs, btrfs, f2fs, zfs or tmpfs"
+    return Check("leases", Level.WARN, message, hint)
+
+
+def _space(layout: Layout) -> Iterator[Check]:
+    largest = max((info.size for info in catalog.sessions(layout)), default=0)
+    free = shutil.disk_usage(layout.root).free
+    message = f"{free / 2**20:,.0f} MB free; the largest session has {largest / 2**20:,.1f} MB"
+    hint = "free some space: a commit copies the session, and the store keeps what leaves it"
+    if free < _COPIES_OF_THE_LARGEST * largest:
+        yield Check("space", Level.FAIL, message, hint)
+    elif free < _COMFORTABLE_FREE_BYTES:
+        yield Check("space", Level.WARN, message, hint)
+    else:
+        yield Check("space", Level.OK, message)
+
+
+def _watches(layout: Layout, inotify: Path) -> Iterator[Check]:
+    if sys.platform != "linux":
+        return
+    try:
+        limit = int((inotify / "max_user_watches").read_text())
+        instances = int((inotify / "max_user_instances").read_text())
+    except (OSError, ValueError):
+        yield Check("inotify", Level.WARN, f"the limits in {inotify} cannot be read")
+        return
+    needed = len(_session_directories(layout)) + len(catalog.agents(layout)) + 1
+    message = f"{needed} directories to watch; {limit:,} watches and {instances} instances allowed"
+    if needed > limit // 2:
+        hint = f"sysctl fs.inotify.max_user_watches={max(2 * needed, 2 * limit)}"
+        yield Check("inotify", Level.WARN, message, hint)
+    else:
+        yield Check("inotify", Level.OK, message)
+
+
+def _locks(layout: Layout) -> Iterator[Check]:
+    held, amiss = 0, False
+    for directory in _session_directories(layout):
+        for path in sorted(directory.glob("*.jsonl.lock")):
+            state = inspect_lock(path.with_suffix(""))
+            if isinstance(state, Held):
+                held += 1
+            elif not isinstance(state, Free):
+                amiss = True
+                kind = "stale" if isinstance(state, Stale) else "unusable"
+                message = f"{kind} lock {path}: {state.reason}"
+                yield Check("locks", Level.WARN, message, _LOCK_HINTS[kind])
+    if not amiss:
+        yield Check("locks", Level.OK, f"{held} sessions are locked by a living process")
+
+
+_LOCK_HINTS = {
+    "stale": "nothing: the next program that needs the session removes it",
+    "unusable": "nothing yet: bsd respects it until it is 30 minutes old",
+}
+
+
+def _store(layout: Layout) -> Iterator[Check]:
+    found = verify(layout)
+    open_findings = found.findings
+    summary = f"{found.placeholders} placeholders, {found.files} stored files"
+    if not open_findings:
+        yield Check("store", Level.OK, f"{summary}, all as they should be")
+        return
+    hint = "`bsd verify` lists all of it, `bsd verify --repair` mends what can be mended"
+    yield Check("store", Level.FAIL, f"{summary}, {len(open_findings)} problems", hint)
+    for finding in open_findings[:_FINDINGS_SHOWN]:
+        message = f"{finding.kind}: {finding.where}: {finding.message}"
+        yield Check("store", Level.FAIL, message, finding.hint)
