@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from bsd.foundation.layout import SessionName
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -36,8 +38,23 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Edits of one session file, in ascending order, without overlap."""
+    """Edits of one session file, in ascending order, without overlap.
+
+    `planned_at_ns` (epoch) is the time just before `planned_on` was read: a file that was younger
+    than its timestamps can tell apart is refused, and only the planner knows when it looked.
+    """
 
     path: Path
     planned_on: Identity
     edits: tuple[Edit, ...]
+    session: SessionName
+    planned_at_ns: int
+
+    def __post_init__(self) -> None:
+        end = 0
+        for edit in self.edits:
+            if edit.length < 0 or edit.offset < end:
+                raise ValueError(f"edits overlap or are out of order at byte {edit.offset}")
+            end = edit.offset + edit.length
+        if end > self.planned_on.size:
+            raise ValueError(f"edits reach byte {end} of a file of {self.planned_on.size}")

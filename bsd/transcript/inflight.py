@@ -1,0 +1,271 @@
+"""The in-flight directory: new and displaced files under names of their own, and their records.
+
+A commit in flight is two files, `<id>.record` and `<id>.file`. The record is a journal of JSON
+lines: first what is intended, then, once the new file is complete and durable, everything that
+recovery needs, then a note before and after bytes are carried from one file to the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.errors import BsdError, Forbidden, Unavailable
+from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.transcript.change import Identity
+
+_FORMAT = 1
+_RECORD = ".record"
+_FILE = ".file"
+_OWN = Path(".brainsurgeon") / "inflight"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What tells a file of the session from its successor and from a stranger."""
+
+    identity: Identity
+    header: str  # SHA-256 of its first line
+    tail: str  # SHA-256 of the last 4 KiB before `identity.size`
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Bytes that are being carried, or have been, from one of the two files to the other."""
+
+    note: str  # carrying | carried
+    of: str  # old | new: the file they were read from
+    offset: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of one commit in flight, as read from its journal."""
+
+    path: Path  # of the record itself
+    session: SessionName
+    target: Path  # the session file
+    created_ns: int
+    strong: bool = False
+    old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
+    new: Mark | None = None
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """The in-flight name: the new file before the exchange, the old one after it."""
+        return self.path.with_suffix(_FILE)
+
+
+class Draft:
+    """A commit in flight in the hands of the process that makes it."""
+
+    def __init__(self, directory: Path) -> None:
+        name = secrets.token_hex(8)
+        self.record = directory / f"{name}{_RECORD}"
+        self.file = directory / f"{name}{_FILE}"
+
+    def begin(self, session: SessionName, target: Path, now_ns: int) -> int:
+        """Write the record's first line, create the new file; return its descriptor."""
+        intent = {
+            "record": _FORMAT,
+            "session": str(session),
+            "path": str(target),
+            "created_ns": now_ns,
+        }
+        _append(self.record, intent, os.O_CREAT | os.O_EXCL)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.file, flags, 0o600)
+
+    def complete(self, old: Mark, new: Mark, *, strong: bool) -> None:
+        """Make the record durable, and both names with it: from here on recovery can tell."""
+        ready = {"ready": True, "strong": strong, "old": asdict(old), "new": asdict(new)}
+        _append(self.record, ready, sync=True)
+        sync_directory(self.record.parent)
+
+    def discard(self) -> None:
+        """Remove both, of a commit that exchanged nothing; the record goes last."""
+        for path in (self.file, self.record):
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def add_note(record: Path, note: Note) -> None:
+    """Append a note to a record, durably."""
+    _append(record, asdict(note), sync=True)
+
+
+def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
+    # Line breaks on both sides: a line cut short by a crash must not spoil the next one.
+    data = b"\n" + json.dumps(line).encode() + b"\n"
+    fd = os.open(path, flags | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_record(path: Path) -> Record | None:
+    """Read a journal; None if not even its first line is whole. Raises OSError."""
+    lines = [line for line in map(_parsed, path.read_bytes().split(b"\n")) if line is not None]
+    if not lines or lines[0].get("record") != _FORMAT:
+        return None
+    try:
+        return _record(path, lines)
+    except (KeyError, TypeError, ValueError, BsdError):
+        return None
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
+    intent = lines[0]
+    ready = next((line for line in lines if line.get("ready") is True), None)
+    return Record(
+        path=path,
+        session=SessionName.parse(intent["session"]),
+        target=Path(intent["path"]),
+        created_ns=int(intent["created_ns"]),
+        strong=bool(ready and ready["strong"]),
+        old=_mark(ready["old"]) if ready else None,
+        new=_mark(ready["new"]) if ready else None,
+        notes=tuple(Note(**line) for line in lines if "note" in line),
+    )
+
+
+def _mark(value: dict[str, Any]) -> Mark:
+    return Mark(Identity(**value["identity"]), value["header"], value["tail"])
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class InFlight:
+    """Finds, for each session directory, an in-flight directory that renames can reach."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._found: dict[Path, Path] = {}
+
+    def directory_for(self, session: Path) -> Path:
+        """The in-flight directory on the mount of `session`; raises Unavailable, Forbidden.
+
+        Only a rename tells: bind mounts show the same device number and refuse all the same.
+        """
+        sessions = session.parent
+        if sessions in self._found and self._found[sessions].is_dir():
+            return self._found[sessions]
+        refused = []
+        for candidate in self._candidates(sessions):
+            try:
+                self._refuse_outside(make_private_dir(candidate))
+                _prove(candidate, sessions)
+            except OSError as error:
+                refused.append(error)
+                continue
+            self._found[sessions] = candidate
+            return candidate
+        raise _nowhere(sessions, refused)
+
+    def directories(self) -> Iterator[Path]:
+        """Every in-flight directory that exists under the root."""
+        if self.layout.inflight.is_dir():
+            yield self.layout.inflight
+        seen: set[Path] = set()
+        for agent in sorted(_subdirectories(self.layout.agents)):
+            with suppress(BsdError):  # a link that leaves the root, or a name that is none
+                sessions = self.layout.sessions_dir(agent.name)
+                seen.update((sessions.parent / _OWN, sessions / _OWN))
+        for directory in sorted(seen):
+            if directory.is_dir() and self._is_inside(directory):
+                yield directory
+
+    def records(self) -> Iterator[Path]:
+        """Every record of a commit in flight under the root, the oldest first per directory."""
+        for directory in self.directories():
+            yield from sorted(directory.glob(f"*{_RECORD}"), key=_age)
+
+    def strays(self) -> Iterator[Path]:
+        """In-flight files without a record: garbage, since a record is first to come, last to go.
+
+        They are what a power cut leaves of names that had not reached the disk.
+        """
+        for directory in self.directories():
+            for file in directory.glob(f"*{_FILE}"):
+                if not file.with_suffix(_RECORD).exists():
+                    yield file
+
+    def _is_inside(self, directory: Path) -> bool:
+        real = Path(os.path.realpath(directory))
+        return real.is_relative_to(os.path.realpath(self.layout.root))
+
+    def _refuse_outside(self, directory: Path) -> None:
+        if not self._is_inside(directory):
+            raise OSError(errno.EXDEV, "a symbolic link leads out of the root")
+
+    def _candidates(self, sessions: Path) -> Iterator[Path]:
+        yield self.layout.inflight
+        yield sessions.parent / _OWN
+        yield sessions / _OWN
+
+
+def _age(path: Path) -> tuple[int, str]:
+    try:
+        return path.stat().st_mtime_ns, path.name
+    except FileNotFoundError:  # its owner has just finished
+        return 0, path.name
+
+
+def _subdirectories(path: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        yield from (entry for entry in path.iterdir() if entry.is_dir())
+
+
+def _prove(candidate: Path, sessions: Path) -> None:
+    """Rename a file there and back; raises OSError if the kernel refuses."""
+    name = f".brainsurgeon-probe-{secrets.token_hex(8)}"
+    here, there = candidate / name, sessions / name
+    os.close(os.open(here, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        os.rename(here, there)
+    except BaseException:
+        here.unlink()
+        raise
+    there.unlink()
+
+
+def _nowhere(sessions: Path, refused: list[OSError]) -> BsdError:
+    reasons = "; ".join(sorted({str(error.strerror) for error in refused}))
+    message = f"no directory for files in flight can be used for {sessions}: {reasons}"
+    if any(error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) for error in refused):
+        return Forbidden(message, hint=f"make {sessions} writable for the user who runs bsd")
+    if any(error.errno in (errno.ENOSPC, errno.EDQUOT) for error in refused):
+        return Unavailable(message, hint="free some space on that file system")
+    return Unavailable(
+        message,
+        hint=f"bsd needs a directory on the mount of {sessions}, e.g. {sessions.parent / _OWN}",
+    )

@@ -1,0 +1,118 @@
+"""What a commit can rely on where a session lies: leases that prove something, or only care."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_STRONG = {
+    0xEF53: "ext2/3/4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0xF2F52010: "f2fs",
+    0x2FC12FC1: "zfs",
+    0x01021994: "tmpfs",
+}
+# Named so that status can say it; every kind that is not in _STRONG is weak.
+_WEAK = {
+    0x794C7630: "overlayfs",
+    0x65735546: "FUSE",
+    0x6969: "NFS",
+    0xFF534D42: "CIFS",
+    0xFE534D42: "SMB2",
+    0x01021997: "9p",
+    0xCA451A4E: "bcachefs",
+    0xF15F: "eCryptfs",
+    0x4D44: "FAT",
+    0x2011BAB0: "exFAT",
+    0x7366746E: "NTFS",
+}
+_LSOF_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How sure a commit can be that nobody else has the session open (DESIGN §4)."""
+
+    level: Literal["strong", "weak"]
+    filesystem: str
+    why: str
+
+
+def strength(path: Path) -> Strength:
+    """Judge the file system that holds `path`; raises OSError if it cannot be asked."""
+    if sys.platform != "linux":
+        return Strength("weak", platform.system(), "this system has no leases")
+    return judge(_magic(path))
+
+
+def judge(magic: int) -> Strength:
+    """Judge a file system by the magic number that statfs(2) gives."""
+    if magic in _STRONG:
+        return Strength("strong", _STRONG[magic], "write leases show every open file")
+    if magic in _WEAK:
+        return Strength("weak", _WEAK[magic], "leases prove nothing here")
+    return Strength("weak", f"unknown ({magic:#x})", "nothing is known of leases here")
+
+
+def _magic(path: Path) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    # struct statfs is under 200 bytes everywhere; f_type comes first, a word (s390x: 32 bits).
+    answer = ctypes.create_string_buffer(512)
+    if libc.statfs(os.fsencode(path), answer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(path))
+    width = 4 if platform.machine() == "s390x" else ctypes.sizeof(ctypes.c_long)
+    return int.from_bytes(answer.raw[:width], sys.byteorder) & 0xFFFFFFFF
+
+
+def open_elsewhere(path: Path) -> list[int]:
+    """List the processes that visibly have `path` open; for weak mounts only.
+
+    It sees what this user may see: other users' processes stay hidden unless bsd runs as root.
+    macOS is asked through lsof; without it the list is empty. Not tried on macOS.
+    """
+    if sys.platform == "linux":
+        return _open_by_proc(path)
+    lsof = shutil.which("lsof")
+    if lsof is None:
+        return []
+    done = subprocess.run(
+        [lsof, "-t", "--", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=_LSOF_SECONDS,
+        check=False,  # it exits with 1 when nobody has the file open
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def _open_by_proc(path: Path) -> list[int]:
+    wanted = os.stat(path)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:  # ended meanwhile, or not ours to see
+            continue
+        if any(_is_open_as(f"/proc/{pid}/fd/{name}", path.name, wanted) for name in names):
+            found.append(int(pid))
+    return found
+
+
+def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
+    try:
+        # The name first: a stat of everything that is open could hang on somebody's dead mount.
+        # The directories before it may read differently in another container.
+        if not os.readlink(link).endswith(f"/{name}"):
+            return False
+        return os.path.samestat(os.stat(link), wanted)
+    except OSError:  # closed meanwhile
+        return False
