@@ -1,0 +1,12 @@
+"""What somebody probably meant to type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the one of `known` (at least one) that looks most like `word`."""
+    folded = {name.casefold(): name for name in known}
+    return folded[difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.0)[0]]
