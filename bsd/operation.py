@@ -1,0 +1,218 @@
+"""One session on the table: waited for, planned, committed; planned again if the world moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bsd.formats.base import Format
+from bsd.formats.detect import NotOurs, detect
+from bsd.formats.openclaw import running, sqlite_database
+from bsd.foundation.errors import Busy, Conflict, NotFound, TemporaryFailure, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.times import iso_utc
+from bsd.store.extracted import SessionStore
+from bsd.store.index import Record
+from bsd.surgery.plan import Plan
+from bsd.transcript.change import Change, Identity
+from bsd.transcript.commit import GiveUp, Outcome, commit
+from bsd.transcript.exchangers import Exchanger
+from bsd.transcript.inflight import InFlight
+from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock, lock_path
+from bsd.transcript.mount import strength
+from bsd.transcript.reader import TranscriptFile
+
+# Within this time of a change a second one may not show in the file's timestamps (DESIGN §4).
+_UNCERTAIN_SECONDS = 2.0
+_WEAK_QUIET_SECONDS = 30.0
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 5.0
+
+# Waiting does not cure these.
+_FINAL = {
+    GiveUp.GONE: NotFound,
+    GiveUp.NOT_REGULAR: Conflict,
+    GiveUp.CANNOT_KEEP_METADATA: Conflict,
+}
+
+Answer = TypeVar("Answer")
+Planner = Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, Answer]]
+
+
+class LeftAlone(Conflict):
+    """A transcript that is not ours to edit; `message` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a session in use is waited for (seconds), and by which clock."""
+
+    wait: float = 30.0
+    quiet: float = 2.0
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A plan in effect. Without edits nothing was to be done and there is no outcome."""
+
+    plan: Plan
+    outcome: Outcome | None
+
+
+def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
+    """Open a session and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
+    if database := sqlite_database(layout.agents / name.agent):
+        raise LeftAlone(f"the sessions of {name.agent} are in {database}")
+    source = TranscriptFile(layout.session_file(name))
+    fmt = detect(line.raw for line in source.lines())
+    if isinstance(fmt, NotOurs):
+        source.close()
+        raise LeftAlone(fmt.reason)
+    return source, fmt
+
+
+class Operation:
+    """Does one thing to one session. The caller holds bsd's own lock of the session."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        name: SessionName,
+        inflight: InFlight,
+        exchanger: Exchanger,
+        patience: Patience,
+    ) -> None:
+        self.layout = layout
+        self.name = name
+        self.path = layout.session_file(name)
+        self.store = SessionStore(layout, name)
+        self._inflight = inflight
+        self._exchanger = exchanger
+        self._patience = patience
+
+    def perform(self, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        """Plan and commit, and again until it is done or patience ends.
+
+        Raises Busy when it ends, LeftAlone for what is not ours, NotFound when the session
+        vanishes, Conflict for what waiting does not cure, and what `commit` raises.
+        """
+        quiet = self._quiet()
+        # On a weak file system the quiet time alone may be all the patience there is.
+        limit = self._patience.wait + (quiet if self._patience.wait else 0.0)
+        deadline = self._patience.clock() + limit
+        attempt = 0
+        while True:
+            why = self.in_use(quiet)
+            if why is None:
+                planned_at_ns, (plan, answer) = self._plan(planner)
+                if not plan.edits:
+                    return Done(plan, None), answer
+                outcome = self._commit(plan, planned_at_ns, deadline)
+                if outcome.committed:
+                    self._index(plan)
+                    return Done(plan, outcome), answer
+                why = _why(outcome)
+                self._raise_if_final(outcome)
+            left = deadline - self._patience.clock()
+            if left <= 0:
+                raise Busy(f"session {self.name} is in use: {why}", hint="again later")
+            pause = min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE, left)
+            self._patience.sleep(pause)
+            attempt += 1
+
+    def in_use(self, quiet: float) -> str | None:
+        """Why the session must be left alone now (SPEC §2.6); None if it need not."""
+        state = inspect_lock(lock_path(self.path))
+        if not isinstance(state, Free | Stale):
+            return "its lock is held"
+        if why := running(self.layout.agents / self.name.agent, self.name.session):
+            return why
+        try:
+            age = self._patience.clock() - self.path.lstat().st_mtime
+        except FileNotFoundError:
+            raise NotFound(f"session {self.name} vanished", hint="bsd sessions") from None
+        if 0 <= age < max(quiet, _UNCERTAIN_SECONDS):
+            return f"it was written to {age:.1f} s ago"
+        return None
+
+    def _quiet(self) -> float:
+        level = strength(self.path.parent).level
+        return self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
+
+    def _plan(self, planner: Planner[Answer]) -> tuple[int, tuple[Plan, Answer]]:
+        planned_at_ns = int(self._patience.clock() * 1e9)
+        source, fmt = open_session(self.layout, self.name)
+        with source:
+            return planned_at_ns, planner(source, fmt, self.store)
+
+    def _commit(self, plan: Plan, planned_at_ns: int, deadline: float) -> Outcome:
+        kept = False
+
+        def keep() -> None:
+            nonlocal kept
+            with TranscriptFile(self.path) as source:
+                if source.identity != plan.planned_on:
+                    raise TemporaryFailure("the session changed since it was planned")
+                self.store.keep(plan.keeps, source)
+            kept = True
+
+        committed = False
+        try:
+            outcome = commit(
+                Change(self.path, plan.planned_on, plan.edits, self.name, planned_at_ns),
+                inflight=self._inflight,
+                exchanger=self._exchanger,
+                session_lock=SessionLock(
+                    self.path, max(0.0, deadline - self._patience.clock()), name=self.name
+                ),
+                still_idle=lambda: running(self.layout.agents / self.name.agent, self.name.session),
+                keep=keep,
+            )
+            committed = outcome.committed
+        except TemporaryFailure as failure:
+            return Outcome(GiveUp.CHANGED, failure.message)
+        finally:
+            # Only if it is certain that no line at the path refers to these files.
+            if kept and not committed and self._stands(plan.planned_on):
+                self.store.discard(plan.keeps)
+        return outcome
+
+    def _stands(self, planned_on: Identity) -> bool:
+        """Whether the file at the path is the one that was planned on, whatever became of it."""
+        with suppress(OSError):
+            found = self.path.lstat()
+            return (found.st_dev, found.st_ino) == (planned_on.dev, planned_on.ino)
+        return False
+
+    def _index(self, plan: Plan) -> None:
+        # A cache: the session is committed, and verify can rebuild it.
+        at = iso_utc(self._patience.clock())
+        with suppress(Unavailable):
+            self.store.index.add(
+                Record(
+                    entry_id=keep.entry_id,
+                    index=keep.index,
+                    file=f"{keep.ref}.json",
+                    hash=keep.hash,
+                    size=keep.size,
+                    keys=keep.keys,
+                    sizes_bytes=keep.sizes,
+                    extracted_at=at,
+                )
+                for keep in plan.keeps
+            )
+
+    def _raise_if_final(self, outcome: Outcome) -> None:
+        if outcome.gave_up in _FINAL:
+            raise _FINAL[outcome.gave_up](
+                f"session {self.name} was left as it was: {outcome.detail}"
+            )
+
+
+def _why(outcome: Outcome) -> str:
+    return outcome.detail or str(outcome.gave_up)
