@@ -59,6 +59,14 @@ def fake() -> FakeTime:
     return FakeTime()
 
 
+@pytest.fixture(autouse=True)
+def no_leftover_descriptors() -> Iterator[None]:
+    own = Path("/proc/self/fd")
+    before = set(os.listdir(own)) if own.exists() else set()
+    yield
+    assert not own.exists() or set(os.listdir(own)) <= before
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     path = tmp_path / "sessions" / "abc.jsonl"
@@ -495,6 +503,17 @@ def test_a_fresh_lock_that_replaces_the_stale_one_survives(
     assert path.read_bytes() == fresh
     assert [path.stat().st_ino] == inodes
     assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_a_fresh_lock_is_not_even_moved_when_it_is_seen_in_time(
+    session: Path, dead: int, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=dead)
+    fresh = json.dumps({"pid": stranger}).encode()
+    during(monkeypatch, "judge", lambda: replaced(path, fresh))
+    monkeypatch.setattr(Path, "rename", raising(AssertionError("the fresh lock was moved")))
+    with pytest.raises(Busy):
+        try_once(session)
 
 
 @pytest.mark.parametrize("step", STEPS)

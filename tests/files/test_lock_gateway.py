@@ -39,8 +39,8 @@ class Running:
         return [json.loads(line) for line in output.splitlines()]
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        with self.process:  # waits for it and closes its pipes, ended or not
+            self.process.kill()
 
 
 class Sides:
@@ -69,8 +69,7 @@ def sides() -> Iterator[Sides]:
     both = Sides()
     yield both
     for one in both.running:
-        if one.process.poll() is None:
-            one.kill()
+        one.kill()
 
 
 @pytest.fixture
