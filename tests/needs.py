@@ -49,7 +49,9 @@ def as_ordinary_user() -> list[str]:
 @cache
 def _runs_python(prefix: tuple[str, ...]) -> bool:
     answer = subprocess.run(
-        [*prefix, sys.executable, "-c", "import subprocess, bsd, orjson"], check=False, capture_output=True
+        [*prefix, sys.executable, "-c", "import subprocess, bsd, orjson"],
+        check=False,
+        capture_output=True,
     )
     return answer.returncode == 0
 
