@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from bsd.transcript.scan import Member, NoSuchValue, Place, SpliceError
 
@@ -95,6 +94,8 @@ class Members:
     def _gaps(self) -> Iterator[Patch]:
         slots = [*self._slots, *(_Slot(b"", None, text=text) for text in self._added)]
         before, after = self._margins or _margins(self._raw, self._place)
+        if not self._slots:  # as if the members had left first, and the others come then
+            before, after = before + after, b""
         done, gap = self._place.start + 1, before
         for index, slot in enumerate(slots):
             if index:

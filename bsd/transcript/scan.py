@@ -53,7 +53,7 @@ _FLAT = rb'[^"{}\[\]]*+(?:"[^"\\]{0,40}+"[^"{}\[\]]*+)*+'
 _NEARLY_FLAT = re.compile(_FLAT + rb"(?:[{\[]" + _FLAT + rb"[}\]]" + _FLAT + rb")*+")
 
 _QUOTE, _BACKSLASH = b'"\\'
-_OPENING, _CLOSING = b"{[", b"}]"
+_OPENING = b"{["
 _SMALL_PIECE, _LARGE_PIECE = 1 << 9, 1 << 15  # bytes; even, so that pairs of backslashes fit
 
 # A key, decoded and encoded again as UTF-8; where its quote stands; where its value ends.
@@ -174,8 +174,9 @@ def _array(raw: bytes, at: int, place: Place) -> int:
 
 
 def _decoded(key: bytes, at: int) -> bytes:
+    text = key.decode("utf-8", "surrogateescape")  # bytes that are no UTF-8 match no searched key
     try:
-        return encode_key(json.loads(b'"%s"' % key))
+        return encode_key(json.loads(f'"{text}"'))
     except ValueError:
         raise _broken(at) from None
 

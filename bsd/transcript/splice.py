@@ -121,8 +121,9 @@ def edit(
     patches = [_value_patch(root.found(path), value) for path, value in replace.items()]
     objects = _Objects(raw, root)
     for path in remove:
+        key = _member_key(path)
         root.found(path)
-        objects.around(path).remove(_member_key(path))
+        objects.around(path).remove(key)
     objects.reinsert(reinsert, original)
     for path, value in put_paths.items():
         if root.at(path).start >= 0:
@@ -163,8 +164,9 @@ class _Objects:
         for path in paths:
             if self._root.at(path).start >= 0:
                 raise MemberExists(f"the line has a value {format_path(path)} already")
+            key = _member_key(path)
             old.found(path)
-            self.around(path).reinsert(_member_key(path), original, old.at(path[:-1]))
+            self.around(path).reinsert(key, original, old.at(path[:-1]))
 
     def patches(self) -> Iterator[Patch]:
         for members in self._members.values():
