@@ -1,0 +1,113 @@
+"""Who changed what: `<root>/.brainsurgeon/audit.jsonl`, one line per change (SPEC §7)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.atomic import sync_dir, write_all
+from bsd.foundation.errors import os_problem
+from bsd.foundation.layout import make_private_dir
+from bsd.foundation.times import iso_utc
+
+_BLOCK = 64 * 1024
+
+
+def actor_of_key(key: str) -> str:
+    """Name the owner of an API key without telling the key: 8 hex digits of its SHA-256."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+class AuditLog:
+    """Appends to and reads from one audit file; holds nothing open, so it may be rotated."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+
+    def record(
+        self,
+        *,
+        actor: str,
+        action: str,
+        agent: str | None = None,
+        session_id: str | None = None,
+        **counts: object,
+    ) -> None:
+        """Append one line; it is durable when this returns.
+
+        `counts` are what else there is to say, bytes and files; `files_removed` is written as
+        `filesRemoved`. Raises Unavailable or Forbidden if the line cannot be written.
+        """
+        entry: dict[str, object] = {"time": iso_utc(self._clock()), "actor": actor}
+        entry["action"] = action
+        if agent is not None:
+            entry["agent"] = agent
+        if session_id is not None:
+            entry["sessionId"] = session_id
+        entry.update({_camel(name): value for name, value in counts.items()})
+        # Escapes keep lone surrogates and line separators out of the file.
+        line = json.dumps(entry, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise os_problem(error, f"writing {self._path}") from error
+
+    def read_tail(self, count: int) -> list[dict[str, Any]]:
+        """Return the last `count` changes, oldest first; a torn line appears as `{"torn": …}`."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
+        try:
+            lines = _last_lines(descriptor, count)
+        finally:
+            os.close(descriptor)
+        return [_parsed(line) for line in lines]
+
+    def _append(self, line: bytes) -> None:
+        make_private_dir(self._path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a full disk or a power cut tore the line before
+            write_all(descriptor, line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not size:
+            sync_dir(self._path.parent)  # the file may be new
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _last_lines(descriptor: int, count: int) -> list[bytes]:
+    """Read from the end until `count` whole lines are there."""
+    start = os.fstat(descriptor).st_size
+    tail = b""
+    while start and tail.count(b"\n") <= count:
+        length = min(_BLOCK, start)
+        start -= length
+        tail = os.pread(descriptor, length, start) + tail
+    lines = [line for line in tail.split(b"\n") if line]
+    return lines[-count:] if count else []
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    return entry if isinstance(entry, dict) else {"torn": line.decode("utf-8", "replace")}

@@ -1,0 +1,160 @@
+"""The audit log: one durable line per change, in seed 000's words (SP-08)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.audit import AuditLog, actor_of_key
+from bsd.foundation.errors import Forbidden, Unavailable
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / ".brainsurgeon" / "audit.jsonl"
+
+
+@pytest.fixture
+def audit(path: Path) -> AuditLog:
+    return AuditLog(path, clock=lambda: 0.0)
+
+
+def test_a_line_is_what_seed_000_shows_with_time_and_actor(audit: AuditLog, path: Path) -> None:
+    audit.record(
+        actor="cli", action="delete", agent="main", session_id="abc123", moved_to_trash=True
+    )
+    audit.record(
+        actor="0a1b2c3d",
+        action="delete_extracted",
+        agent="main",
+        session_id="abc123",
+        files_removed=15,
+        bytes_removed=1258291,
+    )
+    audit.record(actor="daemon", action="retention", cleaned=3, errors=0)
+    head = '{"time":"1970-01-01T00:00:00.000Z","actor":'
+    assert path.read_text().splitlines() == [
+        head + '"cli","action":"delete","agent":"main","sessionId":"abc123","movedToTrash":true}',
+        head + '"0a1b2c3d","action":"delete_extracted","agent":"main","sessionId":"abc123",'
+        '"filesRemoved":15,"bytesRemoved":1258291}',
+        head + '"daemon","action":"retention","cleaned":3,"errors":0}',
+    ]
+
+
+def test_the_file_and_its_directory_are_private(audit: AuditLog, path: Path) -> None:
+    audit.record(actor="cli", action="extract")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("text", ["\ud800", "two\nlines\r\u2028\x00", "größer 😀", "x" * 200_000])
+def test_any_text_is_one_line_and_comes_back(audit: AuditLog, path: Path, text: str) -> None:
+    audit.record(actor="agent", action="restore", agent="a", session_id="b", entry_id=text)
+    assert path.read_bytes().count(b"\n") == 1
+    assert audit.read_tail(5)[0]["entryId"] == text
+
+
+def test_things_json_does_not_know_are_written_as_text(audit: AuditLog) -> None:
+    audit.record(actor="cli", action="x", where=Path("/a"), keys=["a", "b"], size=2**70)
+    (entry,) = audit.read_tail(1)
+    assert (entry["where"], entry["keys"], entry["size"]) == ("/a", ["a", "b"], 2**70)
+
+
+def test_the_key_of_an_actor_is_not_told() -> None:
+    assert actor_of_key("secret") == hashlib.sha256(b"secret").hexdigest()[:8]
+    assert len(actor_of_key("schlüssel \udcff")) == 8
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, 0), (1, 1), (19, 19), (20, 20), (21, 20)])
+def test_the_tail_is_the_last_lines_oldest_first(
+    audit: AuditLog, count: int, expected: int
+) -> None:
+    for number in range(20):
+        # long enough that the tail spans several blocks
+        audit.record(actor="cli", action="extract", number=number, filler="x" * 9000)
+    found = [entry["number"] for entry in audit.read_tail(count)]
+    assert found == list(range(20 - expected, 20))
+
+
+def test_no_file_has_no_tail(audit: AuditLog) -> None:
+    assert audit.read_tail(3) == []
+
+
+@pytest.mark.parametrize("torn", [b'{"action":"ha', b"[1]\n", b"\xff\xfe\n"])
+def test_a_torn_line_spoils_no_other(audit: AuditLog, path: Path, torn: bytes) -> None:
+    audit.record(actor="cli", action="one")
+    with path.open("ab") as file:
+        file.write(torn)
+    audit.record(actor="cli", action="two")
+    first, second, third = audit.read_tail(3)
+    assert first["action"] == "one"
+    assert second == {"torn": torn.rstrip(b"\n").decode("utf-8", "replace")}
+    assert third["action"] == "two"
+
+
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_full_disk_is_an_error_with_a_hint(
+    audit: AuditLog, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        with pytest.raises(Unavailable, match="No space left on device") as caught:
+            audit.record(actor="cli", action="lost")
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_line_is_durable_before_the_call_returns(
+    audit: AuditLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real: Callable[[int], None] = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    audit.record(actor="cli", action="one")
+    assert synced == [path.stat().st_ino, path.parent.stat().st_ino]
+    audit.record(actor="cli", action="two")
+    assert synced[2:] == [path.stat().st_ino]
+
+
+def test_a_link_is_not_followed(audit: AuditLog, path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    (tmp_path / "elsewhere").write_text("")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises((Forbidden, Unavailable)):
+        audit.record(actor="cli", action="x")
+    assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_processes_that_write_at_once_tear_nothing(path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from bsd.foundation.audit import AuditLog
+audit = AuditLog(Path(sys.argv[1]))
+for number in range(50):
+    audit.record(actor=sys.argv[2], action="extract", number=number, filler="x" * 5000)
+"""
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")
+    ]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    entries = [json.loads(line) for line in path.read_text().splitlines() if line]
+    for name in ("a", "b"):
+        found = [entry["number"] for entry in entries if entry["actor"] == name]
+        assert found == list(range(50))
