@@ -12,7 +12,7 @@ RESTORED = "_restored"
 EXTRACTABLE = "_extractable"
 
 PLACEHOLDER_START = "[[extracted-"
-_END = "]]"
+PLACEHOLDER_END = "]]"
 
 # RFC 3986's unreserved characters: what a safe entry id may hold.
 _ID = r"[A-Za-z0-9._~-]+"
@@ -27,7 +27,7 @@ def is_safe_id(entry_id: str) -> bool:
 
 def placeholder(entry_id: str) -> str:
     """Return what stands in an entry for each of its extracted values."""
-    return f"{PLACEHOLDER_START}{entry_id}{_END}"
+    return f"{PLACEHOLDER_START}{entry_id}{PLACEHOLDER_END}"
 
 
 def is_placeholder(text: str) -> bool:

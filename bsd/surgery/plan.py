@@ -1,9 +1,9 @@
-"""What a planner returns: new bytes for lines, what the store must keep, and a report (DESIGN §1)."""
+"""What a planner returns: new bytes for lines, what the store must keep, a report (DESIGN §1)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,25 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Leaked:
+    """A placeholder in the arguments of a tool call: a model may have written it into a file."""
+
+    index: int  # line of the call
+    entry_id: str | None
+    tool: str
+    mentions: str  # the entry whose placeholder it is
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What values of one type give up, in session bytes and (roughly) in tokens of context."""
+
+    values: int = 0
+    bytes: int = 0  # without what the marker costs, which belongs to no value
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a plan would do, in numbers for people."""
 
@@ -32,10 +51,17 @@ class Report:
     bytes_before: int = 0  # of the whole session
     bytes_after: int = 0
     reasons: Counter[str] = field(default_factory=Counter)  # SPEC §3: outcome of each entry
+    savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type; `other`: none
+    leaked: tuple[Leaked, ...] = ()
+    unreadable: int = 0  # lines that are not blank and hold no JSON object
 
     @property
     def bytes_saved(self) -> int:
         return self.bytes_before - self.bytes_after
+
+    @property
+    def tokens_saved(self) -> int:
+        return sum(saving.tokens for saving in self.savings.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from enum import StrEnum
 from bsd.formats.base import Entry, Facts, Shape, Value
 from bsd.formats.marker import (
     EXTRACTABLE,
+    MARKER,
+    PLACEHOLDER_END,
     RESTORED,
     Marker,
     is_placeholder,
@@ -60,6 +62,7 @@ class Subject:
     id_problem: Reason | None = None
     options: tuple[Option, ...] = ()
     some_away: bool = False  # a placeholder stands for at least one value
+    marked: bool = False  # it has an `_extracted` member, ours or not
     extractable: bool | int | None = None
     restored_ms: float | None = None
     own_result: bool = False  # the answer of one of our tools
@@ -120,6 +123,7 @@ def subject_of(
         id_problem=_id_problem(facts.id),
         options=tuple(options),
         some_away=some_away,
+        marked=MARKER in entry,
         extractable=_extractable(entry),
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
         own_result=own_result or own_tool(facts.result_tool),
@@ -150,10 +154,11 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
     own = placeholder(entry_id or "")
 
     def away(value: Value) -> bool:
-        if value.text is None:
+        text = value.text
+        if text is None or not text.endswith(PLACEHOLDER_END):
             return False
         named = value.path in keys or value.path[:-1] in keys
-        return (named and value.text.endswith(own)) or is_placeholder(value.text)
+        return (named and text.endswith(own)) or is_placeholder(text)
 
     return away
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -17,10 +17,10 @@ from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Format, Turn
+from bsd.formats.base import Entry, Facts, Format, Turn, Value
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.value_path import ValuePath
-from bsd.surgery.plan import Source
+from bsd.surgery.plan import Leaked, Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import (
     Decision,
@@ -45,16 +45,6 @@ _BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
 
 
 @dataclass(frozen=True, slots=True)
-class Leaked:
-    """A placeholder in the arguments of a tool call: a model may have written it into a file."""
-
-    index: int  # line of the call
-    entry_id: str | None
-    tool: str
-    mentions: str  # the entry whose placeholder it is
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """One entry, judged."""
 
@@ -64,6 +54,7 @@ class Outcome:
     entry_id: str | None  # None too if it could not be extracted and nobody asked for names
     kind: str
     age_s: float | None  # seconds, if its time is known
+    marked: bool  # it has an `_extracted` member, ours or not
     decision: Decision
 
 
@@ -92,7 +83,7 @@ class Survey:
         self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
         self._names: list[str | None] = []
         self._subjects: list[Subject] = []
-        self._outlines: dict[Subject, int] = {}
+        self._outlines: dict[Hashable, int] = {}
         self._kinds: dict[str, int] = {}
         self._paths: dict[ValuePath, ValuePath] = {}
 
@@ -197,17 +188,27 @@ class Survey:
 
     def _outline(self, subject: Subject) -> int:
         """Hold what decides about an entry that is extracted nowhere; lengths do not."""
-        outline = replace(
-            subject,
-            options=tuple(
-                Option(replace(value, path=(), length=-1, removes=(), text=None), trigger)
-                for value, trigger in ((o.value, o.trigger) for o in subject.options)
-            ),
+        shape = tuple(
+            (o.value.type, o.value.display, o.value.leaf, o.value.custom, o.trigger)
+            for o in subject.options
         )
-        number = self._outlines.get(outline)
+        rest = (
+            subject.id_problem,
+            subject.some_away,
+            subject.marked,
+            subject.own_result,
+            subject.restored_ms,
+            # `True` and 1 are the same key, and not the same wish
+            repr(subject.extractable),
+        )
+        number = self._outlines.get((shape, rest))
         if number is None:
-            number = self._outlines[outline] = len(self._subjects)
-            self._subjects.append(outline)
+            number = self._outlines[shape, rest] = len(self._subjects)
+            options = tuple(
+                Option(replace(o.value, path=(), length=-1, removes=(), text=None), o.trigger)
+                for o in subject.options
+            )
+            self._subjects.append(replace(subject, options=options))
         return number
 
     def _hold(self, subject: Subject, best: Decision) -> int:
@@ -217,19 +218,13 @@ class Survey:
             # One trigger has one window: values that never leave change no outcome then.
             leaving = {chosen.value.path for chosen in best.chosen}
             options = tuple(option for option in options if option.value.path in leaving)
-        held = tuple(
-            Option(
-                replace(
-                    option.value,
-                    path=self._paths.setdefault(option.value.path, option.value.path),
-                    text=None,
-                ),
-                option.trigger,
-            )
-            for option in options
-        )
+        held = tuple(Option(self._textless(o.value), o.trigger) for o in options)
         self._subjects.append(replace(subject, options=held))
         return len(self._subjects) - 1
+
+    def _textless(self, value: Value) -> Value:
+        path = self._paths.setdefault(value.path, value.path)
+        return replace(value, path=path, text=None)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Judge every entry, in the order of the file."""
@@ -244,6 +239,7 @@ class Survey:
                 turn_open=self._turn_open(index),
                 prefix_bound=self._prefix_bound(index),
             )
+            subject = self._subjects[self._subject[row]]
             yield Outcome(
                 index,
                 self._offset[row],
@@ -251,7 +247,8 @@ class Survey:
                 self._names[row],
                 kinds[self._kind[row]],
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
-                decide(self._subjects[self._subject[row]], standing, self._policy, self._now),
+                subject.marked,
+                decide(subject, standing, self._policy, self._now),
             )
 
     def _duplicates(self) -> set[int]:

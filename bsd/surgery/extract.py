@@ -1,0 +1,322 @@
+"""Plans what leaves a session: every entry is judged, and who gives up values gets a new line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from bsd.formats.base import Entry, Format, Shape, Value
+from bsd.formats.marker import MARKER, Marker, placeholder
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.times import iso_utc
+from bsd.foundation.value_path import ValuePath, format_path
+from bsd.store.extracted import Keep, Missing, Span, Stored
+from bsd.surgery.kept import Original, Return, is_away, paths_of, same_values
+from bsd.surgery.locate import locate
+from bsd.surgery.plan import Plan, Report, Saving, Source
+from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Chosen, Reason
+from bsd.surgery.survey import Outcome, Progress, Survey
+from bsd.surgery.tokens import estimate_tokens
+from bsd.transcript.change import Edit
+from bsd.transcript.reader import parse_entry
+from bsd.transcript.splice import SpliceError, edit, encode_string, find
+
+BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
+
+# Outcomes beside SPEC §3's table: the entry was due, but its line must not be touched.
+NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
+STORED_MISSING = "stored_missing"  # values are away whose file is gone or damaged
+
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
+_LONGEST_TYPE = 40  # characters of a file name
+
+
+def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
+    source: Source,
+    fmt: Format,
+    config: PruningConfig,
+    now: float,
+    stored: Stored,
+    *,
+    only: str | None = None,
+    budget_bytes: int = BUDGET,
+    dry_run: bool = False,
+    tell: Callable[[Outcome], None] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan the extraction of all that is due; `now` in epoch seconds.
+
+    `only` names one entry, as in `locate`. A dry run holds no edits and knows no budget, so its
+    report tells of the whole session. `tell` gets every outcome, for a log; `progress` gets the
+    bytes of the session read so far. Raises NotFound, Conflict for a bad `only`.
+    """
+    wanted = None if only is None else locate(source, fmt, only).line.index
+    survey = Survey.of(
+        source, fmt, Policy.of(config), now, keep_names=tell is not None, progress=progress
+    )
+    surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
+    tally = _Tally()
+    for outcome in survey.outcomes():
+        if wanted is not None and outcome.index != wanted:
+            continue
+        if tell:
+            tell(outcome)
+        if outcome.decision.reason is not Reason.EXTRACT:
+            tally.leave(outcome.decision.reason, outcome.decision.due_at)
+        elif not dry_run and tally.new_bytes >= budget_bytes:
+            tally.complete = False
+        else:
+            tally.take(surgery.operate(outcome), dry_run=dry_run)
+    return tally.plan(source, survey)
+
+
+class _LeaveAlone(Exception):
+    """A line that must not be touched; `reason` is for the report."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where an entry's original line is kept."""
+
+    ref: str
+    hash: str
+    size: int
+    line: Span | bytes | None  # as in Keep
+    away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One entry's new line."""
+
+    edit: Edit
+    keep: Keep
+    savings: tuple[tuple[str, Saving], ...]
+
+
+class _Surgery:
+    """Makes the new line of one entry after the other."""
+
+    def __init__(
+        self, source: Source, fmt: Format, stored: Stored, refs: set[str], at: str
+    ) -> None:
+        self._source = source
+        self._fmt = fmt
+        self._stored = stored
+        self._refs = refs
+        self._at = at
+
+    def operate(self, outcome: Outcome) -> _Operation | str:
+        """Return an entry's operation, or why its line is left alone."""
+        raw = self._source.read(outcome.offset, outcome.length)
+        try:
+            return self._operate(outcome, raw)
+        except _LeaveAlone as refusal:
+            return refusal.reason
+        except SpliceError:
+            return NOT_EDITABLE
+
+    def _operate(self, outcome: Outcome, raw: bytes) -> _Operation:
+        entry_id = outcome.entry_id or ""
+        chosen = outcome.decision.chosen
+        removes = [path for one in chosen for path in one.value.removes]
+        spans = find(raw, [*(one.value.path for one in chosen), *removes])
+        bits = {path: raw[start:end] for path, (start, end) in spans.items()}
+        new = {one.value.path: _stand_in(one, bits[one.value.path], entry_id) for one in chosen}
+
+        home = self._home(outcome, raw)
+        keys = (*home.away, *(format_path(path) for path in new))
+        marker = Marker(home.ref, home.hash, home.size, keys, self._at)
+        line = edit(raw, replace=new, remove=removes, put={MARKER: marker.to_json()})
+        sizes = {format_path(one.value.path): _size(one.value, bits) for one in chosen}
+        keep = Keep(
+            ref=home.ref,
+            entry_id=entry_id,
+            index=outcome.index,
+            type=_type_of(outcome),
+            hash=home.hash,
+            size=home.size,
+            keys=keys,
+            sizes={**home.away, **sizes},
+            line=home.line,
+        )
+        savings = tuple(_saving(one.value, bits, new[one.value.path]) for one in chosen)
+        return _Operation(Edit(outcome.offset, outcome.length, line), keep, savings)
+
+    def _home(self, outcome: Outcome, raw: bytes) -> _Home:
+        """Find the stored file that holds the entry's values already, or name a new one."""
+        values = [one.value for one in outcome.decision.chosen]
+        if outcome.marked and (entry := parse_entry(raw)) is not None:
+            return self._home_of_marked(outcome, raw, entry, values)
+        found = self._stored.find(outcome.entry_id or "")
+        if found and (home := self._again(*found, raw, values)):
+            return home
+        span = Span(outcome.offset, outcome.length)
+        return _Home(self._new_ref(outcome), _hash(raw), len(raw), span)
+
+    def _home_of_marked(
+        self, outcome: Outcome, raw: bytes, entry: Entry, values: list[Value]
+    ) -> _Home:
+        """Find one file for what is away and what leaves now: a marker names only one."""
+        entry_id = outcome.entry_id or ""
+        marker = Marker.of(entry)
+        if marker is None:
+            raise _LeaveAlone(NOT_EDITABLE)
+        paths = {
+            key: path
+            for key, path in paths_of(marker.keys).items()
+            if is_away(entry, path, entry_id)
+        }
+        stored_line = self._stored.load(marker.ref, marker.hash)
+        if isinstance(stored_line, Missing):
+            if paths:
+                raise _LeaveAlone(STORED_MISSING)
+            whole = edit(raw, remove=[(MARKER,)])
+            return _Home(self._new_ref(outcome), _hash(whole), len(whole), whole)
+        original = Original.of(stored_line)
+        back = Return.of(entry, original, self._fmt, list(paths.values())) if original else None
+        if back is None or len(back.replace) < len(paths):
+            raise _LeaveAlone(STORED_MISSING)
+        away = {key: back.sizes[path] for key, path in paths.items()}
+        if home := self._again(marker.ref, marker.hash, raw, values, away):
+            return home
+        whole = back.apply(raw, remove=[(MARKER,)])
+        return _Home(self._new_ref(outcome), _hash(whole), len(whole), whole, away)
+
+    def _again(
+        self,
+        ref: str,
+        hash_: str,
+        raw: bytes,
+        values: list[Value],
+        away: Mapping[str, int] | None = None,
+    ) -> _Home | None:
+        """Use a stored file again if it holds the very bytes that would leave now."""
+        stored_line = self._stored.load(ref, hash_)
+        if isinstance(stored_line, Missing):
+            return None
+        original = Original.of(stored_line)
+        if original is None:
+            return None
+        paths = [value.path for value in values]
+        removes = [path for value in values for path in value.removes]
+        # A companion that is kept there and not here would come back where none was.
+        if set(original.companions(self._fmt, paths)) != set(removes):
+            return None
+        if not same_values(raw, stored_line, [*paths, *removes]):
+            return None
+        return _Home(ref, hash_, len(stored_line), None, away or {})
+
+    def _new_ref(self, outcome: Outcome) -> str:
+        base = f"{outcome.index:04d}_{_type_of(outcome)}"
+        ref, number = base, 1
+        while ref in self._refs or self._stored.taken(ref):
+            number += 1
+            ref = f"{base}-{number}"
+        return ref
+
+
+def _hash(raw: bytes) -> str:
+    return f"sha256:{sha256(raw).hexdigest()}"
+
+
+def _type_of(outcome: Outcome) -> str:
+    """Return the word for an entry in its file's name: the type of what leaves it first."""
+    word = outcome.decision.chosen[0].value.type or outcome.kind
+    return _NOT_IN_A_NAME.sub("_", word.lower())[:_LONGEST_TYPE] or "value"
+
+
+def _stand_in(chosen: Chosen, present: bytes, entry_id: str) -> bytes:
+    """Return the JSON that takes a value's place."""
+    text = placeholder(entry_id)
+    if chosen.value.shape is Shape.BLOCK:
+        return b'{"type":"text","text":%b}' % encode_string(text)
+    if chosen.keep_chars:
+        wrapped = parse_entry(b'{"text":%b}' % present)
+        whole = wrapped["text"] if wrapped else ""
+        # A pair of surrogate escapes is one character by now, so no pair is ever cut.
+        text = whole[: chosen.keep_chars] + text
+    return encode_string(text)
+
+
+def _size(value: Value, bits: dict[ValuePath, bytes]) -> int:
+    return len(bits[value.path]) + sum(len(bits[path]) for path in value.removes)
+
+
+def _saving(value: Value, bits: dict[ValuePath, bytes], new: bytes) -> tuple[str, Saving]:
+    text = len(bits[value.path]) - len(new)
+    size = _size(value, bits) - len(new)
+    return value.type or "other", Saving(1, size, estimate_tokens(value, text))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a plan comes to."""
+
+    edits: list[Edit] = field(default_factory=list)
+    keeps: list[Keep] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    savings: dict[str, Saving] = field(default_factory=dict)
+    new_bytes: int = 0
+    saved: int = 0
+    entries: int = 0
+    complete: bool = True
+    due_at: float | None = None
+
+    def leave(self, reason: str, due_at: float | None = None) -> None:
+        """Count an entry that stays as it is."""
+        self.reasons[str(reason)] += 1
+        if due_at is not None and (self.due_at is None or due_at < self.due_at):
+            self.due_at = due_at
+
+    def take(self, operation: _Operation | str, *, dry_run: bool) -> None:
+        """Add an operation; a dry run counts it only."""
+        if isinstance(operation, str):
+            self.leave(operation)
+            return
+        self.reasons[str(Reason.EXTRACT)] += 1
+        self.entries += 1
+        self.saved += operation.edit.length - len(operation.edit.new)
+        for type_, saving in operation.savings:
+            sum_ = self.savings.get(type_, Saving())
+            self.savings[type_] = Saving(
+                sum_.values + saving.values,
+                sum_.bytes + saving.bytes,
+                sum_.tokens + saving.tokens,
+            )
+        if not dry_run:
+            self.edits.append(operation.edit)
+            self.keeps.append(operation.keep)
+            kept = operation.keep.line
+            self.new_bytes += len(operation.edit.new) + (len(kept) if type(kept) is bytes else 0)
+
+    def plan(self, source: Source, survey: Survey) -> Plan:
+        """Return the plan."""
+        size = source.identity.size
+        report = Report(
+            "extract",
+            entries=self.entries,
+            values=sum(saving.values for saving in self.savings.values()),
+            bytes_before=size,
+            bytes_after=size - self.saved,
+            reasons=self.reasons,
+            savings=self.savings,
+            leaked=tuple(survey.leaked),
+            unreadable=survey.unreadable,
+        )
+        return Plan(
+            source.identity,
+            tuple(self.edits),
+            report,
+            tuple(self.keeps),
+            complete=self.complete,
+            due_at=self.due_at,
+        )

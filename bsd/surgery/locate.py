@@ -1,0 +1,82 @@
+"""Finding the entry that a person or an agent names (SPEC §8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bsd.formats.base import Entry, Facts, Format
+from bsd.formats.marker import MARKER
+from bsd.foundation.errors import Conflict, NotFound
+from bsd.surgery.plan import Source
+from bsd.transcript.reader import Line, parse_entry
+
+_INDEX = re.compile(r"#(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An entry, its line, and what it is."""
+
+    line: Line
+    entry: Entry
+    facts: Facts
+
+
+def locate(source: Source, fmt: Format, name: str) -> Located:
+    """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
+
+    Raises NotFound, and Conflict if several lines have the id.
+    """
+    if match := _INDEX.fullmatch(name):
+        return _by_index(source, fmt, int(match[1]))
+    found = _by_id(source, fmt, name)
+    if found is None:
+        if not (name.isascii() and name.isdigit()):
+            raise _not_found(name)
+        return _by_index(source, fmt, int(name))
+    return found
+
+
+def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
+    needle = entry_id.encode("utf-8", "surrogatepass")
+    # An id spelled with escapes is found by looking closer, once no line shows it plainly.
+    for might_hold in (lambda raw: needle in raw, lambda raw: b"\\" in raw):
+        found = list(_with_id(source, fmt, entry_id, might_hold))
+        if len(found) > 1:
+            # Two lines claim it; the one whose values are away is the one that is meant.
+            found = [one for one in found if MARKER in one.entry] or found
+        if len(found) > 1:
+            lines = ", ".join(f"#{one.line.index}" for one in found)
+            raise Conflict(f"several entries have the id {entry_id}", hint=f"name one of {lines}")
+        if found:
+            return found[0]
+    return None
+
+
+def _with_id(
+    source: Source, fmt: Format, entry_id: str, might_hold: Callable[[bytes], bool]
+) -> Iterator[Located]:
+    for line in source.lines():
+        if might_hold(line.raw) and (entry := parse_entry(line.raw)) is not None:
+            facts = fmt.facts(entry)
+            if facts.id == entry_id and not facts.is_header:
+                yield Located(line, entry, facts)
+
+
+def _by_index(source: Source, fmt: Format, index: int) -> Located:
+    for line in source.lines():
+        if line.index == index:
+            entry = parse_entry(line.raw)
+            if entry is None or (facts := fmt.facts(entry)).is_header:
+                break
+            return Located(line, entry, facts)
+    raise _not_found(f"#{index}")
+
+
+def _not_found(name: str) -> NotFound:
+    return NotFound(
+        "Entry not found in session",
+        hint=f"no entry {name}; `bsd show AGENT/SESSION` lists ids and line numbers",
+    )
