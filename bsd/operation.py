@@ -21,7 +21,7 @@ from bsd.transcript.change import Change, Identity
 from bsd.transcript.commit import GiveUp, Outcome, commit
 from bsd.transcript.exchangers import Exchanger
 from bsd.transcript.inflight import InFlight
-from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock, lock_path
+from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
 
@@ -127,7 +127,7 @@ class Operation:
 
     def in_use(self, quiet: float) -> str | None:
         """Why the session must be left alone now (SPEC §2.6); None if it need not."""
-        state = inspect_lock(lock_path(self.path))
+        state = inspect_lock(self.path)
         if not isinstance(state, Free | Stale):
             return "its lock is held"
         if why := running(self.layout.agents / self.name.agent, self.name.session):

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.store.index import Index
 
 # Refs come back to us out of transcripts, which anybody may write: a name, never a path.
-_REF = re.compile(r"\d{4,}_[a-z][a-z_]*(?:-\d+)?")
+_REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _FSYNC_THREADS = 8  # fsync waits for the disk, not for the CPU
 _COPY_BLOCK = 1 << 20
 

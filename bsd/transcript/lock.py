@@ -20,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-import structlog
 from filelock import AcquireReturnProxy, BaseFileLock, Timeout, UnixFileLock
 
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.logs import get_logger
 from bsd.transcript.lock_file import (
     Free,
     Held,
@@ -63,7 +63,7 @@ _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 5.0
 _LONGEST_DOUBLING = 10
 
-_log = structlog.get_logger(module="lock")
+_log = get_logger("lock")
 
 
 class WaitingLock(BaseFileLock):

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import orjson
-import structlog
 
 from bsd.foundation.atomic import write_all
+from bsd.foundation.logs import get_logger
 from bsd.foundation.times import iso_utc
 from bsd.transcript import process
 
@@ -37,7 +37,7 @@ _LEFTOVER_AFTER_SECONDS = 60.0  # a temporary name is needed for microseconds
 # EPERM is how Linux says that a file system knows no hard links; a refusal would be EACCES.
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
-_log = structlog.get_logger(module="lock")
+_log = get_logger("lock")
 
 
 @dataclass(frozen=True, slots=True)

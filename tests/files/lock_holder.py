@@ -15,14 +15,13 @@ import sys
 import time
 from pathlib import Path
 
-import structlog
-
 from bsd.foundation.errors import BsdError
 from bsd.transcript.lock import SessionLock, inspect_lock
+from tests.logs import tell_logs
 
 
 def main() -> None:
-    structlog.configure(processors=[structlog.processors.JSONRenderer()])
+    tell_logs(lambda line: say(**line))
     arguments = [word for word in sys.argv[1:] if word not in {"--host", "openclaw"}]
     what, session_file = arguments[0], Path(arguments[1])
     if what == "hold":

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
@@ -30,6 +29,7 @@ from bsd.transcript.lock import (
     inspect_lock,
     lock_path,
 )
+from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 
 HALF_AN_HOUR = 30 * 60.0
@@ -656,7 +656,7 @@ def test_a_lock_that_was_taken_from_us_is_not_removed(
         else:
             path.write_bytes(foreign)
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-        ("The lock was taken from us while we held it", "warning")
+        ("The lock was taken from us while we held it", "warn")
     ]
     assert how == "gone" or path.read_bytes() == foreign
 
