@@ -559,7 +559,7 @@ def test_putting_back_never_overwrites(
         try_once(session)
     assert path.read_bytes() == third
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-        ("A lock was taken while another one was moved aside", "warning")
+        ("A lock was taken while another one was moved aside", "warn")
     ]
     assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
 
