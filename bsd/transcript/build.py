@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bsd.transcript.change import Change, Edit, Identity
-from bsd.transcript.exchange import tail_hash
 from bsd.transcript.inflight import Mark
+from bsd.transcript.leases import tail_hash
 
 # Less than this between two edits is cheaper to read and write with them than to copy apart.
 _SMALL_GAP = 64 << 10
 _GATHER = 4 << 20
 _BLOCK = 1 << 20
+_COPYFILE_ACL = 1
+_COPYFILE_XATTR = 4
 _HEADER_LIMIT = 64 << 10
 _NO_COPY_HERE = {
     errno.ENOSYS,
@@ -161,7 +165,15 @@ def _keep_owner(original: os.stat_result, target: int) -> None:
 
 
 def _keep_attributes(source: int, target: int) -> None:
-    """Extended attributes; POSIX ACLs are among them under the name system.posix_acl_access."""
+    """Extended attributes; POSIX ACLs are among them under the name system.posix_acl_access.
+
+    On macOS, where Python cannot read either, the system copies both (not tried there).
+    """
+    if sys.platform == "darwin":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.fcopyfile(source, target, None, _COPYFILE_ACL | _COPYFILE_XATTR):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return
     wanted, present = _attributes(source), _attributes(target)
     for name in present.keys() - wanted.keys():  # a directory's default ACL, for one
         os.removexattr(target, name)
@@ -171,7 +183,7 @@ def _keep_attributes(source: int, target: int) -> None:
 
 
 def _attributes(fd: int) -> dict[str, bytes]:
-    if not hasattr(os, "listxattr"):  # macOS: Python cannot read them there
+    if sys.platform != "linux":  # Python cannot read them elsewhere
         return {}
     try:
         return {name: os.getxattr(fd, name) for name in os.listxattr(fd)}

@@ -19,13 +19,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bsd.foundation.errors import BsdError, Busy, Forbidden, Unavailable
+from bsd.foundation.atomic import sync_dir
+from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.transcript import mount
 from bsd.transcript.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
 from bsd.transcript.change import Change, Identity
-from bsd.transcript.exchange import open_plain
 from bsd.transcript.exchangers import Exchanger, ExchangerLost, Step, no_step
-from bsd.transcript.inflight import Draft, InFlight, sync_directory
+from bsd.transcript.inflight import Draft, InFlight
+from bsd.transcript.leases import open_plain
 from bsd.transcript.mount import Strength
 
 if TYPE_CHECKING:
@@ -230,8 +231,8 @@ class _Commit:
     def conclude(self, draft: Draft, request: Request, result: Result | None) -> Outcome:
         """Make the names durable and say what happened."""
         if self.handed_over:
-            sync_directory(self.change.path.parent)
-            sync_directory(draft.record.parent)
+            sync_dir(self.change.path.parent)
+            sync_dir(draft.record.parent)
             self.after_step("durable")
         if result is None:
             return self.in_doubt(draft, request)
@@ -321,18 +322,10 @@ def _os_errors(path: Path) -> Iterator[None]:
 
 
 def _explained(path: Path, error: OSError) -> BsdError:
-    message = f"{path} was left as it was: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return Unavailable(message, hint="free some space on its file system; nothing was lost")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return Forbidden(
-            message,
-            hint="run bsd as the file's owner; the file and its directory must be writable",
-        )
     if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY):
         return Unavailable(
-            message,
-            hint="its file system cannot exchange two names atomically; bsd needs that, "
-            "move the root to a local file system",
+            f"{path} was left as it was: {error.strerror}",
+            hint="its file system cannot exchange two names atomically, and bsd needs that: "
+            "move the sessions to a local file system",
         )
-    return Unavailable(message, hint=f"look at the disk and the mount that hold {path.parent}")
+    return os_problem(error, f"{path} was left as it was")

@@ -1,24 +1,30 @@
-"""Steps 2-6 of a commit (DESIGN §4): lease, exchange, drain, undo; alone in its process.
+"""Steps 2-6 of a commit (DESIGN §4): lease, exchange, drain, undo.
 
 While the leases are held everybody who opens the session waits, so nothing here may wait for the
-GIL, for memory or for a log. This file therefore imports nothing of bsd and is also a program:
-`python -I -S exchange.py` answers one request per line of JSON on stdin with one result on stdout
-(`exchangers.py` starts it). It leaves when stdin ends.
+GIL, for memory or for a log. These steps therefore import next to nothing and run in a process of
+their own (`helper.py`) wherever there are other threads.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import gc
 import hashlib
 import json
 import os
 import signal
 import stat
-import sys
 import time
+
+from bsd.transcript.leases import (
+    open_plain,
+    read_range,
+    release_lease,
+    somebody_waits,
+    swap_names,
+    tail_hash,
+    take_lease,
+)
 
 TYPE_CHECKING = False  # `typing` costs the helper milliseconds and memory it needs for nothing
 if TYPE_CHECKING:
@@ -52,14 +58,10 @@ if TYPE_CHECKING:
 
     Step = Callable[[str], None]
 
-_RENAME_EXCHANGE = 2  # Linux, renameat2
-_RENAME_SWAP = 2  # macOS, renamex_np
-_AT_FDCWD = -100
 _DRAIN_SECONDS = 0.05
 _PUT_BACK_SECONDS = 0.25
 _POLL_SECONDS = 0.0001
 _BLOCK = 1 << 20
-_TAIL = 4096
 # Ctrl-C, a service manager or a timer must not end the process between exchange and drain.
 _HELD_BACK = {
     signal.SIGINT,
@@ -71,61 +73,6 @@ _HELD_BACK = {
     signal.SIGUSR1,
     signal.SIGUSR2,
 }
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def swap_names(one: str, other: str) -> None:
-    """Exchange two names of one file system atomically; raises OSError.
-
-    macOS has renamex_np(RENAME_SWAP) for it; that branch has not been tried.
-    """
-    first, second = os.fsencode(one), os.fsencode(other)
-    if sys.platform == "darwin":
-        failed = _libc.renamex_np(first, second, _RENAME_SWAP)
-    else:
-        failed = _libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE)
-    if failed:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), one, None, other)
-
-
-def take_lease(fd: int) -> bool:
-    """Take a write lease; False if anybody else has the file open. Raises OSError if it cannot."""
-    # SIGURG is ignored by default; without this the kernel would kill us with SIGIO.
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EBUSY):
-            return False
-        raise
-    return True
-
-
-def release_lease(fd: int) -> None:
-    """Give a lease back, also one that the kernel has taken away already."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError as error:
-        if error.errno != errno.EAGAIN:
-            raise
-
-
-def somebody_waits(fd: int) -> bool:
-    """Tell whether somebody tries to open the leased file (or the lease is gone)."""
-    return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK
-
-
-def open_plain(path: str, flags: int) -> int:
-    """Open a file without following a link at its end, waiting for a lease, or creating it."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def tail_hash(fd: int, end: int) -> str:
-    """SHA-256 of the last 4 KiB before byte `end`."""
-    start = max(0, end - _TAIL)
-    return hashlib.sha256(os.pread(fd, end - start, start)).hexdigest()
 
 
 class GivingUp(Exception):
@@ -288,7 +235,7 @@ class Exchange:
             raise GivingUp("changed", "somebody rewrote the session")
         if now.st_size > self.old_size and not self.strong:
             raise GivingUp("changed", "somebody appended to the session")
-        self.drained = _read(self.old, self.old_size, now.st_size)
+        self.drained = read_range(self.old, self.old_size, now.st_size)
         self.after_step("drained")
 
     def carry_growth(self) -> None:
@@ -306,6 +253,9 @@ class Exchange:
             _append(self.new, self.drained)
         except OSError:
             os.ftruncate(self.new, self.new_size)
+            # As recorded, or recovery would take it for rewritten.
+            mtime_ns = self.request["new"][3]
+            os.utime(self.new, ns=(mtime_ns, mtime_ns))
             self.after_step("truncated")
             raise
         self.after_step("carried")
@@ -352,7 +302,9 @@ class Exchange:
             self.after_step("put_back")
             if not self._is_awaited():
                 return
-            if self.old_leased:  # the next line of whoever is let in now waits for us
+            if (
+                back == self.old and self.old_leased
+            ):  # the next line of whoever is let in now waits for us
                 self._let_in(back, deadline)
                 if self._new_was_rewritten():
                     swap_names(self.inflight, self.path)
@@ -398,7 +350,7 @@ class Exchange:
         if not leased or back < 0 or self._new_was_rewritten():
             return False
         seen = self.new_size + self.carried_back
-        fresh = _read(self.new, seen, os.fstat(self.new).st_size)
+        fresh = read_range(self.new, seen, os.fstat(self.new).st_size)
         if fresh:
             self.note("carrying", "new", seen, fresh)
             _append(back, fresh)
@@ -453,6 +405,7 @@ class Exchange:
             "of": of,
             "offset": offset,
             "length": len(data),
+            "written": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
         # A line break first: a note cut short by a full disk must not spoil the next one.
@@ -471,14 +424,6 @@ class Exchange:
         for fd in (self.new, self.old, self.record):  # closing gives the leases back
             if fd >= 0:
                 os.close(fd)
-
-
-def _read(fd: int, start: int, end: int) -> bytes:
-    parts = []
-    while start < end and (part := os.pread(fd, min(end - start, 64 * _BLOCK), start)):
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
 
 
 def _append(fd: int, data: bytes) -> None:
@@ -503,37 +448,3 @@ def exchange(request: Request, after_step: Step) -> Result:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         if collecting:
             gc.enable()
-
-
-def serve() -> None:
-    """Answer requests until stdin ends; signals for the parent's terminal are not ours."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    while line := sys.stdin.buffer.readline():
-        request: Request = json.loads(line)
-        try:
-            _say({"result": exchange(request, _ask if request["report_steps"] else _go_on)})
-        except BrokenPipeError:  # the parent is gone; the work is done
-            return
-
-
-def _say(message: dict[str, object]) -> None:
-    sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _ask(step: str) -> None:
-    try:
-        _say({"step": step})
-    except BrokenPipeError:  # the parent is gone: finish what was begun
-        return
-    sys.stdin.buffer.readline()
-
-
-def _go_on(step: str) -> None:
-    pass
-
-
-if __name__ == "__main__":
-    serve()

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, Self, cast
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from bsd.transcript.exchange import Request, Result
 
 Step = Callable[[str], None]
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); from bsd.transcript.helper import serve; serve()"
+)
+_HOME = str(Path(exchange.__file__).parents[2])
 
 
 def no_step(step: str) -> None:
@@ -92,9 +98,9 @@ class HelperExchanger:
         if self._helper is not None and self._helper.poll() is not None:
             self._bury(self._helper)
         if self._helper is None:
-            # -I -S: no site-packages, no environment, nothing beside the file itself.
+            # -I -S: no environment, no site hooks, nothing but the standard library and this house.
             self._helper = subprocess.Popen(
-                [sys.executable, "-I", "-S", exchange.__file__],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, _HOME],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,  # the terminal's signals are not for it

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.errors import BsdError, Forbidden, Unavailable
+from bsd.foundation.atomic import sync_dir, write_all
+from bsd.foundation.errors import BsdError, Conflict, Forbidden, Unavailable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.transcript.change import Identity
 
@@ -38,12 +39,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Bytes that are being carried, or have been, from one of the two files to the other."""
+    """Bytes that are being carried, or have been, from one of the two files elsewhere."""
 
-    note: str  # carrying | carried
+    note: str  # carrying | carried (to the other file) | orphaned
     of: str  # old | new: the file they were read from
     offset: int
     length: int
+    written: int  # bytes put into the other file for them; a missing line end may come on top
     sha256: str
 
 
@@ -90,7 +92,7 @@ class Draft:
         """Make the record durable, and both names with it: from here on recovery can tell."""
         ready = {"ready": True, "strong": strong, "old": asdict(old), "new": asdict(new)}
         _append(self.record, ready, sync=True)
-        sync_directory(self.record.parent)
+        sync_dir(self.record.parent)
 
     def discard(self) -> None:
         """Remove both, of a commit that exchanged nothing; the record goes last."""
@@ -109,8 +111,7 @@ def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = Fa
     data = b"\n" + json.dumps(line).encode() + b"\n"
     fd = os.open(path, flags | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        while data:
-            data = data[os.write(fd, data) :]
+        write_all(fd, data)
         if sync:
             os.fsync(fd)
     finally:
@@ -118,14 +119,20 @@ def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = Fa
 
 
 def read_record(path: Path) -> Record | None:
-    """Read a journal; None if not even its first line is whole. Raises OSError."""
+    """Read a journal; None if not even its first line came to be.
+
+    Raises OSError, and Conflict for a journal that this bsd cannot read.
+    """
     lines = [line for line in map(_parsed, path.read_bytes().split(b"\n")) if line is not None]
-    if not lines or lines[0].get("record") != _FORMAT:
+    if not lines:
         return None
     try:
         return _record(path, lines)
-    except (KeyError, TypeError, ValueError, BsdError):
-        return None
+    except (KeyError, TypeError, ValueError, BsdError) as error:
+        raise Conflict(
+            f"the record {path} cannot be read: {error!r}",
+            hint="was it written by a newer bsd? its files are left as they are",
+        ) from error
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -138,6 +145,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
     intent = lines[0]
+    if intent["record"] != _FORMAT:
+        raise ValueError(f"format {intent['record']}")
     ready = next((line for line in lines if line.get("ready") is True), None)
     return Record(
         path=path,
@@ -153,15 +162,6 @@ def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
 
 def _mark(value: dict[str, Any]) -> Mark:
     return Mark(Identity(**value["identity"]), value["header"], value["tail"])
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class InFlight:
@@ -201,7 +201,7 @@ class InFlight:
                 sessions = self.layout.sessions_dir(agent.name)
                 seen.update((sessions.parent / _OWN, sessions / _OWN))
         for directory in sorted(seen):
-            if directory.is_dir() and self._is_inside(directory):
+            if directory.is_dir() and self.is_inside(directory):
                 yield directory
 
     def records(self) -> Iterator[Path]:
@@ -219,12 +219,13 @@ class InFlight:
                 if not file.with_suffix(_RECORD).exists():
                     yield file
 
-    def _is_inside(self, directory: Path) -> bool:
+    def is_inside(self, directory: Path) -> bool:
+        """Tell whether a directory lies under the root, links resolved."""
         real = Path(os.path.realpath(directory))
         return real.is_relative_to(os.path.realpath(self.layout.root))
 
     def _refuse_outside(self, directory: Path) -> None:
-        if not self._is_inside(directory):
+        if not self.is_inside(directory):
             raise OSError(errno.EXDEV, "a symbolic link leads out of the root")
 
     def _candidates(self, sessions: Path) -> Iterator[Path]:

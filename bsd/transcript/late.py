@@ -1,0 +1,204 @@
+"""Where late bytes belong in a session, and the append that puts them there (DESIGN §4, b-e).
+
+Late bytes are lines that somebody wrote into the displaced file. Whoever did had opened it before
+the exchange, so they come before everything that was appended to its successor since.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from bsd.foundation.atomic import write_all
+from bsd.foundation.errors import Busy
+from bsd.transcript.build import header_hash
+from bsd.transcript.change import Identity
+from bsd.transcript.inflight import Mark
+from bsd.transcript.leases import open_plain, read_range, tail_hash, take_lease
+
+_BLOCK = 1 << 20
+
+
+class NoPlace(Exception):
+    """The session that the late bytes belong to is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Late bytes that belong before what has been appended since."""
+
+    planned_on: Identity
+    offset: int
+    data: bytes
+
+
+def split_lines(data: bytes) -> tuple[bytes, bytes]:
+    """Part late bytes into whole lines and what follows the last line end."""
+    end = data.rfind(b"\n") + 1
+    return data[:end], data[end:]
+
+
+def is_json(line: bytes) -> bool:
+    """Tell whether a line without its line end is whole."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def missing(late: bytes, after: bytes) -> tuple[int, bytes]:
+    """What of `late` is still to be inserted into `after`, and at which offset.
+
+    `after` is all that follows the place where the late bytes belong: others' lines, or the late
+    bytes themselves, whole or torn off anywhere, and then others' lines.
+    """
+    same = _common(late, after)
+    if same in (len(late), len(after)):
+        return same, late[same:]
+    line = late.rfind(b"\n", 0, same) + 1
+    end = after.find(b"\n", line)
+    glued = after[line : end if end >= 0 else len(after)]
+    # A torn line and another's behind it are no JSON together; where the other begins, a whole
+    # object does. (Two lines may well begin alike, so the common bytes alone prove nothing.)
+    if not is_json(glued):
+        for torn in range(same - line, 0, -1):
+            rest = glued[torn:]
+            if rest.startswith(b"{") and is_json(rest):
+                return line + torn, late[line + torn :]
+    return line, late[line:]
+
+
+def _common(one: bytes, other: bytes) -> int:
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    low, high = 0, length  # they agree up to low, and not up to high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class Target:
+    """The session that late bytes go to, open and leased: nobody else has it open.
+
+    Raises NoPlace if it is gone or another, Busy if somebody has it open.
+    """
+
+    def __init__(self, path: Path, *, strong: bool) -> None:
+        self.path = path
+        self.strong = strong
+        self.fd = _open(path)
+        try:
+            self._claim()
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def _claim(self) -> None:
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise NoPlace(f"{self.path} is not a regular file")
+        if self.strong and not take_lease(self.fd):
+            raise Busy(f"somebody has {self.path} open", hint="again later")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def check_header(self, *marks: Mark) -> None:
+        """Refuse a file that begins otherwise than recorded; raises NoPlace."""
+        if header_hash(self.fd) not in {mark.header for mark in marks}:
+            raise NoPlace(f"another session is now at {self.path}")
+
+    def is_untouched(self, mark: Mark) -> bool:
+        """Tell whether it is the marked file, as it was marked."""
+        now = os.fstat(self.fd)
+        known = mark.identity
+        return (now.st_ino, now.st_size, now.st_mtime_ns) == (
+            known.ino,
+            known.size,
+            known.mtime_ns,
+        )
+
+    def put(self, late: bytes, successor: Mark, carried: int) -> Insert | None:
+        """Append what is missing of `late`, or say where it must be inserted.
+
+        `carried` bytes were appended for earlier late bytes, right after the marked size.
+        """
+        now = os.fstat(self.fd)
+        end = successor.identity.size + carried
+        if self._continues(successor, now) and now.st_size >= end:
+            offset, rest = missing(late, read_range(self.fd, end, now.st_size))
+            if rest and end + offset < now.st_size:
+                return Insert(Identity.of(now), end + offset, rest)
+            self._append(rest)
+        elif rest := self._not_here(late):
+            if not self._ends_a_line(now.st_size):
+                rest = b"\n" + rest
+            self._append(rest)
+        return None
+
+    def _continues(self, mark: Mark, now: os.stat_result) -> bool:
+        if now.st_ino != mark.identity.ino or now.st_size < mark.identity.size:
+            return False
+        return tail_hash(self.fd, mark.identity.size) == mark.tail
+
+    def _not_here(self, late: bytes) -> bytes:
+        """The lines of `late` that stand nowhere in the file."""
+        wanted = set(_lines(late))
+        found: Counter[bytes] = Counter()
+        with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                if line in wanted:
+                    found[line] += 1
+        rest = []
+        for line in _lines(late):
+            if found[line]:
+                found[line] -= 1
+            else:
+                rest.append(line)
+        return b"".join(rest)
+
+    def _ends_a_line(self, size: int) -> bool:
+        return size == 0 or os.pread(self.fd, 1, size - 1) == b"\n"
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self.fd).st_size
+        try:
+            write_all(self.fd, data)
+        except OSError:
+            if self.strong:  # nobody else can have appended meanwhile
+                os.ftruncate(self.fd, before)
+            raise
+        os.fsync(self.fd)
+
+
+def _open(path: Path) -> int:
+    try:
+        return open_plain(str(path), os.O_RDWR | os.O_APPEND)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoPlace(f"{path} is no longer there") from None
+    except BlockingIOError:
+        raise Busy(f"somebody is working on {path}", hint="again later") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise NoPlace(f"{path} is not a regular file") from None
+        raise
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Never splitlines: it parts at more than line feeds.
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]

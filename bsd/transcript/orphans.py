@@ -1,0 +1,68 @@
+"""Late bytes that have no session to go back to; kept until a person looks at them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.atomic import sync_dir, write_private
+from bsd.foundation.layout import Layout, make_private_dir
+from bsd.transcript.build import copy_range
+
+_BYTES = ".late"
+_ABOUT = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Bytes that somebody wrote for a session and that could not be put into it."""
+
+    file: Path  # the bytes, as they were written
+    session: str
+    target: str  # path of the session file they were meant for
+    reason: str
+    size: int  # bytes
+    found_at_ns: int  # epoch
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {**asdict(self), "file": str(self.file)}
+
+
+def list_orphans(layout: Layout) -> list[Orphan]:
+    """Every orphan under the root, the oldest first; for status, doctor and verify."""
+    return sorted(_orphans(layout.orphans), key=lambda orphan: (orphan.found_at_ns, orphan.file))
+
+
+def _orphans(directory: Path) -> Iterator[Orphan]:
+    for about in directory.glob(f"*{_ABOUT}"):
+        with suppress(FileNotFoundError):  # somebody has just dealt with it
+            yield Orphan(file=about.with_suffix(_BYTES), **json.loads(about.read_bytes()))
+
+
+def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
+    """Copy `about.size` bytes of an open file from `start`; durable when this returns.
+
+    `name` tells these bytes from all others: keeping them twice makes one orphan.
+    """
+    directory = make_private_dir(layout.orphans)
+    file = directory / f"{name}{_BYTES}"
+    half = directory / f"{name}.half"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    target = os.open(half, flags, 0o600)
+    try:
+        copy_range(source, start, target, about.size)
+        os.fsync(target)
+    finally:
+        os.close(target)
+    os.rename(half, file)
+    sync_dir(directory)
+    told = asdict(about)
+    del told["file"]
+    write_private(file.with_suffix(_ABOUT), json.dumps(told, indent=2).encode() + b"\n")
+    return Orphan(file=file, **told)
