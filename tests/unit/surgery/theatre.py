@@ -97,7 +97,6 @@ class Session:
     def source(self) -> BytesTranscript:
         return BytesTranscript(self.raw)
 
-    @property
     def entry(self, index: int) -> Any:
         return json.loads(_lines(self.raw)[index])
 
@@ -113,8 +112,8 @@ class Session:
         assert plan.report.bytes_before == len(before)
         if plan.edits:
             assert plan.report.bytes_after == len(self.raw)
-        untouched = {line for line in _lines(before)} - set(_lines(self.raw))
-        assert len(untouched) <= len(plan.edits)
+        changed = set(_lines(before)) - set(_lines(self.raw))
+        assert len(changed) <= len(plan.edits)
         return plan
 
     def extract(self, now: float = NOW, **fields: Any) -> Plan:
@@ -146,9 +145,7 @@ def _lines(raw: bytes) -> list[bytes]:
 
 def without_restored(raw: bytes) -> bytes:
     """The session with every `_restored` taken out again."""
-    lines = []
-    for line in _lines(raw):
-        if f'"{RESTORED}"'.encode() in line:
-            line = remove_members(line, [(RESTORED,)])
-        lines.append(line)
-    return b"".join(lines)
+    needle = f'"{RESTORED}"'.encode()
+    return b"".join(
+        remove_members(line, [(RESTORED,)]) if needle in line else line for line in _lines(raw)
+    )
