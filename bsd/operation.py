@@ -11,7 +11,7 @@ from typing import TypeVar
 from bsd.formats.base import Format
 from bsd.formats.detect import NotOurs, detect
 from bsd.formats.openclaw import running, sqlite_database
-from bsd.foundation.errors import Busy, Conflict, NotFound, TemporaryFailure, Unavailable
+from bsd.foundation.errors import Busy, Conflict, LeftAlone, NotFound, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
@@ -42,10 +42,6 @@ Answer = TypeVar("Answer")
 Planner = Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, Answer]]
 
 
-class LeftAlone(Conflict):
-    """A transcript that is not ours to edit; `message` says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a session in use is waited for (seconds), and by which clock."""
@@ -74,6 +70,11 @@ def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, For
         source.close()
         raise LeftAlone(fmt.reason)
     return source, fmt
+
+
+def in_run(layout: Layout, name: SessionName) -> str | None:
+    """Why the owner's registry counts the session as in use; None if it does not."""
+    return running(layout.agents / name.agent, name.session)
 
 
 class Operation:
@@ -107,7 +108,7 @@ class Operation:
         deadline = self._patience.clock() + limit
         attempt = 0
         while True:
-            why = self.in_use(quiet)
+            why, pause = self.in_use(quiet)
             if why is None:
                 planned_at_ns, (plan, answer) = self._plan(planner)
                 if not plan.edits:
@@ -121,24 +122,25 @@ class Operation:
             left = deadline - self._patience.clock()
             if left <= 0:
                 raise Busy(f"session {self.name} is in use: {why}", hint="again later")
-            pause = min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE, left)
-            self._patience.sleep(pause)
+            backing_off = min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE)
+            self._patience.sleep(min(pause or backing_off, left))
             attempt += 1
 
-    def in_use(self, quiet: float) -> str | None:
-        """Why the session must be left alone now (SPEC §2.6); None if it need not."""
+    def in_use(self, quiet: float) -> tuple[str | None, float | None]:
+        """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
         state = inspect_lock(self.path)
         if not isinstance(state, Free | Stale):
-            return "its lock is held"
-        if why := running(self.layout.agents / self.name.agent, self.name.session):
-            return why
+            return "its lock is held", None
+        if why := in_run(self.layout, self.name):
+            return why, None
         try:
             age = self._patience.clock() - self.path.lstat().st_mtime
         except FileNotFoundError:
             raise NotFound(f"session {self.name} vanished", hint="bsd sessions") from None
-        if 0 <= age < max(quiet, _UNCERTAIN_SECONDS):
-            return f"it was written to {age:.1f} s ago"
-        return None
+        needed = max(quiet, _UNCERTAIN_SECONDS)
+        if 0 <= age < needed:
+            return f"it was written to {age:.1f} s ago", needed - age
+        return None, None
 
     def _quiet(self) -> float:
         level = strength(self.path.parent).level
@@ -170,7 +172,7 @@ class Operation:
                 session_lock=SessionLock(
                     self.path, max(0.0, deadline - self._patience.clock()), name=self.name
                 ),
-                still_idle=lambda: running(self.layout.agents / self.name.agent, self.name.session),
+                still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,
             )
             committed = outcome.committed

@@ -2,73 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
+from bsd.chart import Chart
+from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.operation import Answer, Done, Operation, Patience, Planner, in_run, open_session
+from bsd.store.extracted import SessionStore
+from bsd.surgery.extract import plan_extraction
+from bsd.surgery.pin import PinAnswer, plan_set_extractable
+from bsd.surgery.plan import Plan
+from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
+from bsd.surgery.result import SessionResult, Status, Tally
+from bsd.surgery.view import EntryView, context, extracted_content, views
+from bsd.transcript.exchangers import DirectExchanger, Exchanger
+from bsd.transcript.inflight import InFlight
+from bsd.transcript.lock import own_lock
+from bsd.transcript.reader import TranscriptFile
+from bsd.transcript.recovery import Access, Recovered, recover
 
+__all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
 
-class Status(StrEnum):
-    """What became of one session; names the completed state."""
-
-    EXTRACTED = "extracted"
-    RESTORED = "restored"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-    LEFT_ALONE = "left_alone"  # not ours to edit: foreign, version 1, moved to SQLite, …
-    BUSY = "busy"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionResult:
-    """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
-
-    session: str
-    status: Status
-    dry_run: bool = False
-    entries: int = 0
-    values: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    tokens_saved: int = 0
-    reasons: Mapping[str, int] = field(default_factory=dict)  # SPEC §3: outcome → entries
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # `entry key` → why (restore-all)
-    warnings: tuple[str, ...] = ()
-    reason: str | None = None  # why it was left alone, busy or failed
-    hint: str | None = None
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class EntryView:
-    """One entry for people: what it is, how big, what is out of it."""
-
-    index: int
-    id: str | None
-    type: str
-    size: int  # bytes of the line
-    position: int | None  # message entries after it
-    extracted: bool
-    keys: tuple[str, ...]  # extracted keys
-    extractable: bool | int | None  # `_extractable`, if set
-    restored: str | None  # `_restored`, if set
-    hash: str  # 6 hex digits of the content's SHA-256, longer on collision
-    preview: str  # first 200 characters of its text
-
-    def as_json(self) -> dict[str, Any]: ...
+Progress = Callable[[int], None]
 
 
 class Surgeon:
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `actor` is written to audit and log; `wait` (seconds) is how long a busy session is waited for.
+    `actor` is written to audit and log.
     """
 
     def __init__(
@@ -77,15 +41,25 @@ class Surgeon:
         config: ConfigService,
         *,
         actor: str = "cli",
-        wait: float = 30.0,
-        quiet: float = 2.0,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None: ...
+        patience: Patience | None = None,
+        exchanger: Exchanger | None = None,
+    ) -> None:
+        self.layout = layout
+        self._config = config
+        self._actor = actor
+        self._patience = patience or Patience()
+        self._exchanger = exchanger or DirectExchanger()
+        self._inflight = InFlight(layout)
+        self._chart = Chart(layout, actor, self._patience.clock)
 
-    def recover(self) -> list[Any]:
-        """Finish or undo what an earlier process left in flight; call once at start."""
-        ...
+    def recover(self) -> list[Recovered]:
+        """Finish or undo what an earlier process left in flight; call it once at start."""
+        return recover(
+            self._inflight,
+            Access.to(self.layout, lambda name, _: in_run(self.layout, name)),
+            self._exchanger,
+            now_ns=lambda: int(self._patience.clock() * 1e9),
+        )
 
     def extract(
         self,
@@ -93,44 +67,138 @@ class Surgeon:
         *,
         dry_run: bool = False,
         overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> SessionResult:
-        """Extract all that is due in one session. `progress` gets bytes of the session done so far.
+        """Extract all that is due in one session; `progress` gets bytes of it read so far.
 
-        Never raises for what concerns only this session's state: BUSY, LEFT_ALONE and FAILED are
-        results with `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name.
+        What concerns only this session's state is a result: BUSY, LEFT_ALONE and FAILED have
+        `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name or setting.
         """
-        ...
+        config = self._settings(overrides)
+        self.layout.session_file(name)
+        tell = self._chart.teller(name)
+
+        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
+            now = self._patience.clock()
+            found = plan_extraction(
+                source, fmt, config, now, store, dry_run=dry_run, tell=tell, progress=progress
+            )
+            return found, None
+
+        tally = Tally(name, Status.EXTRACTED, dry_run=dry_run)
+        with tally.judging():
+            for done, _ in self._trial(name, plan) if dry_run else self._batches(name, plan):
+                tally.add(done.plan.report, committed=done.outcome is not None)
+                if done.outcome:
+                    self._chart.extracted(name, done.plan)
+        self._chart.concluded("extract", name, tally)
+        return tally.result()
+
+    def restore_all(self, name: SessionName, *, progress: Progress | None = None) -> SessionResult:
+        """Put everything back that was taken out of one session; results as of `extract`."""
+        self.layout.session_file(name)
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+            return plan_restore_all(source, fmt, self._patience.clock(), store, progress=progress)
+
+        tally = Tally(name, Status.RESTORED)
+        with tally.judging():
+            for done, answers in self._batches(name, plan):
+                tally.add(done.plan.report, committed=done.outcome is not None)
+                for answer in answers:
+                    self._chart.restored(name, answer, committed=done.outcome is not None)
+                    tally.miss(answer)
+        self._chart.concluded("restore_all", name, tally)
+        return tally.result()
 
     def restore(
         self, name: SessionName, entry: str, keys: list[str] | None = None
     ) -> dict[str, Any]:
-        """Put an entry's values back; the answer is seed 001's. Raises NotFound, Invalid, Busy, Conflict."""
-        ...
+        """Put an entry's values back; the answer is seed 001's.
 
-    def restore_all(
-        self, name: SessionName, *, progress: Callable[[int], None] | None = None
-    ) -> SessionResult:
-        """Put everything back that was extracted from one session."""
-        ...
+        Raises NotFound, Invalid for unknown keys, Busy, Conflict if nothing of it is away.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, RestoreAnswer]:
+            return plan_restore(source, fmt, entry, keys, self._patience.clock(), store)
+
+        done, answer = self._one(name, plan)
+        self._chart.restored(name, answer, committed=done.outcome is not None)
+        if done.outcome:
+            self._chart.changed("restore", name, done.plan.report, entry=answer.entry_id)
+        return answer.as_json()
 
     def set_extractable(
-        self, name: SessionName, entry: str, value: bool | int | None
+        self,
+        name: SessionName,
+        entry: str,
+        value: bool | int | None,  # noqa: FBT001 - the value
     ) -> dict[str, Any]:
-        """Set an entry's `_extractable` (None removes it): {updated, entry_id, extractable, previous}."""
-        ...
+        """Set an entry's `_extractable`, None removes it; raises NotFound, Invalid, Busy.
+
+        The answer is {updated, entry_id, extractable, previous}.
+        """
+
+        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, PinAnswer]:
+            return plan_set_extractable(source, fmt, entry, value)
+
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
+        return answer.as_json()
 
     def entries(
         self, name: SessionName, *, start: int = 0, limit: int | None = None
     ) -> Iterator[EntryView]:
         """The entries of a session from line `start` on, as they stand."""
-        ...
+        source, fmt = open_session(self.layout, name)
+        with source:
+            yield from views(source, fmt, start=start, limit=limit)
 
     def context(self, name: SessionName) -> dict[str, Any]:
-        """Seed 001's get_context: {session, total_entries, extracted_entries, extracted_ids,
-        extractable_entries, size_bytes, extracted_size_bytes, last_extracted_at, entries: […]}."""
-        ...
+        """What an agent may know of its session: seed 001's get_context."""
+        source, fmt = open_session(self.layout, name)
+        with source:
+            return context(name, source, fmt)
 
     def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What was taken out of an entry, by key, without putting it back."""
-        ...
+        source, fmt = open_session(self.layout, name)
+        with source:
+            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
+
+    def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+        config = self._config.current
+        if not overrides:
+            return config
+        # Who names what to extract means it, even while the daemon is switched off.
+        return PruningConfig.checked({**config.model_dump(), **overrides})
+
+    def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
+            return self._operation(name).perform(planner)
+
+    def _batches(
+        self, name: SessionName, planner: Planner[Answer]
+    ) -> Iterator[tuple[Done, Answer]]:
+        """Perform until the plan is complete: a plan has a budget, a backlog may exceed it."""
+        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
+            operation = self._operation(name)
+            while True:
+                done, answer = operation.perform(planner)
+                yield done, answer
+                if done.plan.complete or done.outcome is None:
+                    return
+
+    def _trial(self, name: SessionName, planner: Planner[Answer]) -> Iterator[tuple[Done, Answer]]:
+        source, fmt = open_session(self.layout, name)
+        with source:
+            plan, answer = planner(source, fmt, SessionStore(self.layout, name))
+        yield Done(plan, None), answer
+
+    def _operation(self, name: SessionName) -> Operation:
+        return Operation(self.layout, name, self._inflight, self._exchanger, self._patience)

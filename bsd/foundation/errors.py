@@ -52,6 +52,10 @@ class Conflict(BsdError):
     status = 409
 
 
+class LeftAlone(Conflict):
+    """A transcript that is not ours to edit; the message says why."""
+
+
 class Busy(Conflict):
     """A session is in use; the same call may succeed later."""
 

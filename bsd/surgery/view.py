@@ -10,7 +10,13 @@ from typing import Any
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.foundation.errors import Conflict
+from bsd.foundation.layout import SessionName
+from bsd.store.extracted import Missing, Stored
+from bsd.surgery.kept import is_present, paths_of, value_at
+from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
+from bsd.surgery.restore import UNAVAILABLE
 from bsd.transcript.reader import Line, parse_entry
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
@@ -61,6 +67,67 @@ def views(
         seen += is_message
         if line.index >= start:
             yield _view(line, entry, fmt, messages - seen, _shortest(_digest(line), hashes))
+
+
+def context(name: SessionName, source: Source, fmt: Format) -> dict[str, Any]:
+    """What an agent may know of its session: sizes, what is away, what could be (seed 001)."""
+    entries = list(views(source, fmt))
+    away = [entry for entry in entries if entry.extracted]
+    return {
+        "session": str(name),
+        "total_entries": len(entries),
+        "extracted_entries": len(away),
+        "extracted_ids": [entry.id for entry in away],
+        "extractable_entries": sum(entry.extractable is not False for entry in entries),
+        "size_bytes": source.identity.size,
+        "extracted_size_bytes": sum(entry.extracted_size for entry in away),
+        "last_extracted_at": max((entry.extracted_at or "" for entry in away), default=None),
+        "entries": [_row(entry) for entry in entries],
+    }
+
+
+def _row(entry: EntryView) -> dict[str, Any]:
+    return {
+        "index": entry.index,
+        "id": entry.id,
+        "type": entry.type,
+        "hash": entry.hash,
+        "extracted": entry.extracted,
+        "extractable": entry.extractable,
+        "size_bytes": entry.size,
+        "extracted_size_bytes": entry.extracted_size,
+    }
+
+
+def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -> dict[str, Any]:
+    """What was taken out of an entry, by key, without putting it back.
+
+    Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
+    `unavailable`, as in the answer of a restoration.
+    """
+    located = locate(source, fmt, entry)
+    marker = Marker.of(located.entry)
+    if marker is None or not marker.keys:
+        raise Conflict("Entry exists but has no extracted content")
+    line = stored.load(marker.ref, marker.hash)
+    original = None if isinstance(line, Missing) else parse_entry(line)
+    content: dict[str, Any] = {}
+    unavailable: dict[str, str] = {}
+    for key, path in paths_of(marker.keys).items():
+        if original is not None and is_present(original, path):
+            content[key] = value_at(original, path)
+        else:
+            why = line if isinstance(line, Missing) else Missing.CORRUPT
+            unavailable[key] = UNAVAILABLE[why]
+    return {
+        "entry_id": located.facts.id,
+        "index": located.line.index,
+        "ref": marker.ref,
+        "extracted_at": marker.at,
+        "size_bytes": marker.size,
+        "content": content,
+        "unavailable": unavailable,
+    }
 
 
 def _overview(source: Source, fmt: Format) -> tuple[int, Counter[str]]:

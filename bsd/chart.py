@@ -1,0 +1,132 @@
+"""The patient's chart: what was done to a session, as log lines (SPEC §3 "Log") and audit lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.store.extracted import Missing
+from bsd.surgery.plan import Plan, Report
+from bsd.surgery.restore import RestoreAnswer
+from bsd.surgery.result import Tally
+from bsd.surgery.rules import Reason
+from bsd.surgery.survey import Outcome as Judged
+
+_log = get_logger("extraction")
+
+
+class Chart:
+    """Writes for one actor."""
+
+    def __init__(self, layout: Layout, actor: str, clock: Callable[[], float]) -> None:
+        self._layout = layout
+        self._actor = actor
+        self._audit = AuditLog(layout.audit_file, clock)
+
+    def teller(self, name: SessionName) -> Callable[[Judged], None] | None:
+        """Who is to be told of each decision; nobody, if nobody reads it."""
+        if not _log.is_enabled("debug"):
+            return None
+
+        def tell(judged: Judged) -> None:
+            reason = judged.decision.reason
+            verdict = "EXTRACT" if reason is Reason.EXTRACT else f"keep ({reason})"
+            age = "of unknown age" if judged.age_s is None else f"{judged.age_s / 3600:.0f}h old"
+            _log.debug(f"Entry {judged.index}: {judged.kind}, {age} → {verdict}", session=str(name))
+
+        return tell
+
+    def extracted(self, name: SessionName, plan: Plan) -> None:
+        """Values left a session."""
+        for keep in plan.keeps:
+            _log.debug(
+                "Extracted",
+                entry_id=keep.entry_id,
+                keys_extracted=list(keep.sizes),
+                sizes_bytes=dict(keep.sizes),
+                session=str(name),
+            )
+        for leak in plan.report.leaked:
+            _log.warning(
+                "A placeholder stands in the arguments of a later tool call",
+                session=str(name),
+                line=leak.index,
+                tool=leak.tool,
+                mentions=leak.mentions,
+            )
+
+    def failed(self, name: SessionName, plan: Plan, error: BaseException) -> None:
+        """A plan did not take effect; the session is as it was."""
+        entries = [keep.entry_id for keep in plan.keeps]
+        if entries:
+            _log.error(
+                f"Extraction failed for {name}/{entries[0]}, rolled back",
+                entries=len(entries),
+                error=str(error),
+            )
+
+    def restored(self, name: SessionName, answer: RestoreAnswer, *, committed: bool) -> None:
+        """Values came back to an entry, or could not."""
+        if answer.missing is Missing.GONE:
+            _log.warning(f"Missing extracted file for {answer.entry_id}", session=str(name))
+        elif answer.missing is Missing.CORRUPT:
+            path = self._layout.store_dir(name) / f"{answer.ref}.json"
+            _log.error(f"Corrupted extracted file {path}", session=str(name))
+            self._record("corrupted_extracted_file", name, entry_id=answer.entry_id, path=str(path))
+        if committed and answer.keys_restored:
+            _log.debug(
+                "Restored",
+                entry_id=answer.entry_id,
+                keys_restored=list(answer.keys_restored),
+                sizes_bytes=dict(answer.sizes_bytes),
+                redacted=False,
+                session=str(name),
+            )
+
+    def changed(self, action: str, name: SessionName, report: Report, *, entry: str | None) -> None:
+        """One entry of a session was changed."""
+        _log.info(f"{action}: {name}, entry {entry}", actor=self._actor, values=report.values)
+        self._record(
+            action,
+            name,
+            entry_id=entry,
+            values=report.values,
+            bytes_before=report.bytes_before,
+            bytes_after=report.bytes_after,
+        )
+
+    def concluded(self, action: str, name: SessionName, tally: Tally) -> None:
+        """All that was to be done to a session was done, or ended early."""
+        if tally.entries and not tally.dry_run:
+            _log.info(
+                f"{action}: {name}, entries {tally.entries}",
+                actor=self._actor,
+                values=tally.values,
+                bytes_saved=tally.bytes_saved,
+            )
+            self._record(
+                action,
+                name,
+                entries=tally.entries,
+                values=tally.values,
+                bytes_saved=tally.bytes_saved,
+            )
+        if tally.error is not None:
+            level = _log.debug if isinstance(tally.error, LeftAlone) else _log.warning
+            level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
+
+    def _record(self, action: str, name: SessionName, **what: object) -> None:
+        # The change is made; a full disk under the audit log must not make it look undone.
+        try:
+            self._audit.record(
+                actor=self._actor,
+                action=action,
+                agent=name.agent,
+                session_id=name.session,
+                **what,
+            )
+        except BsdError as error:
+            _log.error("The audit log cannot be written", error=error.message, action=action)

@@ -1,0 +1,152 @@
+"""What became of one session, in the words of the contract. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from bsd.foundation.errors import BsdError, Busy, LeftAlone
+from bsd.foundation.layout import SessionName
+from bsd.surgery.plan import Leaked, Report
+from bsd.surgery.restore import RestoreAnswer
+
+
+class Status(StrEnum):
+    """What became of one session; names the completed state."""
+
+    EXTRACTED = "extracted"
+    RESTORED = "restored"
+    UNCHANGED = "unchanged"
+    LEFT_ALONE = "left_alone"  # not ours to edit: foreign, version 1, moved to SQLite, …
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
+
+    session: str
+    status: Status
+    dry_run: bool = False
+    entries: int = 0
+    values: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    tokens_saved: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)  # SPEC §3: outcome → entries
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # `entry key` → why
+    warnings: tuple[str, ...] = ()
+    reason: str | None = None  # why it was left alone, busy or failed
+    hint: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "session": self.session,
+            "status": self.status.value,
+            "dry_run": self.dry_run,
+            "entries": self.entries,
+            "values": self.values,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "bytes_saved": self.bytes_before - self.bytes_after,
+            "tokens_saved": self.tokens_saved,
+            "reasons": dict(self.reasons),
+            "unavailable": dict(self.unavailable),
+            "warnings": list(self.warnings),
+            "reason": self.reason,
+            "hint": self.hint,
+        }
+
+
+class Tally:
+    """Adds up what several plans did to one session."""
+
+    def __init__(self, name: SessionName, aim: Status, *, dry_run: bool = False) -> None:
+        self._name = name
+        self._aim = aim
+        self.dry_run = dry_run
+        self._last: Report | None = None
+        self._bytes_before = 0
+        self._status = Status.UNCHANGED
+        self._error: BsdError | None = None
+        self._leaked: tuple[Leaked, ...] = ()
+        self._unavailable: dict[str, str] = {}
+        self.entries = 0
+        self.values = 0
+        self.tokens = 0
+
+    @property
+    def error(self) -> BsdError | None:
+        """What ended it early, if something did."""
+        return self._error
+
+    @property
+    def bytes_saved(self) -> int:
+        return self._bytes_before - self._last.bytes_after if self._last else 0
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Turn what goes wrong inside the block into the session's status."""
+        try:
+            yield
+        except BsdError as error:
+            self._error = error
+            self._status = _status_of(error)
+
+    def add(self, report: Report, *, committed: bool) -> None:
+        """Count one plan; of one that was not committed nothing but its reasons counts."""
+        if self._last is None:
+            self._bytes_before = report.bytes_before
+        self._last = report
+        self._leaked = report.leaked
+        if committed or self.dry_run:
+            self.entries += report.entries
+            self.values += report.values
+            self.tokens += report.tokens_saved
+            if report.entries:
+                self._status = self._aim
+
+    def miss(self, answer: RestoreAnswer) -> None:
+        """Note what of an entry could not come back."""
+        for key, why in answer.unavailable.items():
+            self._unavailable[f"{answer.entry_id} {key}"] = why
+
+    def result(self) -> SessionResult:
+        """The sum."""
+        return SessionResult(
+            session=str(self._name),
+            status=self._status,
+            dry_run=self.dry_run,
+            entries=self.entries,
+            values=self.values,
+            bytes_before=self._bytes_before,
+            bytes_after=self._last.bytes_after if self._last else self._bytes_before,
+            tokens_saved=self.tokens,
+            reasons=dict(self._last.reasons) if self._last else {},
+            unavailable=self._unavailable,
+            warnings=tuple(_warning(leak) for leak in self._leaked),
+            reason=self._error.message if self._error else None,
+            hint=self._error.hint if self._error else None,
+        )
+
+
+def _status_of(error: BsdError) -> Status:
+    match error:
+        case LeftAlone():
+            return Status.LEFT_ALONE
+        case Busy():
+            return Status.BUSY
+        case _:
+            return Status.FAILED
+
+
+def _warning(leak: Leaked) -> str:
+    return (
+        f"line {leak.index}: the arguments of a call of {leak.tool} hold the placeholder of "
+        f"{leak.mentions}: the model may have written it somewhere"
+    )
