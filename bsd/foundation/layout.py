@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -110,11 +111,10 @@ class Layout:
         path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
         try:
             mode = path.lstat().st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(
-                f"there is no session {name}", hint="`bsd sessions` lists them"
-            ) from None
         except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
+                hint = "`bsd sessions` lists them"
+                raise NotFound(f"there is no session {name}", hint=hint) from None
             raise Forbidden(f"{path}: {error.strerror}") from error
         if not stat.S_ISREG(mode):
             raise Forbidden(

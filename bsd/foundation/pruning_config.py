@@ -18,6 +18,7 @@ from bsd.foundation.errors import (
     ConfigError,
     FieldError,
     Invalid,
+    NotFound,
     os_problem,
 )
 from bsd.foundation.layout import make_private_dir
@@ -272,6 +273,10 @@ class ConfigService:
         # Only here: reading needs no lock, and importing it takes longer than reading.
         from filelock import FileLock, Timeout  # noqa: PLC0415
 
+        root = self._path.parent.parent
+        if not root.is_dir():  # mistyped, most likely: it is not created for a setting
+            hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
+            raise NotFound(f"there is no directory {root}", hint=hint)
         with self._mutex:
             try:
                 make_private_dir(self._path.parent)

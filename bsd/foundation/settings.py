@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     keys descends into it.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
     root: Path = Field(description="the path of the OpenClaw directory, absolute or from ~")
     api_keys: Annotated[tuple[_Text, ...], _Listed] = Field(

@@ -7,8 +7,9 @@ import re
 
 ValuePath = tuple[str | int, ...]
 
-_PLAIN = re.compile(r"[^\s.\[\]\"]+")
-_STEP = re.compile(r'\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|(\.?)([^\s.\[\]"]+)')
+# Lone surrogates are quoted too: escaped, they can be written wherever text can.
+_PLAIN = re.compile(r"[^\s.\[\]\"\ud800-\udfff]+")
+_STEP = re.compile(r'\[([0-9]+)\]|\[("(?:[^"\\]|\\.)*")\]|(\.?)([^\s.\[\]"]+)')
 
 
 def format_path(path: ValuePath) -> str:
@@ -31,14 +32,23 @@ def parse_path(text: str) -> ValuePath:
     while position < len(text):
         match = _STEP.match(text, position)
         if not match or (match[4] is not None and bool(match[3]) != bool(steps)):
-            raise ValueError(f"not the path of a value: {text!r}")
-        if match[1] is not None:
-            steps.append(int(match[1]))
-        elif match[2] is not None:
-            steps.append(json.loads(match[2]))
-        else:
-            steps.append(match[4])
+            raise _no_path(text)
+        steps.append(_step(match, text))
         position = match.end()
     if not steps:
         raise ValueError("an empty path names no value")
     return tuple(steps)
+
+
+def _step(match: re.Match[str], text: str) -> str | int:
+    index, quoted, _, plain = match.groups()
+    try:
+        if index is not None:
+            return int(index)
+        return plain if quoted is None else str(json.loads(quoted))
+    except ValueError:  # an escape that JSON does not know, or a number longer than any file
+        raise _no_path(text) from None
+
+
+def _no_path(text: str) -> ValueError:
+    return ValueError(f"not the path of a value: {text!r}")

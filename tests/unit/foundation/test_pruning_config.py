@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation import pruning_config
-from bsd.foundation.errors import Busy, ConfigError, Forbidden, Invalid
+from bsd.foundation.errors import Busy, ConfigError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import close_logs, configure_logs
 from bsd.foundation.pruning_config import ConfigService, PruningConfig, default_text
@@ -254,6 +254,14 @@ def test_a_root_that_cannot_be_written_is_read_with_defaults(
     with pytest.raises(Forbidden, match="Read-only file system"):
         service.update({"keep_recent": 6})
     assert service.current.keep_recent == 5
+
+
+def test_no_root_is_created_for_settings(tmp_path: Path) -> None:
+    service = ConfigService(Layout(tmp_path / "mistyped").config_file)
+    assert service.current == PruningConfig()
+    with pytest.raises(NotFound, match="there is no directory .*mistyped"):
+        service.update({"enabled": False})
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- live ---------------------------------------------------------------------------------------
