@@ -259,7 +259,7 @@ def test_a_root_that_cannot_be_written_is_read_with_defaults(
 def test_no_root_is_created_for_settings(tmp_path: Path) -> None:
     service = ConfigService(Layout(tmp_path / "mistyped").config_file)
     assert service.current == PruningConfig()
-    with pytest.raises(NotFound, match="there is no directory .*mistyped"):
+    with pytest.raises(NotFound, match=r"there is no directory .*mistyped"):
         service.update({"enabled": False})
     assert list(tmp_path.iterdir()) == []
 
