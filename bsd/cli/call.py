@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # start-up stays light
     from bsd.foundation.settings import Settings
     from bsd.surgeon import Surgeon
 
+_VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
 
 
@@ -35,8 +37,17 @@ class Call:
         self._begun = False
 
     @cached_property
-    def settings(self) -> Settings:
-        """The settings fixed at start; raises ConfigError."""
+    def settings(self) -> Settings | None:
+        """The settings fixed at start; None if nobody has set any. Raises ConfigError.
+
+        Most calls find nothing set, and need not wait for the library that reads settings.
+        """
+        from bsd.foundation.locations import read_settings_file, settings_file
+
+        variables = any(name.startswith(_VARIABLES) for name in os.environ)
+        file = settings_file(os.environ)
+        if not self.config and not variables and not read_settings_file(file, required=False):
+            return None
         from bsd.foundation.settings import load_settings
 
         return load_settings(
@@ -49,8 +60,9 @@ class Call:
         """The paths under the root, which is there and may be entered; creates nothing."""
         from bsd.foundation.errors import ConfigError, os_problem
         from bsd.foundation.layout import Layout
+        from bsd.foundation.locations import find_root
 
-        root = self.settings.root
+        root = self.settings.root if self.settings else find_root(self.root, os.environ)
         hint = "name the OpenClaw directory with --root DIR or OPENCLAW_ROOT"
         try:
             mode = os.stat(root).st_mode
@@ -77,9 +89,9 @@ class Call:
         if not writes and not self.log_file.is_file():
             self.log_file = None
         # People at a terminal get answers, not log lines; what is broken they see twice.
-        level, form = self.settings.log_level, self.settings.log_format
         place = self.layout if self.log_file else None
-        configure_logs(place, level, form, stderr_level="error")
+        how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
+        configure_logs(place, *how, stderr_level="error")
 
     def surgeon(
         self,
@@ -94,10 +106,13 @@ class Call:
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
         from bsd.foundation.pruning_config import ConfigService
-        from bsd.surgeon import Surgeon
+        from bsd.surgeon import Patience, Surgeon
 
         config = ConfigService(self.layout.config_file, create=writes)
-        surgeon = Surgeon(self.layout, config, actor=actor, wait=wait, sleep=sleep)
+        patience = Patience(wait, sleep=sleep)
+        if self.settings:
+            patience = replace(patience, quiet=self.settings.quiet_seconds)
+        surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
         if not self._begun:
             self._begun = True
             self.log(writes=writes)

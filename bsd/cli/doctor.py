@@ -44,7 +44,7 @@ def _checks(call: Call) -> Iterator[Check]:
     from bsd.lifecycle.doctor import Check, Level, examine, versions
 
     try:
-        layout, settings = call.layout, call.settings
+        layout = call.layout
     except BsdError as error:  # without a root there is nothing else to look at
         yield versions()
         for field in error.errors:
@@ -52,7 +52,7 @@ def _checks(call: Call) -> Iterator[Check]:
         yield Check("settings", Level.FAIL, error.message, error.hint)
         return
     yield from examine(layout)
-    yield Check("settings", Level.OK, f"root {settings.root}")
+    yield Check("settings", Level.OK, f"valid; the root is {layout.root}")
     try:
         enabled = call.pruning.current.enabled
     except BsdError as error:

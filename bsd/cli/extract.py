@@ -9,7 +9,7 @@ import click
 from bsd.cli.call import KEYS, SESSION, Call, command
 
 if TYPE_CHECKING:
-    from bsd.cli.tally import Progressed
+    from bsd.cli.many import Progressed
     from bsd.foundation.layout import SessionName
     from bsd.surgeon import SessionResult, Surgeon
 
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
 @click.pass_obj
 def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any) -> int:
+    from bsd.cli.many import each_session
+    from bsd.cli.many_report import report
     from bsd.cli.names import all_sessions
-    from bsd.cli.tally import each_session
-    from bsd.cli.tally_report import report
+    from bsd.surgeon import Status
 
     overrides = {field: value for field, value in options.items() if value is not None}
 
@@ -55,6 +56,6 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
         return surgeon.extract(name, dry_run=dry_run, overrides=overrides, progress=progress)
 
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
-    tally = each_session(call, names, work, writes=not dry_run)
-    report(call, tally, "extract", dry_run=dry_run, named=bool(sessions))
-    return tally.exit_code
+    outcomes = each_session(call, names, work, Status.EXTRACTED, dry_run=dry_run)
+    report(call, outcomes, named=bool(sessions))
+    return outcomes.exit_code

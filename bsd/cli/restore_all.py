@@ -12,7 +12,7 @@ from bsd.cli.output import note
 from bsd.cli.text import counted, size
 
 if TYPE_CHECKING:
-    from bsd.cli.tally import Progressed
+    from bsd.cli.many import Progressed
     from bsd.foundation.layout import SessionName
     from bsd.surgeon import SessionResult, Surgeon
 
@@ -38,28 +38,24 @@ if TYPE_CHECKING:
 def restore_all(
     call: Call, /, sessions: tuple[SessionName, ...], yes: bool, keep_enabled: bool
 ) -> int:
-    from bsd.cli.tally import each_session
-    from bsd.cli.tally_report import report
+    from bsd.cli.many import each_session
+    from bsd.cli.many_report import report
+    from bsd.cli.names import all_sessions
+    from bsd.surgeon import Status
 
-    names = list(dict.fromkeys(sessions)) or _with_something_out(call)
+    # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
+    names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     if names and not yes:
         _ask(call, names)
 
     def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
         return surgeon.restore_all(name, progress=progress)
 
-    tally = each_session(call, names, work, writes=True)
-    report(call, tally, "restore", dry_run=False, named=bool(sessions))
-    if not sessions and not keep_enabled and tally.stopped_by is None:
+    outcomes = each_session(call, names, work, Status.RESTORED)
+    report(call, outcomes, named=bool(sessions))
+    if not sessions and not keep_enabled and outcomes.stopped_by is None:
         _offer_to_disable(call, yes=yes)
-    return tally.exit_code
-
-
-def _with_something_out(call: Call) -> list[SessionName]:
-    """All sessions: the store's index is a cache, and a placeholder may stand where it is lost."""
-    from bsd.cli.names import all_sessions
-
-    return all_sessions(call.layout)
+    return outcomes.exit_code
 
 
 def confirm(question: str, refusal: str) -> bool:
@@ -72,6 +68,7 @@ def confirm(question: str, refusal: str) -> bool:
 
 
 def _ask(call: Call, names: list[SessionName]) -> None:
+    from bsd.foundation.errors import Conflict
     from bsd.lifecycle import catalog
 
     wanted = set(names)
@@ -82,7 +79,7 @@ def _ask(call: Call, names: list[SessionName]) -> None:
     where = f"into {one} under {call.layout.root}"
     question = f"Put {counted(entries, 'entry')} ({amount}) back {where}?"
     if not confirm(question, "`bsd restore-all --yes`"):
-        raise click.Abort
+        raise Conflict("nothing was changed", hint="`bsd restore-all --yes` does not ask")
 
 
 def _offer_to_disable(call: Call, *, yes: bool) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,9 +27,11 @@ _REFRESH_SECONDS = 0.1
 
 
 @dataclass
-class Tally:
+class Outcomes:
     """What became of all sessions of one call."""
 
+    aim: Status  # of a session that something was done to
+    dry_run: bool = False
     results: list[SessionResult] = field(default_factory=list)
     seconds: float = 0.0
     stopped_by: int | None = None  # signal
@@ -62,6 +64,7 @@ class Tally:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "dry_run": self.dry_run,
             "sessions": [result.as_json() for result in self.results],
             "totals": {
                 "sessions": len(self.results),
@@ -80,26 +83,28 @@ class Tally:
         }
 
 
-def each_session(call: Call, names: Sequence[SessionName], work: Work, *, writes: bool) -> Tally:
+def each_session(
+    call: Call, names: Sequence[SessionName], work: Work, aim: Status, *, dry_run: bool = False
+) -> Outcomes:
     """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
 
     What goes wrong with one of several sessions is its result; with a single one it is raised.
     """
-    tally = Tally()
+    outcomes = Outcomes(aim, dry_run)
     begun = time.monotonic()
     with stop_request() as request, _Bar(call, names) as bar:
-        run = _Run(call, names, work, tally, request, bar, writes)
+        run = _Run(call, names, work, outcomes, request, bar)
         try:
             run.first_round()
-            if writes:
+            if not dry_run:
                 run.second_round()
         except Stopped as stopped:
-            tally.stopped_by = stopped.number
-            tally.torn_off = request.insisted
-            tally.stopped_in = run.at_work_on
-            tally.not_begun = run.not_begun
-    tally.seconds = time.monotonic() - begun
-    return tally
+            outcomes.stopped_by = stopped.number
+            outcomes.torn_off = request.insisted
+            outcomes.stopped_in = run.at_work_on
+            outcomes.not_begun = run.not_begun
+    outcomes.seconds = time.monotonic() - begun
+    return outcomes
 
 
 class _Run:
@@ -108,15 +113,15 @@ class _Run:
         call: Call,
         names: Sequence[SessionName],
         work: Work,
-        tally: Tally,
+        outcomes: Outcomes,
         request: StopRequest,
         bar: _Bar,
-        writes: bool,
     ) -> None:
         self.at_work_on: SessionName | None = None
         self.not_begun = len(names)
-        self._call, self._names, self._work, self._writes = call, names, work, writes
-        self._results, self._request, self._bar = tally.results, request, bar
+        self._call, self._names, self._work = call, names, work
+        self._aim, self._writes = outcomes.aim, not outcomes.dry_run
+        self._results, self._request, self._bar = outcomes.results, request, bar
 
     def first_round(self) -> None:
         surgeon = self._call.surgeon(writes=self._writes, wait=0, sleep=self._request.sleep)
@@ -128,11 +133,13 @@ class _Run:
     def second_round(self) -> None:
         end = time.monotonic() + LONGEST_WAIT
         for position, name in enumerate(self._names):
-            if self._results[position].status is Status.BUSY:
+            before = self._results[position]
+            if before.status is Status.BUSY:
                 self._request.check()
-                wait = max(0.0, end - time.monotonic())
+                # Who has got somewhere waits for nothing but the trace of his own writing.
+                wait = LONGEST_WAIT if before.entries else max(0.0, end - time.monotonic())
                 surgeon = self._call.surgeon(wait=wait, sleep=self._request.sleep)
-                self._results[position] = self._one(surgeon, name)
+                self._results[position] = _together(self._aim, before, self._one(surgeon, name))
 
     def _one(self, surgeon: Surgeon, name: SessionName) -> SessionResult:
         self.at_work_on = name
@@ -151,6 +158,22 @@ class _Run:
         self.at_work_on = None
         self._bar.finish(name, result)
         return result
+
+
+def _together(aim: Status, first: SessionResult, second: SessionResult) -> SessionResult:
+    """What became of a session that was worked on twice."""
+    if not first.entries:
+        return second
+    return replace(
+        second,
+        status=aim if second.status is Status.UNCHANGED else second.status,
+        entries=first.entries + second.entries,
+        values=first.values + second.values,
+        bytes_before=first.bytes_before,
+        bytes_after=second.bytes_after or first.bytes_after,
+        tokens_saved=first.tokens_saved + second.tokens_saved,
+        unavailable={**first.unavailable, **second.unavailable},
+    )
 
 
 class _Bar:

@@ -10,7 +10,7 @@ from bsd.surgeon import SessionResult, Status
 
 if TYPE_CHECKING:
     from bsd.cli.call import Call
-    from bsd.cli.tally import Tally
+    from bsd.cli.many import Outcomes
 
 # Why entries stay (SPEC §3), in words.
 MEANINGS = {
@@ -31,19 +31,19 @@ MEANINGS = {
 _QUIET = (Status.UNCHANGED, Status.LEFT_ALONE)
 
 
-def report(call: Call, tally: Tally, action: str, *, dry_run: bool, named: bool) -> None:
-    """Print the tally of `action` ("extract" or "restore"); `named`: the user named sessions."""
+def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
+    """Print what became of the sessions; `named`: the user named them, each shall be listed."""
     if call.json:
-        print_json({"dry_run": dry_run, **tally.as_json()})
+        print_json(outcomes.as_json())
     else:
-        _table([r for r in tally.results if named or r.status not in _QUIET])
-        _totals(tally, action, dry_run=dry_run)
-        if dry_run:
-            _reasons(tally)
-    _troubles(tally)
-    if tally.stopped_by is not None:
-        _stopped(tally, action, dry_run=dry_run)
-    elif dry_run and not call.json:
+        _table([r for r in outcomes.results if named or r.status not in _QUIET])
+        _totals(outcomes)
+        if outcomes.dry_run:
+            _reasons(outcomes)
+    _troubles(outcomes)
+    if outcomes.stopped_by is not None:
+        _stopped(outcomes)
+    elif outcomes.dry_run and not call.json:
         say("\nThis was a dry run: nothing was changed.")
 
 
@@ -68,30 +68,29 @@ def _table(shown: list[SessionResult]) -> None:
         say()
 
 
-def _totals(tally: Tally, action: str, *, dry_run: bool) -> None:
-    values = sum(result.values for result in tally.results)
-    entries = sum(result.entries for result in tally.results)
-    touched = sum(result.entries > 0 for result in tally.results)
-    verb = {"extract": "extracted", "restore": "restored"}[action]
-    would = "would be " if dry_run else ""
+def _totals(outcomes: Outcomes) -> None:
+    values = sum(result.values for result in outcomes.results)
+    entries = sum(result.entries for result in outcomes.results)
+    touched = sum(result.entries > 0 for result in outcomes.results)
+    would = "would be " if outcomes.dry_run else ""
     where = f"of {counted(entries, 'entry')} in {counted(touched, 'session')}"
-    text = f"{counted(values, 'value')} {where} {would}{verb}"
-    if action == "extract":
-        tokens = sum(result.tokens_saved for result in tally.results)
-        before = sum(result.bytes_before for result in tally.results)
-        percent = share(tally.bytes_saved, before)
-        text += f": {size(tally.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
-    say(text if tally.results else "no sessions")
+    text = f"{counted(values, 'value')} {where} {would}{outcomes.aim.value}"
+    if outcomes.aim is Status.EXTRACTED:
+        tokens = sum(result.tokens_saved for result in outcomes.results)
+        before = sum(result.bytes_before for result in outcomes.results)
+        percent = share(outcomes.bytes_saved, before)
+        text += f": {size(outcomes.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
+    say(text if outcomes.results else "no sessions")
     for status, words in (
         (Status.UNCHANGED, "nothing to do in"),
         (Status.LEFT_ALONE, "left alone:"),
     ):
-        if count := tally.count(status):
+        if count := outcomes.count(status):
             say(f"{words} {counted(count, 'session')}")
 
 
-def _reasons(tally: Tally) -> None:
-    stay = {reason: count for reason, count in tally.reasons.items() if reason != "extract"}
+def _reasons(outcomes: Outcomes) -> None:
+    stay = {reason: count for reason, count in outcomes.reasons.items() if reason != "extract"}
     if stay:
         say("\nEntries that stay whole:")
         ordered = sorted(stay.items(), key=lambda item: (-item[1], item[0]))
@@ -99,8 +98,8 @@ def _reasons(tally: Tally) -> None:
         print_table(("ENTRIES", "REASON", "MEANING"), rows, right=("ENTRIES",))
 
 
-def _troubles(tally: Tally) -> None:
-    for result in tally.results:
+def _troubles(outcomes: Outcomes) -> None:
+    for result in outcomes.results:
         if result.status in (Status.BUSY, Status.FAILED, Status.LEFT_ALONE) and result.reason:
             hint = f" (try: {result.hint})" if result.hint else ""
             word = result.status.value.replace("_", " ")
@@ -111,11 +110,12 @@ def _troubles(tally: Tally) -> None:
             note(f"{result.session}: {key} stays a placeholder: {why}")
 
 
-def _stopped(tally: Tally, action: str, *, dry_run: bool) -> None:
-    done = len(tally.results)
-    saved = f", {size(tally.bytes_saved)} saved" if action == "extract" and not dry_run else ""
-    note(f"Stopped: {counted(done, 'session')} done{saved}, {tally.not_begun} not begun")
-    if tally.stopped_in is not None and tally.torn_off:
-        note(f"{tally.stopped_in} was cut off; the next call finishes or undoes what it began")
-    elif tally.stopped_in is not None:
-        note(f"{tally.stopped_in} was left as it was")
+def _stopped(outcomes: Outcomes) -> None:
+    done = len(outcomes.results)
+    saves = outcomes.aim is Status.EXTRACTED and not outcomes.dry_run
+    saved = f", {size(outcomes.bytes_saved)} saved" if saves else ""
+    note(f"Stopped: {counted(done, 'session')} done{saved}, {outcomes.not_begun} not begun")
+    if outcomes.stopped_in is not None and outcomes.torn_off:
+        note(f"{outcomes.stopped_in} was cut off; the next call finishes or undoes what it began")
+    elif outcomes.stopped_in is not None:
+        note(f"{outcomes.stopped_in} was left as it was")

@@ -1,0 +1,68 @@
+"""Ctrl-C at any moment of a long extraction: nothing is torn, and it says what was done."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.files.cli.conftest import DEADLINE_SECONDS, Program, rest, sample
+from tests.needs import require_linux
+from tests.openclaw_tree import add_session
+
+_SESSIONS = 16
+_ROUNDS = 6
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> tuple[Program, dict[Path, bytes]]:
+    """So many sessions that a signal finds work going on."""
+    root = tmp_path / "openclaw"
+    contents = {}
+    for number in range(_SESSIONS):
+        content = sample(turns=12, seed=number)
+        contents[add_session(root, f"main/s{number:02}", content)] = content
+    return Program(root), contents
+
+
+def _written_files(program: Program) -> int:
+    return sum(1 for _ in (program.root / "extracted").rglob("*.json"))
+
+
+def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]]) -> None:
+    require_linux()
+    program, contents = many
+    chance = Random(4)
+    stopped = 0
+    for number in range(_ROUNDS):
+        wanted = _written_files(program) + chance.randrange(12)
+        process = program.start("extract")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while process.poll() is None and _written_files(program) < wanted:
+            assert time.monotonic() < deadline
+        kind = chance.choice([signal.SIGINT, signal.SIGTERM])
+        process.send_signal(kind)
+        if number % 3 == 2:
+            process.send_signal(signal.SIGINT)  # somebody is impatient
+        _, error = process.communicate(timeout=DEADLINE_SECONDS)
+        assert "Traceback" not in error, error
+        assert process.returncode in (0, -signal.SIGINT, -signal.SIGTERM), error
+        stopped += process.returncode != 0
+        if "Stopped: " in error:
+            assert re.search(r"Stopped: \d+ sessions? done, .* saved, \d+ not begun", error)
+        assert program("verify", "--repair").code == 0
+        found = program("verify")
+        assert found.code == 0, found
+        rest(program.root)
+    assert stopped >= 2
+    rest(program.root)
+    assert program("extract").code == 0
+    rest(program.root)
+    assert program("restore-all", "--yes").code == 0
+    assert program("verify").code == 0
+    for path, content in contents.items():
+        assert re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes()) == content

@@ -1,0 +1,116 @@
+"""A surgeon that only notes what it was asked, and a call that uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bsd.cli.call import Call
+from bsd.cli.main import run
+from bsd.foundation.layout import SessionName
+from bsd.surgeon import EntryView, SessionResult, Status
+from tests.openclaw_tree import add_session
+
+Answer = SessionResult | BaseException
+
+
+@dataclass
+class FakeSurgeon:
+    """Answers what it was told to, or that there was nothing to do."""
+
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+    answer: dict[str, Any] = field(default_factory=dict)
+    views: list[EntryView] = field(default_factory=list)
+
+    def extract(
+        self,
+        name: SessionName,
+        *,
+        dry_run: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> SessionResult:
+        self.asked.append(("extract", str(name), dry_run, dict(overrides or {})))
+        return self._next(name, progress)
+
+    def restore_all(
+        self, name: SessionName, *, progress: Callable[[int], None] | None = None
+    ) -> SessionResult:
+        self.asked.append(("restore_all", str(name)))
+        return self._next(name, progress)
+
+    def restore(self, name: SessionName, entry: str, keys: list[str] | None) -> dict[str, Any]:
+        self.asked.append(("restore", str(name), entry, keys))
+        return self.answer
+
+    def set_extractable(
+        self, name: SessionName, entry: str, value: bool | int | None
+    ) -> dict[str, Any]:
+        self.asked.append(("set_extractable", str(name), entry, value))
+        return self.answer
+
+    def context(self, name: SessionName) -> dict[str, Any]:
+        self.asked.append(("context", str(name)))
+        return self.answer
+
+    def entries(
+        self, name: SessionName, *, start: int = 0, limit: int | None = None
+    ) -> Iterator[EntryView]:
+        self.asked.append(("entries", str(name), start, limit))
+        return iter(self.views)
+
+    def _next(self, name: SessionName, progress: Callable[[int], None] | None) -> SessionResult:
+        answers = self.answers.get(str(name), [])
+        answer = answers.pop(0) if answers else SessionResult(str(name), Status.UNCHANGED)
+        if progress:
+            progress(1)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@dataclass
+class Cli:
+    """Runs command lines in this process and keeps what they printed."""
+
+    root: Path
+    surgeon: FakeSurgeon
+    capture: pytest.CaptureFixture[str]
+    out: str = ""
+    err: str = ""
+
+    def __call__(self, *argv: str) -> int:
+        code = run(["--root", str(self.root), *argv])
+        self.out, self.err = self.capture.readouterr()
+        return code
+
+    def document(self, *argv: str) -> Any:
+        """The one JSON document that a call prints."""
+        self(*argv, "--json")
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """A root with two agents and three sessions, and a surgeon who only listens."""
+    root = tmp_path / "root"
+    for name in ("main/a", "main/b", "other/a"):
+        add_session(root, name, b'{"type":"session","version":3,"id":"x"}\n')
+    surgeon = FakeSurgeon()
+
+    def hire(_call: Call, *, wait: float = 30.0, **_how: Any) -> FakeSurgeon:
+        surgeon.waits.append(wait)
+        return surgeon
+
+    monkeypatch.setattr(Call, "surgeon", hire)
+    settings = property(lambda call: SimpleNamespace(root=Path(call.root)))
+    monkeypatch.setattr(Call, "settings", settings)
+    return Cli(root, surgeon, capsys)
