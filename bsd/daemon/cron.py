@@ -1,0 +1,116 @@
+"""Cron expressions in local time, and when they are due next; the only user of croniter here.
+
+What happens when the clocks change is decided here, as croniter does it by halves: an hour that
+does not exist is made up for when it would have ended, at once and once; an hour that comes twice
+counts once, except for what runs in every hour anyway and would otherwise pause.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+from bsd.foundation.errors import Invalid
+
+# Clocks are put back by an hour (Lord Howe: half of one); Antarctica has seen three.
+_NEAR = timedelta(hours=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """`minute hour day month weekday` in the time zone of this machine."""
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        try:
+            croniter.expand(self.expression, strict=True)
+        except CroniterError as problem:
+            raise Invalid(
+                f"{self.expression!r} is not a cron expression: {problem}",
+                hint="five fields: minute hour day month weekday, like `0 */6 * * *`",
+            ) from None
+
+    def __str__(self) -> str:
+        return self.expression
+
+    def after(self, moment: float) -> float:
+        """Return the first time after `moment` (both epoch seconds)."""
+        local = _local(moment)
+        near = _offset(moment - _NEAR.total_seconds()) != _offset(moment + _NEAR.total_seconds())
+        best: float | None = None
+        # Before and after clocks are put back, an earlier slot may mean a later moment.
+        for slot in self._slots(local - _NEAR if near else local):
+            for found in self._moments(slot):
+                if found > moment and (best is None or found < best):
+                    best = found
+            if best is not None and (not near or slot > _local(best) + _NEAR):
+                return best
+        raise AssertionError("croniter never ends")
+
+    def _slots(self, after: datetime) -> Iterator[datetime]:
+        # Without a time zone croniter only counts; it would do the change of clocks its own way.
+        slots = croniter(self.expression, after.replace(fold=0))
+        while True:
+            yield slots.get_next(datetime)
+
+    def _moments(self, slot: datetime) -> list[float]:
+        """List when this local time is: once, twice when clocks are put back, or after a gap."""
+        first = slot.timestamp()
+        if _local(first) != slot:
+            return [_end_of_gap(slot)]
+        second = slot.replace(fold=1).timestamp()
+        if second == first:
+            return [first]
+        back = timedelta(seconds=second - first)
+        return [first, second] if self._runs_always(slot, back) else [first]
+
+    def _runs_always(self, slot: datetime, back: timedelta) -> bool:
+        hours = croniter.expand(self.expression)[0][1]
+        return hours == ["*"] and bool(croniter.match(self.expression, slot - back))
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """At equal distances, whatever the calendar says."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise Invalid("an interval must be longer than nothing")
+
+    def __str__(self) -> str:
+        return f"every {self.seconds:g} s"
+
+    def after(self, moment: float) -> float:
+        return moment + self.seconds
+
+
+Schedule = Cron | Every
+
+
+def _local(moment: float) -> datetime:
+    # Without a time zone on purpose: that is how Python means "of this machine".
+    return datetime.fromtimestamp(moment)  # noqa: DTZ006
+
+
+def _offset(moment: float) -> int:
+    return time.localtime(moment).tm_gmtoff
+
+
+def _end_of_gap(slot: datetime) -> float:
+    """Find when clocks were put forward over `slot`."""
+    late, early = slot.timestamp(), slot.replace(fold=1).timestamp()
+    new = _offset(late)
+    while late - early > 1:
+        middle = (early + late) // 2
+        if _offset(middle) == new:
+            late = middle
+        else:
+            early = middle
+    return late

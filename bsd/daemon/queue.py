@@ -1,0 +1,273 @@
+"""Sessions to be worked on: one job each, at its time, never two workers on one session.
+
+Ready jobs are taken in the order of `due + expected work`. So a small job passes a huge one that
+came a little before; but what becomes due after a job's due time plus its own work cannot pass it:
+who has much to do waits in proportion, and nobody for ever. Huge jobs leave one worker free.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+
+from bsd.daemon.backoff import Backoff
+from bsd.daemon.clock import LONGEST_SLEEP_SECONDS, steady
+from bsd.daemon.jobs import Busy, Counts, Failed, Finished, Outcome, Parked, Why
+from bsd.foundation.layout import SessionName
+
+CAPACITY = 100_000
+HEAVY_SECONDS = 1.0
+PARK_AFTER = 5  # failures in a row
+
+
+class _Job:
+    __slots__ = (
+        "attempts",
+        "changed",
+        "due",
+        "failures",
+        "heavy",
+        "ready",
+        "ticket",
+        "work",
+        "working",
+    )
+
+    def __init__(self) -> None:
+        self.due: float | None = None  # None: being worked on, and nothing came up since
+        self.work = 0.0
+        self.ticket = 0  # of its one valid place in a heap
+        self.ready = False
+        self.working = False
+        self.heavy = False  # what is being worked on
+        self.changed = False  # while being worked on
+        self.attempts = 0  # that found it busy, in a row
+        self.failures = 0  # in a row
+
+
+_Place = tuple[float, int, SessionName]  # due, or due + work; ticket; session
+
+
+class WorkQueue:
+    """Thread-safe. Times are of one steady clock, passed in or read from `clock`."""
+
+    def __init__(
+        self,
+        *,
+        workers: int = 2,
+        capacity: int = CAPACITY,
+        backoff: Backoff | None = None,
+        heavy: float = HEAVY_SECONDS,
+        park_after: int = PARK_AFTER,
+        clock: Callable[[], float] = steady,
+    ) -> None:
+        self._capacity = capacity
+        self._backoff = backoff or Backoff()
+        self._heavy = heavy
+        self._heavy_places = max(1, workers - 1)
+        self._park_after = park_after
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._tickets = itertools.count(1)
+        self._jobs: dict[SessionName, _Job] = {}
+        self._parked: dict[SessionName, Parked] = {}
+        self._waiting: list[_Place] = []
+        self._light: list[_Place] = []
+        self._hard: list[_Place] = []
+        self._working = self._heavy_working = 0
+        self._refused = self._retried = self._failed = 0
+        self._closed = False
+
+    def put(
+        self, session: SessionName, due: float, *, work: float = 0.0, why: Why = Why.CHANGED
+    ) -> bool:
+        """Have `session` worked on at `due`, or earlier if it is in the queue for earlier.
+
+        `work`: expected seconds. A session that is being worked on comes again afterwards. False
+        if there is no room, or no queue any more: whoever asked must find it again later.
+        """
+        with self._changed:
+            parked = self._parked.get(session)
+            if parked is not None and why is Why.DUE:
+                return True  # nothing has changed about what went wrong
+            job = self._jobs.get(session)
+            if self._closed or (job is None and len(self._jobs) >= self._capacity):
+                self._refused += not self._closed
+                return False
+            if job is None:
+                job = self._jobs[session] = _Job()
+            if parked is not None:
+                del self._parked[session]
+                # A change earns one more try, a person's word all of them.
+                job.failures = 0 if why is Why.ASKED else self._park_after - 1
+            job.work = max(job.work, work)
+            job.changed |= why is not Why.DUE
+            self._want(session, job, due)
+            return True
+
+    def take(self, timeout: float = LONGEST_SLEEP_SECONDS) -> SessionName | None:
+        """Wait for a session to work on; None after `timeout` seconds (60 at most) or `close`.
+
+        Whoever has taken one must call `done`.
+        """
+        with self._changed:
+            now = self._clock()
+            deadline = now + min(timeout, LONGEST_SLEEP_SECONDS)
+            while not self._closed:
+                session = self._take(now)
+                if session is not None or now >= deadline:
+                    return session
+                due = self._next()
+                self._changed.wait((deadline if due is None else min(due, deadline)) - now)
+                now = self._clock()
+            return None
+
+    def take_now(self, now: float) -> SessionName | None:
+        """Take a session if one is ready at `now`."""
+        with self._changed:
+            return None if self._closed else self._take(now)
+
+    def done(self, session: SessionName, outcome: Outcome, now: float | None = None) -> None:
+        """Say how the work on a session that was taken has ended."""
+        with self._changed:
+            now = self._clock() if now is None else now
+            job = self._jobs[session]
+            if not job.working:
+                raise ValueError(f"nobody works on {session}")
+            job.working = False
+            self._working -= 1
+            self._heavy_working -= job.heavy
+            again, job.due = job.due, None
+            due = self._after(session, job, outcome, now)
+            wanted = [each for each in (again, due) if each is not None]
+            if session in self._parked or not wanted:
+                del self._jobs[session]
+            else:
+                self._want(session, job, min(wanted))
+            self._changed.notify()  # a place for heavy work may be free
+
+    def next_due(self) -> float | None:
+        """When `take` will have something to give, or had already."""
+        with self._changed:
+            return self._next()
+
+    def parked(self) -> list[Parked]:
+        """Sessions that are left alone until they change or somebody asks, oldest first."""
+        with self._changed:
+            return list(self._parked.values())
+
+    def counts(self) -> Counts:
+        with self._changed:
+            ready = len(self._light) + len(self._hard)
+            idle = sum(job.working and job.due is None for job in self._jobs.values())
+            return Counts(
+                waiting=len(self._jobs) - ready - idle,
+                ready=ready,
+                working=self._working,
+                parked=len(self._parked),
+                refused=self._refused,
+                retried=self._retried,
+                failed=self._failed,
+            )
+
+    def close(self) -> None:
+        """Give nothing more; everyone who waits in `take` returns."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    # --- all below: with the lock held ---
+
+    def _want(self, session: SessionName, job: _Job, due: float) -> None:
+        if job.due is not None and job.due <= due:
+            return
+        job.due = due
+        if job.working or job.ready:
+            return  # `done` will queue it; or it waits for a worker already
+        job.ticket = next(self._tickets)
+        self._tidy()
+        heapq.heappush(self._waiting, (due, job.ticket, session))
+        if self._waiting[0][1] == job.ticket:
+            self._changed.notify()  # who sleeps until the next one sleeps too long
+
+    def _take(self, now: float) -> SessionName | None:
+        self._make_ready(now)
+        heap = self._best()
+        if heap is None:
+            return None
+        _, _, session = heapq.heappop(heap)
+        job = self._jobs[session]
+        job.ready = job.changed = False
+        job.working = True
+        job.heavy = heap is self._hard
+        job.due, job.work = None, 0.0
+        self._working += 1
+        self._heavy_working += job.heavy
+        if self._next() is not None:
+            self._changed.notify()  # while we work, somebody else must watch for the next one
+        return session
+
+    def _make_ready(self, now: float) -> None:
+        while self._drop_stale() and self._waiting[0][0] <= now:
+            due, ticket, session = heapq.heappop(self._waiting)
+            job = self._jobs[session]
+            job.ready = True
+            heap = self._hard if job.work >= self._heavy else self._light
+            heapq.heappush(heap, (due + job.work, ticket, session))
+
+    def _best(self) -> list[_Place] | None:
+        """The heap whose first job comes next."""
+        heaps = [self._light] if self._light else []
+        if self._hard and self._heavy_working < self._heavy_places:
+            heaps.append(self._hard)
+        return min(heaps, key=lambda heap: heap[0], default=None)
+
+    def _next(self) -> float | None:
+        heap = self._best()
+        if heap is not None:
+            return self._jobs[heap[0][2]].due
+        return self._waiting[0][0] if self._drop_stale() else None
+
+    def _drop_stale(self) -> bool:
+        """Remove places at the front that are no longer valid; whether anybody waits."""
+        while self._waiting and not self._is_valid(self._waiting[0]):
+            heapq.heappop(self._waiting)
+        return bool(self._waiting)
+
+    def _is_valid(self, place: _Place) -> bool:
+        job = self._jobs.get(place[2])
+        return job is not None and job.ticket == place[1] and not (job.ready or job.working)
+
+    def _tidy(self) -> None:
+        """Remove all invalid places when they are in the majority."""
+        if len(self._waiting) > 2 * len(self._jobs) + 64:
+            self._waiting = [place for place in self._waiting if self._is_valid(place)]
+            heapq.heapify(self._waiting)
+
+    def _after(self, session: SessionName, job: _Job, outcome: Outcome, now: float) -> float | None:
+        """Judge an outcome: when the session is due because of it, or park it."""
+        if isinstance(outcome, Finished):
+            job.attempts = job.failures = 0
+            return outcome.next_due
+        if isinstance(outcome, Busy):
+            job.attempts += 1
+            self._retried += 1
+            return now + self._backoff.delay(job.attempts)
+        assert isinstance(outcome, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
+        return self._after_failure(session, job, outcome.error, now)
+
+    def _after_failure(
+        self, session: SessionName, job: _Job, error: str, now: float
+    ) -> float | None:
+        job.attempts = 0
+        job.failures += 1
+        self._failed += 1
+        if job.failures < self._park_after:
+            return now + self._backoff.delay(job.failures)
+        if job.changed:  # meanwhile: that may have mended it, so it has one more try
+            job.failures = self._park_after - 1
+            return None
+        self._parked[session] = Parked(session, error, job.failures, now)
+        return None

@@ -1,0 +1,154 @@
+"""The truth about sessions: who changed since we last knew, found by stat alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bsd.daemon import directories
+from bsd.daemon.health import Problem, no_access
+from bsd.formats.openclaw import is_session_file
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+
+_ENDING = ".jsonl"
+
+
+class Seen(NamedTuple):
+    """Tells one state of a session file from another, as far as a stat can."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Seen:
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class Scan:
+    """What every session file looked like last, and which look different now.
+
+    A change is reported once; the session then counts as changed until `note` tells how we left
+    it. `forget` makes the next walk report it again, whether it changes or not. `step` belongs to
+    one thread, the rest to any.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        known: Iterable[tuple[SessionName, Seen]] = (),
+        *,
+        is_session: Callable[[str], bool] = is_session_file,
+    ) -> None:
+        self._layout = layout
+        self._is_session = is_session
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, Seen]] = {}  # agent → file name → state
+        self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
+        self.problems: tuple[Problem, ...] = ()  # of the last whole walk
+        for name, seen in known:
+            self.note(name, seen)
+
+    def note(self, name: SessionName, seen: Seen) -> None:
+        """This is how the session looks after our work: no change, and nobody need be told."""
+        with self._lock:
+            self._known.setdefault(name.agent, {})[f"{name.session}{_ENDING}"] = seen
+            self._reported.discard(name)
+
+    def forget(self, name: SessionName) -> None:
+        """Report the session at the next walk, whether it changes until then or not."""
+        with self._lock:
+            self._known.get(name.agent, {}).pop(f"{name.session}{_ENDING}", None)
+            self._reported.discard(name)
+
+    def changed(self, name: SessionName) -> bool:
+        """Whether a hint is worth following: the session is not as `note` left it."""
+        try:
+            path = self._layout.sessions_dir(name.agent) / f"{name.session}{_ENDING}"
+        except BsdError:  # a link out of the root: not for us
+            return False
+        return self._compare(name.agent, path) is not None or name in self._reported
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def step(self) -> Iterator[tuple[SessionName, Seen | None]]:
+        """Walk over all sessions; yields those that are new, different, or gone (None)."""
+        found = directories.look(self._layout)
+        problems = found.problems
+        present = set(found.unreadable)
+        for directory, agents in found.sessions.items():
+            for agent in agents:
+                present.add(agent)
+                try:
+                    yield from self._walk(agent, directory)
+                except FileNotFoundError:
+                    present.discard(agent)
+                except OSError as error:  # what is in there now, nobody knows: it is as it was
+                    problems.append(no_access(directory, error))
+        if found.complete:
+            with self._lock:
+                missing = self._known.keys() - present
+            for agent in missing:
+                yield from self._vanish(agent, self._layout.agents / agent / "sessions", set())
+        self.problems = tuple(problems)
+
+    def _walk(self, agent: str, directory: Path) -> Iterator[tuple[SessionName, Seen | None]]:
+        with self._lock:
+            known = self._known.setdefault(agent, {})
+        present = set()
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                # Most files are known, and then their name needs no second look.
+                last = known.get(entry.name)
+                if last is None and not self._is_session(entry.name):
+                    continue
+                try:
+                    now = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                present.add(entry.name)
+                if last == (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns):
+                    continue
+                change = self._compare(agent, directory / entry.name)
+                if change is not None:
+                    yield change
+        yield from self._vanish(agent, directory, present)
+
+    def _vanish(
+        self, agent: str, directory: Path, present: set[str]
+    ) -> Iterator[tuple[SessionName, None]]:
+        with self._lock:
+            missing = self._known.get(agent, {}).keys() - present
+        for file in sorted(missing):
+            change = self._compare(agent, directory / file)
+            if change is not None and change[1] is None:
+                yield change[0], None
+        with self._lock:
+            if not self._known.get(agent, True):
+                del self._known[agent]
+
+    def _compare(self, agent: str, path: Path) -> tuple[SessionName, Seen | None] | None:
+        """Look once more, together with what is known: `note` may have spoken meanwhile."""
+        name = SessionName(agent, path.name.removesuffix(_ENDING))
+        with self._lock:
+            known = self._known.setdefault(agent, {})
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                self._reported.discard(name)
+                return (name, None) if known.pop(path.name, None) else None
+            except OSError:
+                return None
+            seen = Seen.of(found)
+            if not stat.S_ISREG(found.st_mode) or known.get(path.name) == seen:
+                return None
+            known[path.name] = seen
+            self._reported.add(name)
+            return name, seen

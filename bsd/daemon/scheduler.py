@@ -1,0 +1,230 @@
+"""Named jobs at their times: what was missed runs once, what fails hurts nobody else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bsd.daemon.cron import Every, Schedule
+from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.logs import get_logger
+
+_log = get_logger(__name__)
+
+# A clock put back by less than this is waited out: slots that have run do not run again. More is a
+# correction of a wrong clock (as with cron), and what was planned by it means nothing.
+_CORRECTION_SECONDS = 3 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a job that has ended; epoch seconds."""
+
+    job: str
+    started: float
+    ended: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as `bsd jobs` lists it; epoch seconds."""
+
+    name: str
+    schedule: str | None  # None: only when asked
+    next_run: float | None
+    last: Run | None
+    last_run: float | None  # of this process or a former one
+    running: bool
+    failures: int  # since it succeeded last
+
+
+class _Job:
+    __slots__ = ("action", "failures", "last", "last_run", "name", "next", "running", "schedule")
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self.name = name
+        self.action = action
+        self.schedule: Schedule | None = None
+        self.next: float | None = None
+        self.last: Run | None = None
+        self.last_run: float | None = None
+        self.running = False
+        self.failures = 0
+
+
+class Scheduler:
+    """Runs jobs on the thread that calls `step`, one after the other.
+
+    `ended` hears of every run: the caller keeps what must survive a restart. Times are epoch
+    seconds; other threads may change schedules, ask and run jobs at any time.
+    """
+
+    def __init__(
+        self,
+        ended: Callable[[Run], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._ended = ended
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+        self._latest = float("-inf")
+
+    def add(
+        self,
+        name: str,
+        schedule: Schedule | None,
+        action: Callable[[], object],
+        *,
+        last_run: float | None = None,
+        at_start: bool = False,
+    ) -> None:
+        """Make a job known. If a slot since `last_run` was missed, it is due at once, and once.
+
+        `at_start`: due at once in any case. A schedule of None: only `run` runs it.
+        """
+        now = self._clock()
+        job = _Job(name, action)
+        job.schedule = schedule
+        job.last_run = last_run
+        if schedule is not None:
+            # A last run in the future was noted by a wrong clock.
+            since = now if last_run is None else min(last_run, now)
+            job.next = now if at_start else schedule.after(since)
+        with self._lock:
+            if name in self._jobs:
+                raise Conflict(f"there is a job {name} already")
+            self._jobs[name] = job
+
+    def reschedule(self, name: str, schedule: Schedule | None) -> bool:
+        """Let a job follow another schedule from now on; False if that is what it does already.
+
+        A run that is overdue stays so. Whoever sleeps until `next_due` must be woken.
+        """
+        now = self._clock()
+        with self._lock:
+            job = self._job(name)
+            if job.schedule == schedule:
+                return False
+            overdue = job.next is not None and job.next <= now
+            job.schedule = schedule
+            if schedule is None:
+                job.next = None
+            elif not overdue:
+                job.next = schedule.after(now)
+            return True
+
+    def due(self, now: float) -> list[str]:
+        """Jobs whose time has come, the longest waiting first."""
+        with self._lock:
+            return self._due(now)
+
+    def step(self, now: float) -> list[Run]:
+        """Run everything that is due; a job that another thread runs just now is left to it."""
+        # The time zone may have changed: a laptop travels.
+        time.tzset()
+        with self._lock:
+            self._mind_the_clock(now)
+            due = self._due(now)
+        runs = []
+        for name in due:
+            try:
+                runs.append(self.run(name))
+            except (Conflict, NotFound):  # run or removed by another thread meanwhile
+                continue
+        return runs
+
+    def run(self, name: str) -> Run:
+        """Run a job now, on this thread, due or not; its failure is in the answer.
+
+        Raises NotFound, and Conflict if it is running.
+        """
+        started = self._clock()
+        with self._lock:
+            job = self._job(name)
+            if job.running:
+                raise Conflict(f"job {name} is running", hint="`bsd jobs` shows when it has ended")
+            job.running = True
+            # Before it runs: slots that pass meanwhile are not due afterwards, but the next is.
+            job.next = job.schedule.after(started) if job.schedule else None
+        run = Run(name, started, started, "it was broken off")
+        try:
+            error = self._act(job)
+            run = Run(name, started, self._clock(), error)
+        finally:
+            with self._lock:
+                self._finish(job, run)
+        self._tell(run)
+        return run
+
+    def next_due(self) -> float | None:
+        """When `step` has something to do."""
+        with self._lock:
+            return min(
+                (job.next for job in self._jobs.values() if job.next is not None), default=None
+            )
+
+    def status(self) -> list[JobStatus]:
+        """All jobs, by name."""
+        with self._lock:
+            return [
+                JobStatus(
+                    name=job.name,
+                    schedule=str(job.schedule) if job.schedule else None,
+                    next_run=job.next,
+                    last=job.last,
+                    last_run=job.last_run,
+                    running=job.running,
+                    failures=job.failures,
+                )
+                for _, job in sorted(self._jobs.items())
+            ]
+
+    def _job(self, name: str) -> _Job:
+        if name not in self._jobs:
+            raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
+        return self._jobs[name]
+
+    def _due(self, now: float) -> list[str]:
+        waiting = [
+            (job.next, job.name)
+            for job in self._jobs.values()
+            if job.next is not None and job.next <= now and not job.running
+        ]
+        return [name for _, name in sorted(waiting)]
+
+    def _mind_the_clock(self, now: float) -> None:
+        if now < self._latest - _CORRECTION_SECONDS:
+            _log.warning(
+                "The clock was put back; jobs are planned anew", seconds=self._latest - now
+            )
+            for job in self._jobs.values():
+                if job.schedule is not None and job.next is not None:
+                    job.next = job.schedule.after(now)
+            self._latest = now
+        self._latest = max(self._latest, now)
+
+    def _act(self, job: _Job) -> str | None:
+        try:
+            job.action()
+        except Exception as error:  # noqa: BLE001 - whatever a job does, the others go on
+            _log.exception("A job has failed", job=job.name)
+            return str(error) or type(error).__name__
+        return None
+
+    def _finish(self, job: _Job, run: Run) -> None:
+        job.running = False
+        job.last = run
+        job.last_run = run.started
+        job.failures = job.failures + 1 if run.error else 0
+        if isinstance(job.schedule, Every):
+            job.next = run.ended + job.schedule.seconds
+
+    def _tell(self, run: Run) -> None:
+        try:
+            self._ended(run)
+        except Exception:  # noqa: BLE001 - a note that could not be kept is no reason to stop
+            _log.exception("A job's run could not be noted", job=run.job)

@@ -1,0 +1,268 @@
+"""Notices that a session changed. What it says is a hint; the scan (scan.py) is the truth.
+
+Watched are the root, `agents/`, each agent's directory, and each agent's `sessions/`: so new agents
+and directories made anew are noticed, and nothing beside them costs a watch.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from bsd.daemon import directories
+from bsd.daemon.directories import Directories
+from bsd.daemon.health import Health, Problem, Trouble, refused
+from bsd.daemon.watches import Listener, Watches, open_watches
+from bsd.formats.openclaw import is_session_file
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+
+_log = get_logger(__name__)
+
+_ENDING = ".jsonl"
+# How long a look at all directories (some milliseconds) is good for.
+CHECK_SECONDS = 30.0
+# An agent's directories appear one after the other: look once for all of them.
+_GATHER_SECONDS = 0.25
+
+
+Wanted = dict[Path, bool]  # directory → whether its files' contents matter
+
+
+class Told(Protocol):
+    """Who wants to know. Called on watchdog's thread or the watcher's own; must not block."""
+
+    def hint(self, name: SessionName) -> None:
+        """Something happened to this session."""
+        ...
+
+    def rescan(self, why: str) -> None:
+        """Hints may be missing: let the scan look."""
+        ...
+
+    def attention(self) -> None:
+        """Let `Watcher.step` be called soon."""
+        ...
+
+
+class Watcher(Listener):
+    """Keeps watches where they should be. `step` and `close` belong to one thread.
+
+    `scan_only` says why no events come from a directory (a network file system), or None.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        told: Told,
+        *,
+        is_session: Callable[[str], bool] = is_session_file,
+        scan_only: Callable[[Path], str | None] = lambda _: None,
+        watching: Callable[[Listener], Watches] = open_watches,
+    ) -> None:
+        self._layout = layout
+        self._told = told
+        self._is_session = is_session
+        self._scan_only = scan_only
+        self._watching = watching
+        self._watches: Watches | None = None
+        self._agents: dict[str, tuple[str, ...]] = {}  # sessions directory → agents
+        self._outer: frozenset[str] = frozenset()
+        self._armed: dict[Path, tuple[int, int]] = {}  # which directory it was: (dev, ino)
+        self._refusal: Problem | None = None
+        self._changed = threading.Event()
+        self._failed: str | None = None  # of the handler, since the last look
+        self._closed = False
+        self._next_look = self._gathered = 0.0
+        self.health = Health()
+
+    # --- the watcher's own thread ---
+
+    def step(self, now: float) -> float:
+        """Look after the watches if something changed or it is time; returns when to come again."""
+        if now >= (self._gathered if self._changed.is_set() else self._next_look):
+            self._changed.clear()
+            self.rearm(now)
+            self._gathered, self._next_look = now + _GATHER_SECONDS, now + CHECK_SECONDS
+        return self._gathered if self._changed.is_set() else self._next_look
+
+    def check(self, now: float) -> Health:
+        """Compare what should be watched with what is, changing nothing; raises nothing."""
+        wanted, found = self._survey()
+        return self._judge(now, wanted, found)
+
+    def rearm(self, now: float) -> Health:
+        """Put watches on all directories that should have one, and no others; raises nothing."""
+        wanted, found = self._survey()
+        self._refusal = None
+        watches = self._reopen(len(wanted))
+        if watches is not None:
+            for path in set(self._armed) - set(wanted):
+                self._disarm(path, watches)
+            added = self._arm_all(wanted, watches)
+            if added:
+                # What was written there before the watch was, nobody has told of.
+                self._told.rescan(f"{added} directories newly watched")
+        health = self._judge(now, wanted, found)
+        self._failed = None
+        return health
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed = True
+        if self._watches is not None:
+            self._watches.close()
+            self._watches = None
+        self._armed.clear()
+
+    # --- watchdog's thread: an exception here would end it ---
+
+    def touched(self, directory: str, name: str) -> None:
+        try:
+            self._touched(directory, name)
+        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
+            self._survive(error, f"{directory}/{name}")
+
+    def gone(self, directory: str) -> None:
+        try:
+            if not self._closed and (directory in self._agents or directory in self._outer):
+                self._attend()
+        except Exception as error:  # noqa: BLE001 - see above
+            self._survive(error, directory)
+
+    def lost(self, why: str) -> None:
+        try:
+            _log.warning("File events were lost", why=why)
+            self._told.rescan(why)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._survive(error, why)
+
+    def _touched(self, directory: str, name: str) -> None:
+        if directory in self._outer:
+            self._attend()
+        elif self._is_session(name):
+            for agent in self._agents.get(directory, ()):
+                self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
+
+    def _attend(self) -> None:
+        if not self._changed.is_set():
+            self._changed.set()
+            self._told.attention()
+
+    def _survive(self, error: Exception, what: str) -> None:
+        self._failed = f"{what}: {error!r}"
+        _log.error("A file event could not be handled", what=what, exc_info=error)
+        try:
+            self._told.rescan("a file event could not be handled")
+        except Exception as again:  # noqa: BLE001 - then only the next regular scan will do it
+            _log.error("No rescan could be asked for", exc_info=again)
+
+    # --- what should be, what is ---
+
+    def _survey(self) -> tuple[Wanted, Directories]:
+        """List directories to watch (→ whether their files matter), the important ones first."""
+        found = directories.look(self._layout)
+        self._agents = {str(path): agents for path, agents in found.sessions.items()}
+        self._outer = frozenset(map(str, found.outer))
+        order = [*found.outer[:2], *found.sessions, *found.outer[2:]]
+        return {
+            path: path in found.sessions for path in order if self._scan_only(path) is None
+        }, found
+
+    def _missing(self, wanted: Iterable[Path]) -> list[Path]:
+        installed = self._watches.installed() if self._watches else set()
+        return [
+            path
+            for path in wanted
+            if path not in installed or self._armed.get(path) != _which(path)
+        ]
+
+    def _judge(self, now: float, wanted: Wanted, found: Directories) -> Health:
+        missing = self._missing(wanted)
+        problems = list(found.problems)
+        if self._watches is not None and not self._watches.alive:
+            problems.append(_STOPPED)
+        elif missing:
+            problems.append(self._refusal or _unwatched(missing[0], len(missing), len(wanted)))
+        if self._failed:
+            problems.append(_handler_failed(self._failed))
+        self.health = Health(
+            at=now,
+            dirs=len(wanted),
+            watched=len(wanted) - len(missing),
+            scan_only=len({*found.sessions, *found.outer}) - len(wanted),
+            problems=tuple(problems),
+        )
+        return self.health
+
+    def _reopen(self, wanted: int) -> Watches | None:
+        if self._watches is not None and not self._watches.alive:
+            _log.warning("Watching had stopped and starts anew")
+            self._watches.close()
+            self._watches = None
+            self._armed.clear()
+        if self._watches is None:
+            try:
+                self._watches = self._watching(self)
+            except OSError as error:
+                self._refusal = refused(error, self._layout.root, wanted, wanted)
+        return self._watches
+
+    def _arm_all(self, wanted: Wanted, watches: Watches) -> int:
+        added = 0
+        missing = self._missing(wanted)
+        for path in missing:
+            self._disarm(path, watches)
+            which = _which(path)  # before the watch: if it is another by then, the next look tells
+            try:
+                watches.add(path, files=wanted[path])
+            except OSError as error:
+                if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+                    continue  # it has just gone
+                self._refusal = refused(error, path, len(missing) - added, len(wanted))
+                if error.errno == errno.ENOSPC:
+                    break  # nor would any other be watched
+            else:
+                added += 1
+                if which is not None:
+                    self._armed[path] = which
+        return added
+
+    def _disarm(self, path: Path, watches: Watches) -> None:
+        self._armed.pop(path, None)
+        watches.remove(path)
+
+
+_STOPPED = Problem(
+    Trouble.STOPPED,
+    "nothing is watched: the thread that reads events has ended",
+    "nothing, it starts again by itself; if this comes back, see the log",
+)
+
+
+def _unwatched(example: Path, missing: int, total: int) -> Problem:
+    return Problem(
+        Trouble.UNWATCHED,
+        f"{missing} of {total} directories are not watched yet, {example} for one",
+        "nothing, they will be in a moment",
+    )
+
+
+def _handler_failed(what: str) -> Problem:
+    return Problem(
+        Trouble.HANDLER,
+        f"an event could not be handled: {what}",
+        "nothing, the scan has looked instead; please report it with the log",
+    )
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
