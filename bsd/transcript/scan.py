@@ -231,8 +231,8 @@ def _escaped_string_end(raw: bytes, at: int) -> int:
     opening, at, size = at, at + 1, _SMALL_PIECE
     while True:
         piece = raw[at : at + size]
-        if piece.endswith(b"\\"):  # never cut an escape in two; pairs of backslashes are whole
-            piece = piece.rstrip(b"\\") or piece[: len(piece) & ~1]
+        if piece.endswith(b"\\"):  # never cut an escape in two; nothing but backslashes is pairs
+            piece = piece.rstrip(b"\\") or piece
         if not piece:
             raise _broken(opening)
         quote = piece.replace(b"\\\\", b"--").replace(b'\\"', b"--").find(b'"')
