@@ -119,7 +119,7 @@ def test_matchers(matcher: dict[str, Any], entry: dict[str, Any], fits: bool) ->
 
 
 def test_assistants_unless_very_large_as_seed_000_has_it() -> None:
-    rules = [
+    rules: list[dict[str, Any]] = [
         {"type": "thinking"},
         {"type": "tool_result"},
         {"type": "assistant", "min_length": 5000},
