@@ -99,7 +99,9 @@ def os_problem(error: OSError, doing: str) -> BsdError:
         case errno.EROFS:
             return Forbidden(text, hint="remount the file system writable")
         case errno.EACCES | errno.EPERM:
-            return Forbidden(text, hint="run as the owner of these files, or mend their permissions")
+            return Forbidden(
+                text, hint="run as the owner of these files, or mend their permissions"
+            )
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
         case errno.ENOENT | errno.ENOTDIR:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,8 +20,13 @@ from bsd.lifecycle import catalog
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.transcript import splice
+from bsd.transcript.inflight import InFlight, read_record
 from bsd.transcript.lock import own_lock
+from bsd.transcript.orphans import list_orphans
 from bsd.transcript.reader import TranscriptFile, parse_entry
+
+# A displaced file is kept for a minute, and goes with the next call after that.
+_STUCK_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,13 @@ class Verification:
         }
 
 
-def verify(layout: Layout, *, repair: bool = False, wait: float = 30.0) -> Verification:
+def verify(
+    layout: Layout,
+    *,
+    repair: bool = False,
+    wait: float = 30.0,
+    clock: Callable[[], float] = time.time,
+) -> Verification:
     """Look at every session and every store file; `repair` mends what can be mended.
 
     Missing and rotten content cannot be mended; it is listed. `wait` is for sessions that another
@@ -77,7 +89,38 @@ def verify(layout: Layout, *, repair: bool = False, wait: float = 30.0) -> Verif
         except BsdError as error:
             result.findings.append(Finding("unreadable", str(name), error.message, hint=error.hint))
         result.sessions += 1
+    _check_orphans(layout, result)
+    _check_in_flight(layout, result, clock())
     return result
+
+
+def _check_orphans(layout: Layout, result: Verification) -> None:
+    for orphan in list_orphans(layout):
+        result.findings.append(
+            Finding(
+                "orphan_bytes",
+                str(orphan.file),
+                f"{orphan.size} late bytes of {orphan.session} could not be put back: "
+                f"{orphan.reason}",
+                hint="look at them, put them where they belong, then delete this file",
+            )
+        )
+
+
+def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
+    """What recovery should have dealt with long ago; younger records are as it should be."""
+    for path in InFlight(layout).records():
+        record = read_record(path)
+        if record is None:
+            message = "is not readable"
+        elif now - record.created_ns / 1e9 > _STUCK_SECONDS:
+            message = (
+                f"has been in flight for {record.session} since {iso_utc(record.created_ns / 1e9)}"
+            )
+        else:
+            continue
+        hint = "run `bsd verify --repair` again when the session is idle"
+        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
 
 
 def _apart_from_other_bsd(
