@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bsd.transcript import build
+from bsd.transcript.build import FileChanged, splice
+from bsd.transcript.change import Change, Edit, Identity
+from tests.files.commit.scene import NAME
+
+
+@contextmanager
+def files(directory: Path, data: bytes) -> Iterator[tuple[int, int, Path]]:
+    (directory / "source").write_bytes(data)
+    source = os.open(directory / "source", os.O_RDWR)
+    target = os.open(directory / "target", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        yield source, target, directory / "target"
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def change_of(source: int, edits: tuple[Edit, ...]) -> Change:
+    return Change(Path("s"), Identity.of(os.fstat(source)), edits, NAME, 0)
+
+
+def spliced(data: bytes, edits: tuple[Edit, ...]) -> bytes:
+    """The same, naively."""
+    for edit in reversed(edits):
+        data = data[: edit.offset] + edit.new + data[edit.offset + edit.length :]
+    return data
+
+
+@st.composite
+def edited_files(draw: st.DrawFn) -> tuple[bytes, tuple[Edit, ...]]:
+    cuts = draw(st.lists(st.integers(0, 300), max_size=12))
+    data = draw(st.binary(min_size=max([0, *cuts]), max_size=400))
+    marks = sorted(cuts[: len(cuts) // 2 * 2])
+    return data, tuple(
+        Edit(start, end - start, draw(st.binary(max_size=40)))
+        for start, end in zip(marks[::2], marks[1::2], strict=True)
+    )
+
+
+@given(edited_files(), st.sampled_from([1, 20, 1 << 16]), st.sampled_from([1, 30, 1 << 22]))
+def test_splicing_is_splicing(
+    tmp_path_factory: pytest.TempPathFactory,
+    case: tuple[bytes, tuple[Edit, ...]],
+    small_gap: int,
+    gather: int,
+) -> None:
+    data, edits = case
+    directory = tmp_path_factory.mktemp("splice")
+    with pytest.MonkeyPatch.context() as patch, files(directory, data) as (source, target, path):
+        patch.setattr(build, "_SMALL_GAP", small_gap)
+        patch.setattr(build, "_GATHER", gather)
+        built = splice(source, target, change_of(source, edits))
+        assert path.read_bytes() == spliced(data, edits)
+        assert built.size == path.stat().st_size
+
+
+def _missing(*_: Any, **__: Any) -> int:
+    raise OSError(errno.ENOSYS, "not here")
+
+
+@pytest.mark.parametrize("without", [[], ["copy_file_range"], ["copy_file_range", "sendfile"]])
+def test_bytes_are_copied_one_way_or_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: list[str]
+) -> None:
+    data = os.urandom(3 << 20)
+    edits = (Edit(1 << 20, 5, b"first"), Edit(2 << 20, 1 << 19, b""))
+    for name in without:
+        monkeypatch.setattr(os, name, _missing)
+    with files(tmp_path, data) as (source, target, path):
+        splice(source, target, change_of(source, edits))
+        assert path.read_bytes() == spliced(data, edits)
+
+
+def test_many_edits_of_a_large_file_cost_few_system_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytes(8 << 20)
+    edits = tuple(Edit(offset, 10, b"short") for offset in range(0, 4 << 20, 1 << 10))
+    calls = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return real(*args, **more)
+
+        return call
+
+    monkeypatch.setattr(os, "write", counted(os.write))
+    monkeypatch.setattr(os, "copy_file_range", counted(os.copy_file_range))
+    with files(tmp_path, data) as (source, target, path):
+        splice(source, target, change_of(source, edits))
+        assert path.read_bytes() == spliced(data, edits)
+    assert len(edits) == 4096
+    assert calls <= 4
+
+
+@pytest.mark.parametrize("length", [100, 1 << 20])
+def test_a_file_that_ends_too_early_has_changed(tmp_path: Path, length: int) -> None:
+    data = bytes(length)
+    with files(tmp_path, data) as (source, target, _):
+        change = change_of(source, (Edit(10, 10, b""),))
+        os.ftruncate(source, length - 1)
+        with pytest.raises(FileChanged):
+            splice(source, target, change)
+
+
+def test_an_edited_span_that_is_gone_has_changed(tmp_path: Path) -> None:
+    with files(tmp_path, bytes(100)) as (source, target, _):
+        change = change_of(source, (Edit(90, 10, b""),))
+        os.ftruncate(source, 95)
+        with pytest.raises(FileChanged):
+            splice(source, target, change)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bsd.transcript.late import missing
+
+A, B, C = (json.dumps({"id": name, "deep": {"id": name * 5}}).encode() + b"\n" for name in "abc")
+
+
+def mended(late: bytes, after: bytes) -> bytes:
+    offset, rest = missing(late, after)
+    return after[:offset] + rest + after[offset:]
+
+
+@pytest.mark.parametrize(
+    ("late", "after", "then"),
+    [
+        (A, b"", A),
+        (A + B, A, A + B),
+        (A + B, A + B, A + B),
+        (A, B, A + B),  # others' lines begin alike, and come after
+        (A + B, A + C, A + B + C),
+        (A, A + C, A + C),
+        (A, b"no json\n", A + b"no json\n"),
+        (A, b"\n", A + b"\n"),
+    ],
+)
+def test_late_lines_come_first_and_once(late: bytes, after: bytes, then: bytes) -> None:
+    assert mended(late, after) == then
+
+
+@pytest.mark.parametrize("torn", range(1, len(A + B)))
+@pytest.mark.parametrize("others", [b"", C, C + C])
+def test_lines_torn_off_anywhere_are_completed(torn: int, others: bytes) -> None:
+    late = A + B
+    assert mended(late, late[:torn] + others) == late + others
+
+
+deep = st.dictionaries(
+    st.sampled_from(["id", "message", 'q"', "\\", ""]),
+    st.recursive(st.text(max_size=5) | st.integers(), lambda inner: st.lists(inner, max_size=2)),
+    max_size=3,
+)
+many = st.lists(deep, max_size=4)
+
+
+def told_by(writer: str, entries: list[dict[str, object]]) -> bytes:
+    """Lines that begin alike whoever wrote them, as real ones do, but have ids of their own."""
+    return b"".join(
+        json.dumps({"type": "message", **entry, "by": f"{writer}{number}"}).encode() + b"\n"
+        for number, entry in enumerate(entries)
+    )
+
+
+@given(many, many, st.data())
+def test_whatever_is_torn_is_mended(
+    late: list[dict[str, object]], others: list[dict[str, object]], data: st.DataObject
+) -> None:
+    whole, following = told_by("late", late), told_by("other", others)
+    arrived = whole[: data.draw(st.integers(0, len(whole)))]
+    assert mended(whole, arrived + following) == whole + following
