@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.interrupt import Stopped, StopRequest, stop_request
 from bsd.cli.text import one_line
-from bsd.foundation.errors import BsdError, Busy
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.surgeon import SessionResult, Status, Surgeon
 
@@ -150,6 +150,8 @@ class _Run:
 
         try:
             result = self._work(surgeon, name, progressed)
+        except (ConfigError, Invalid):  # concerns the call, not this session
+            raise
         except BsdError as error:
             if len(self._names) == 1:
                 raise

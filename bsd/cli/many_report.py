@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from bsd.cli.output import note, print_json, print_table, say
+from bsd.cli.problem import Problem
 from bsd.cli.text import counted, share, size
+from bsd.foundation.errors import Busy
 from bsd.surgeon import SessionResult, Status
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
         _totals(outcomes)
         if outcomes.dry_run:
             _reasons(outcomes)
-    _troubles(outcomes)
+    _troubles(outcomes, named=named)
     if outcomes.stopped_by is not None:
         _stopped(outcomes)
     elif outcomes.dry_run and not call.json:
@@ -81,12 +84,8 @@ def _totals(outcomes: Outcomes) -> None:
         percent = share(outcomes.bytes_saved, before)
         text += f": {size(outcomes.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
     say(text if outcomes.results else "no sessions")
-    for status, words in (
-        (Status.UNCHANGED, "nothing to do in"),
-        (Status.LEFT_ALONE, "left alone:"),
-    ):
-        if count := outcomes.count(status):
-            say(f"{words} {counted(count, 'session')}")
+    if count := outcomes.count(Status.UNCHANGED):
+        say(f"nothing to do in {counted(count, 'session')}")
 
 
 def _reasons(outcomes: Outcomes) -> None:
@@ -98,16 +97,25 @@ def _reasons(outcomes: Outcomes) -> None:
         print_table(("ENTRIES", "REASON", "MEANING"), rows, right=("ENTRIES",))
 
 
-def _troubles(outcomes: Outcomes) -> None:
+def _troubles(outcomes: Outcomes, *, named: bool) -> None:
+    alone: Counter[str] = Counter()
     for result in outcomes.results:
-        if result.status in (Status.BUSY, Status.FAILED, Status.LEFT_ALONE) and result.reason:
-            hint = f" (try: {result.hint})" if result.hint else ""
-            word = result.status.value.replace("_", " ")
-            note(f"{result.session}: {word}: {result.reason}{hint}")
+        reason = result.reason or "for no known reason"
+        match result.status:
+            case Status.FAILED:
+                Problem(f"{result.session}: {reason}", 1, result.hint).show()
+            case Status.BUSY:
+                Problem(f"{result.session} is busy: {reason}", Busy.exit_code, result.hint).show()
+            case Status.LEFT_ALONE if named:
+                note(f"{result.session} was left alone: {reason}")
+            case Status.LEFT_ALONE:
+                alone[reason] += 1
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, why in result.unavailable.items():
             note(f"{result.session}: {key} stays a placeholder: {why}")
+    for reason, count in sorted(alone.items()):
+        note(f"{counted(count, 'session')} left alone: {reason}")
 
 
 def _stopped(outcomes: Outcomes) -> None:

@@ -18,6 +18,9 @@ from bsd.cli.text import safe
 from bsd.foundation.errors import BsdError, FieldError, os_problem
 from bsd.foundation.logs import get_logger
 
+# For errors that say no more than what the system said.
+_HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -55,7 +58,8 @@ def problem_of(error: Exception, log_file: Path | None) -> Problem:
     """
     match error:
         case BsdError():
-            return Problem(error.message, error.exit_code, error.hint, error.errors)
+            hint = error.hint or _HINTS.get(error.exit_code)
+            return Problem(error.message, error.exit_code, hint, error.errors)
         case click.ClickException():
             return Problem(_sentence(error), error.exit_code, _nearest(error))
         case OSError():

@@ -53,13 +53,13 @@ def show(
         views = [_find(surgeon, session, entry)]
     else:
         views = list(surgeon.entries(session, start=start, limit=limit))
-    lines = _lines(call, session, {view.index for view in views}) if full else {}
+    details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
-        documents = [_document(surgeon, session, view, lines) for view in views]
+        documents = [view.as_json() | details.get(view.index, {}) for view in views]
         print_json({"session": str(session), "entries": documents})
-    elif entry is not None or full:
+    elif details:
         for view in views:
-            _print_one(surgeon, session, view, lines)
+            _print_one(view, details[view.index], full=full)
     else:
         _print_list(views)
 
@@ -82,28 +82,28 @@ def _find(surgeon: Surgeon, session: SessionName, wanted: str) -> EntryView:
     return at_index
 
 
-def _lines(call: Call, session: SessionName, wanted: set[int]) -> dict[int, bytes]:
-    from bsd.transcript.reader import TranscriptFile
+def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
+    """What the contract adds to single entries: the line, and what was taken out of it."""
+    from bsd.operation import open_session
+    from bsd.store.extracted import SessionStore
+    from bsd.surgery.view import extracted_content
+    from bsd.transcript.reader import BytesTranscript
 
-    with TranscriptFile(call.layout.session_file(session)) as file:
-        return {line.index: line.raw for line in file.lines() if line.index in wanted}
-
-
-def _content(surgeon: Surgeon, session: SessionName, view: EntryView) -> dict[str, Any]:
-    if not view.extracted:
-        return {}
-    return surgeon.extracted_content(session, view.id or f"#{view.index}")
-
-
-def _document(
-    surgeon: Surgeon, session: SessionName, view: EntryView, lines: dict[int, bytes]
-) -> dict[str, Any]:
-    document = view.as_json()
-    if view.index in lines:
-        line = lines[view.index].rstrip(b"\r\n")
-        document["line"] = line.decode("utf-8", "surrogateescape")
-        document["content"] = _content(surgeon, session, view)
-    return document
+    wanted = {view.index: view for view in views}
+    store = SessionStore(call.layout, session)
+    found: dict[int, dict[str, Any]] = {}
+    source, fmt = open_session(call.layout, session)
+    with source:
+        for line in source.lines():
+            if line.index not in wanted:
+                continue
+            detail: dict[str, Any] = {"content": {}, "unavailable": {}}
+            if wanted[line.index].extracted:
+                answer = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
+                detail = {key: answer[key] for key in detail}
+            text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+            found[line.index] = {"line": text, **detail}
+    return found
 
 
 def _print_list(views: list[EntryView]) -> None:
@@ -132,32 +132,22 @@ def _notes(view: EntryView) -> Iterator[str]:
         yield f"restored {view.restored}"
 
 
-def _print_one(
-    surgeon: Surgeon, session: SessionName, view: EntryView, lines: dict[int, bytes]
-) -> None:
+def _print_one(view: EntryView, detail: dict[str, Any], *, full: bool) -> None:
     badge = "📎 extracted" if view.extracted else ""
     head = (f"#{view.index}", view.id or "(no id)", view.type, size(view.size), badge)
     say("  ".join(part for part in (*head, *_notes(view)) if part))
-    full = view.index in lines
-    say(_readable(lines[view.index]) if full else f"  {one_line(view.preview, _PREVIEW)}")
-    for key, text in _texts(_content(surgeon, session, view)):
-        amount = size(len(text.encode("utf-8", "surrogatepass")))
-        say(f"\n📎 {key} ({amount})")
+    say(_readable(detail["line"]) if full else f"  {one_line(view.preview, _PREVIEW)}")
+    for key, value in detail["content"].items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2)
+        say(f"\n📎 {key} ({size(len(text.encode('utf-8', 'surrogatepass')))})")
         say(text if full else f"  {one_line(text, _PREVIEW)}")
+    for key, why in detail["unavailable"].items():
+        say(f"\n📎 {key}: {why}")
     say()
 
 
-def _texts(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in content.get("values", {}).items():
-        yield key, value if isinstance(value, str) else json.dumps(value, indent=2)
-    for key, why in content.get("unavailable", {}).items():
-        yield key, why
-
-
-def _readable(line: bytes) -> str:
+def _readable(line: str) -> str:
     from bsd.transcript.reader import parse_entry
 
-    entry = parse_entry(line)
-    if entry is None:
-        return line.decode("utf-8", "backslashreplace").rstrip("\r\n")
-    return json.dumps(entry, indent=2, ensure_ascii=False)
+    entry = parse_entry(line.encode("utf-8", "surrogateescape"))
+    return line if entry is None else json.dumps(entry, indent=2, ensure_ascii=False)

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.cli.main import run
+from bsd.foundation.logs import close_logs
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 
@@ -43,13 +45,12 @@ class Program:
     def argv(self, *arguments: str) -> list[str]:
         return [*self.prefix, sys.executable, "-m", "bsd", "--root", str(self.root), *arguments]
 
-    def __call__(self, *arguments: str, input: str | None = None, **env: str) -> Ended:
+    def __call__(self, *arguments: str, **env: str) -> Ended:
         done = subprocess.run(
             self.argv(*arguments),
             check=False,
             capture_output=True,
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
+            stdin=subprocess.DEVNULL,
             text=True,
             timeout=DEADLINE_SECONDS,
             env=os.environ | env,
@@ -66,6 +67,24 @@ class Program:
             text=True,
             env=os.environ | env,
         )
+
+
+@dataclass(frozen=True)
+class Call:
+    """`bsd --root ROOT …` without a new process."""
+
+    root: Path
+    capture: pytest.CaptureFixture[str]
+    patch: pytest.MonkeyPatch
+
+    def __call__(self, *arguments: str, **env: str) -> Ended:
+        with self.patch.context() as patch:
+            for name, value in env.items():
+                patch.setenv(name, value)
+            code = run(["--root", str(self.root), *arguments])
+        out, err = self.capture.readouterr()
+        assert "internal error" not in err, err
+        return Ended(code, out, err)
 
 
 def sample(turns: int, seed: int) -> bytes:
@@ -91,7 +110,7 @@ def rest(root: Path) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Two agents, three sessions of some 100 KB, and one that is not ours to edit."""
-    root = tmp_path / "openclaw"
+    root = tmp_path / "root"
     for number, name in enumerate(("main/alpha", "main/beta", "other_agent/gamma")):
         add_session(root, name, sample(turns=8, seed=number))
         set_status(root, name, "done")
@@ -100,8 +119,18 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bsd(root: Path) -> Program:
+def program(root: Path) -> Program:
+    """bsd as a process of its own: for signals, pipes and other users."""
     return Program(root)
+
+
+@pytest.fixture
+def bsd(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    """bsd in this process, which is much quicker: all but the start is the same."""
+    yield Call(root, capsys, monkeypatch)
+    close_logs()
 
 
 def out_of(document: Any, session: str) -> Any:

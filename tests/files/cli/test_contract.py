@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bsd.foundation.pruning_config import PruningConfig
-from tests.files.cli.conftest import Program, lines_of, out_of, rest
+from tests.files.cli.conftest import Call, lines_of, out_of, rest
 
 _RESULT = {
     *("session", "status", "dry_run", "entries", "values", "bytes_before", "bytes_after"),
@@ -24,20 +24,20 @@ _VIEW = {
 
 
 @pytest.fixture
-def extracted(bsd: Program) -> Program:
+def extracted(bsd: Call) -> Call:
     """The same root after an extraction."""
     assert bsd("extract").code == 0
     rest(bsd.root)
     return bsd
 
 
-def _an_extracted_entry(bsd: Program) -> dict[str, Any]:
+def _an_extracted_entry(bsd: Call) -> dict[str, Any]:
     entries = bsd("show", "main/alpha", "--json").document["entries"]
     found: dict[str, Any] = next(entry for entry in entries if entry["extracted"])
     return found
 
 
-def test_sessions(extracted: Program) -> None:
+def test_sessions(extracted: Call) -> None:
     document = extracted("sessions", "--json").document
     assert set(document) == {"sessions", "agents", "total_size"}
     assert {one["session"] for one in document["sessions"]} == {
@@ -55,14 +55,14 @@ def test_sessions(extracted: Program) -> None:
     ]
 
 
-def test_sessions_of_one_agent(bsd: Program) -> None:
+def test_sessions_of_one_agent(bsd: Call) -> None:
     document = bsd("sessions", "--agent", "main", "--limit", "2", "--json").document
     assert len(document["sessions"]) == 2
     assert {one["agent"] for one in document["sessions"]} == {"main"}
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_extract(bsd: Program, dry_run: bool) -> None:
+def test_extract(bsd: Call, dry_run: bool) -> None:
     before = {path: path.read_bytes() for path in bsd.root.glob("agents/*/sessions/*.jsonl")}
     ended = bsd("extract", "--json", *(["--dry-run"] if dry_run else []))
     document = ended.document
@@ -82,29 +82,29 @@ def test_extract(bsd: Program, dry_run: bool) -> None:
         assert file.stat().st_size == alpha["bytes_after"]
 
 
-def test_a_dry_run_foretells_the_extraction(bsd: Program) -> None:
+def test_a_dry_run_foretells_the_extraction(bsd: Call) -> None:
     foretold = bsd("extract", "--dry-run", "--json").document["totals"]
     assert bsd("extract", "--json").document["totals"] == foretold
 
 
-def test_show(extracted: Program) -> None:
+def test_show(extracted: Call) -> None:
     document = extracted("show", "main/alpha", "--from", "1", "--limit", "3", "--json").document
     assert set(document) == {"session", "entries"}
     assert [entry["index"] for entry in document["entries"]] == [1, 2, 3]
     assert all(set(entry) == _VIEW for entry in document["entries"])
 
 
-def test_show_in_full_has_the_line_and_what_was_taken_out(extracted: Program) -> None:
+def test_show_in_full_has_the_line_and_what_was_taken_out(extracted: Call) -> None:
     entry = _an_extracted_entry(extracted)
     document = extracted("show", "main/alpha", "--entry", entry["id"], "--full", "--json").document
     (full,) = document["entries"]
-    assert set(full) == _VIEW | {"line", "content"}
+    assert set(full) == _VIEW | {"line", "content", "unavailable"}
     file = extracted.root / "agents" / "main" / "sessions" / "alpha.jsonl"
     assert full["line"] == lines_of(file)[entry["index"]].decode()
-    assert set(full["content"]["values"]) == set(entry["keys"])
+    assert set(full["content"]) == set(entry["keys"])
 
 
-def test_context(extracted: Program) -> None:
+def test_context(extracted: Call) -> None:
     document = extracted("context", "main/alpha", "--json").document
     assert set(document) == {
         *("session", "total_entries", "extracted_entries", "extracted_ids"),
@@ -117,7 +117,7 @@ def test_context(extracted: Program) -> None:
     assert as_a_tool == document
 
 
-def test_restore(extracted: Program) -> None:
+def test_restore(extracted: Call) -> None:
     entry = _an_extracted_entry(extracted)
     document = extracted("restore", "main/alpha", entry["id"], "--json").document
     assert set(document) == {"restored", "entry_id", "keys_restored", "sizes_bytes"}
@@ -126,21 +126,21 @@ def test_restore(extracted: Program) -> None:
     assert set(document["keys_restored"]) == set(document["sizes_bytes"]) == set(entry["keys"])
 
 
-def test_restore_remote_is_restore(extracted: Program) -> None:
+def test_restore_remote_is_restore(extracted: Call) -> None:
     entry = _an_extracted_entry(extracted)
     tool = ("restore_remote", "--session", "alpha", "--entry", entry["id"])
     document = extracted(*tool, "--keys", entry["keys"][0], "--json").document
     assert document["keys_restored"] == [entry["keys"][0]]
 
 
-def test_restore_all(extracted: Program) -> None:
+def test_restore_all(extracted: Call) -> None:
     document = extracted("restore-all", "--yes", "--json").document
     assert set(document) == _TALLY
     assert out_of(document, "main/alpha")["status"] == "restored"
     assert extracted("config", "get", "enabled", "--json").document == {"enabled": False}
 
 
-def test_set_extractable(bsd: Program) -> None:
+def test_set_extractable(bsd: Call) -> None:
     entry = bsd("show", "main/alpha", "--from", "3", "--limit", "1", "--json").document["entries"][
         0
     ]
@@ -154,7 +154,7 @@ def test_set_extractable(bsd: Program) -> None:
 
 
 @pytest.mark.parametrize("repair", [[], ["--repair"]])
-def test_verify(extracted: Program, repair: list[str]) -> None:
+def test_verify(extracted: Call, repair: list[str]) -> None:
     ended = extracted("verify", "--json", *repair)
     document = ended.document
     assert ended.code == 0
@@ -163,7 +163,7 @@ def test_verify(extracted: Program, repair: list[str]) -> None:
     assert document["files"] > 0
 
 
-def test_verify_fails_when_content_is_missing(extracted: Program) -> None:
+def test_verify_fails_when_content_is_missing(extracted: Call) -> None:
     next((extracted.root / "extracted").glob("main_alpha/0*.json")).unlink()
     ended = extracted("verify", "--json")
     assert ended.code == 1
@@ -172,7 +172,7 @@ def test_verify_fails_when_content_is_missing(extracted: Program) -> None:
     assert extracted("doctor").code == 1
 
 
-def test_config(bsd: Program) -> None:
+def test_config(bsd: Call) -> None:
     defaults = bsd("config", "show", "--json").document
     assert set(defaults) == set(PruningConfig.model_fields)
     assert bsd("config", "set", "keep_recent", "10", "--json").document["keep_recent"] == 10
@@ -182,7 +182,7 @@ def test_config(bsd: Program) -> None:
     assert json.loads(Path(path).read_text())["keep_recent"] == 10
 
 
-def test_config_names_the_bad_field(bsd: Program) -> None:
+def test_config_names_the_bad_field(bsd: Call) -> None:
     ended = bsd("config", "set", "keep_recent", "1000", "--json")
     assert ended.code == 2
     assert [error["field"] for error in ended.document["errors"]] == ["keep_recent"]
@@ -190,7 +190,7 @@ def test_config_names_the_bad_field(bsd: Program) -> None:
     assert (ended.code, "keep_recent" in ended.document["error"]) == (2, True)
 
 
-def test_doctor(extracted: Program) -> None:
+def test_doctor(extracted: Call) -> None:
     ended = extracted("doctor", "--json")
     checks = ended.document["checks"]
     assert all(set(check) == {"name", "level", "message", "hint"} for check in checks)
@@ -203,7 +203,7 @@ def test_doctor(extracted: Program) -> None:
     assert ended.code == (1 if failed else 0)
 
 
-def test_tables_hold_the_same(extracted: Program) -> None:
+def test_tables_hold_the_same(extracted: Call) -> None:
     assert "main/alpha" in extracted("sessions").out
     assert "📎" in extracted("show", "main/alpha").out
     assert "all as it should be" in extracted("verify").out

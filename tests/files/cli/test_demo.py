@@ -17,8 +17,8 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def test_demo(bsd: Program, place: Path) -> None:
-    ended = bsd("demo", TMPDIR=str(place))
+def test_demo(program: Program, place: Path) -> None:
+    ended = program("demo", TMPDIR=str(place))
     assert ended.code == 0, ended
     assert "[[extracted-" in ended.out
     assert ended.out.endswith("Every byte came back.\n")

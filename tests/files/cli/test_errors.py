@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.files.cli.conftest import Program, snapshot
+from tests.files.cli.conftest import Call, Program, snapshot
 from tests.needs import as_ordinary_user, require_linux
 from tests.openclaw_tree import add_session, set_status
 
@@ -19,6 +19,18 @@ def _told(error: str) -> str:
     assert first.startswith("Error: ")
     assert second.startswith("Try: ")
     return first.removeprefix("Error: ")
+
+
+def _open_up(directory: Path) -> None:
+    """Let every user reach a directory of pytest's, which keeps them to itself."""
+    for above in (directory, *directory.parents):
+        if above.stat().st_uid == os.geteuid() and len(above.parts) > 2:
+            above.chmod(0o755)
+
+
+def _homeless(tmp_path: Path) -> dict[str, str]:
+    """An environment for a user who may not look into the test's own home."""
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "none")}
 
 
 def test_a_missing_root(tmp_path: Path) -> None:
@@ -56,7 +68,7 @@ def test_a_directory_that_is_not_openclaws(tmp_path: Path) -> None:
         "restore-all --yes main/a\x1b[2J",
     ],
 )
-def test_names_are_names(bsd: Program, line: str) -> None:
+def test_names_are_names(bsd: Call, line: str) -> None:
     before = snapshot(bsd.root)
     ended = bsd(*line.split(" "))
     assert ended.code == 2
@@ -64,7 +76,7 @@ def test_names_are_names(bsd: Program, line: str) -> None:
     assert snapshot(bsd.root) == before
 
 
-def test_a_link_out_of_the_root(bsd: Program, tmp_path: Path) -> None:
+def test_a_link_out_of_the_root(bsd: Call, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     add_session(outside, "evil/s", (bsd.root / "agents/main/sessions/alpha.jsonl").read_bytes())
     (bsd.root / "agents" / "evil").symlink_to(outside / "agents" / "evil")
@@ -82,24 +94,24 @@ def test_a_link_out_of_the_root(bsd: Program, tmp_path: Path) -> None:
     assert snapshot(outside) == before
 
 
-def test_what_does_not_exist(bsd: Program) -> None:
+def test_what_does_not_exist(bsd: Call) -> None:
     for line in ("show main/zzz", "restore main/zzz e1", "show main/alpha --entry zzz"):
         ended = bsd(*line.split())
         assert ended.code == 1
         assert "zzz" in _told(ended.err)
 
 
-def test_one_missing_session_does_not_stop_the_others(bsd: Program) -> None:
+def test_one_missing_session_does_not_stop_the_others(bsd: Call) -> None:
     ended = bsd("extract", "main/zzz", "main/alpha", "--json")
     assert ended.code == 1
     assert [one["status"] for one in ended.document["sessions"]] == ["failed", "extracted"]
 
 
-def test_a_running_session_is_busy(bsd: Program) -> None:
-    set_status(bsd.root, "main/alpha", "running")
-    ended = bsd("extract", "main/alpha", "--dry-run")
+def test_a_running_session_is_busy(program: Program) -> None:
+    set_status(program.root, "main/alpha", "running")
+    ended = program("extract", "main/alpha", "--dry-run")
     assert ended.code in (0, 4)  # looking needs nobody's leave
-    process = bsd.start("extract", "main/alpha")
+    process = program.start("extract", "main/alpha")
     try:
         argv = Path(f"/proc/{process.pid}/cmdline")
         require_linux()
@@ -114,60 +126,62 @@ def test_a_running_session_is_busy(bsd: Program) -> None:
     assert "Traceback" not in error
 
 
-def test_a_full_disk_under_stdout(bsd: Program) -> None:
+def test_a_full_disk_under_stdout(program: Program) -> None:
     require_linux()
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            bsd.argv("sessions"), check=False, stdout=full, stderr=subprocess.PIPE, text=True
+            program.argv("sessions"), check=False, stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 69
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_has_had_enough(bsd: Program) -> None:
+def test_a_reader_that_has_had_enough(program: Program) -> None:
     for arguments in (("--help",), ("sessions",), ("show", "main/alpha", "--full")):
         reader, writer = os.pipe()
         os.close(reader)
-        argv = bsd.argv(*arguments) if arguments != ("--help",) else [*bsd.argv()[:3], "--help"]
+        argv = (
+            program.argv(*arguments)
+            if arguments != ("--help",)
+            else [*program.argv()[:3], "--help"]
+        )
         done = subprocess.run(argv, check=False, stdout=writer, stderr=subprocess.PIPE, text=True)
         os.close(writer)
         assert (done.returncode, done.stderr) == (-13, "")
 
 
-def test_an_ordinary_user_and_a_closed_directory(bsd: Program, tmp_path: Path) -> None:
+def test_an_ordinary_user_and_a_closed_directory(program: Program, tmp_path: Path) -> None:
     prefix = as_ordinary_user()
-    for directory in [tmp_path, *tmp_path.parents]:
-        if directory.stat().st_uid == os.geteuid() and len(directory.parts) > 2:
-            directory.chmod(0o755)
-    stranger = Program(bsd.root, tuple(prefix))
-    (bsd.root / "agents/main/sessions").chmod(0o000)
+    _open_up(tmp_path)
+    stranger = Program(program.root, tuple(prefix))
+    (program.root / "agents/main/sessions").chmod(0o000)
     try:
-        ended = stranger("show", "main/alpha")
+        ended = stranger("show", "main/alpha", **_homeless(tmp_path))
         assert ended.code == 77
         assert "Permission denied" in _told(ended.err)
-        bsd.root.chmod(0o000)
-        ended = stranger("sessions")
+        program.root.chmod(0o000)
+        ended = stranger("sessions", **_homeless(tmp_path))
         assert ended.code == 77
         _told(ended.err)
     finally:
-        bsd.root.chmod(0o755)
-        (bsd.root / "agents/main/sessions").chmod(0o755)
+        program.root.chmod(0o755)
+        (program.root / "agents/main/sessions").chmod(0o755)
 
 
-def test_an_ordinary_user_and_a_store_that_cannot_be_written(bsd: Program, tmp_path: Path) -> None:
+def test_an_ordinary_user_and_a_store_that_cannot_be_written(
+    program: Program, tmp_path: Path
+) -> None:
     prefix = as_ordinary_user()
-    for directory in [tmp_path, *tmp_path.parents]:
-        if directory.stat().st_uid == os.geteuid() and len(directory.parts) > 2:
-            directory.chmod(0o755)
-    before = snapshot(bsd.root)
-    ended = Program(bsd.root, tuple(prefix))("extract", "main/alpha")
+    _open_up(tmp_path)
+    before = snapshot(program.root)
+    ended = Program(program.root, tuple(prefix))("extract", "main/alpha", **_homeless(tmp_path))
     assert ended.code in (1, 77)
     assert "Permission denied" in ended.err or "not permitted" in ended.err
-    assert snapshot(bsd.root) == before
+    assert snapshot(program.root) == before
 
 
-def test_settings_that_are_broken(bsd: Program, tmp_path: Path) -> None:
+def test_settings_that_are_broken(bsd: Call, tmp_path: Path) -> None:
     file = tmp_path / "bsd.toml"
     file.write_text("rot = 1\n")
     ended = bsd("--config", str(file), "sessions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.files.cli.conftest import Program, snapshot
+from tests.files.cli.conftest import Call, snapshot
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tests.files.cli.conftest import Program, snapshot
         "extract main/..",
     ],
 )
-def test_nothing_is_created_or_touched(bsd: Program, line: str) -> None:
+def test_nothing_is_created_or_touched(bsd: Call, line: str) -> None:
     before = snapshot(bsd.root)
     bsd(*line.split(), BRAINSURGEON_LOG_LEVEL="trace")
     assert snapshot(bsd.root) == before

@@ -21,7 +21,7 @@ _ROUNDS = 6
 @pytest.fixture
 def many(tmp_path: Path) -> tuple[Program, dict[Path, bytes]]:
     """So many sessions that a signal finds work going on."""
-    root = tmp_path / "openclaw"
+    root = tmp_path / "root"
     contents = {}
     for number in range(_SESSIONS):
         content = sample(turns=12, seed=number)
