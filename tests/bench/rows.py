@@ -196,7 +196,11 @@ def _import_program(command: list[str]) -> str:
         [python, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )
     names = re.findall(r"^import time:[^|]*\|[^|]*\| +(\S+)$", done.stderr, re.MULTILINE)
-    return f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)"
+    # importtime also lists what was tried and not found.
+    return (
+        f"import contextlib, importlib\nfor name in {names!r}:\n"
+        "    with contextlib.suppress(ImportError):\n        importlib.import_module(name)"
+    )
 
 
 def splice(_scratch: Path, _cache: Path) -> Rows:
