@@ -138,6 +138,14 @@ class Policy:
         """The length from which a leaf could be of interest to any trigger, in characters."""
         return min([self.min_value_length, *(trigger.min_length for trigger in self.triggers)])
 
+    @property
+    def grades(self) -> tuple[int, ...]:
+        """Every length that a value's length is compared with, ascending, from 0."""
+        limits = {0, self.min_value_length, self.keep_chars + 1}
+        for trigger in self.triggers:
+            limits |= {trigger.min_length, trigger.keep_chars + 1}
+        return tuple(sorted(limits))
+
     def trigger_for(self, value: Value, fitting: tuple[Trigger, ...]) -> Trigger | None:
         """Return the first of the triggers that fit the entry which fits the value too."""
         return next((trigger for trigger in fitting if trigger.fits_value(value)), None)

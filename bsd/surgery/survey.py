@@ -1,7 +1,7 @@
 """One forward pass over a session: what must be known of all lines before one can be judged.
 
-Every line is parsed once and forgotten. What stays is a few numbers a line, and the values of
-entries that could be extracted somewhere; of all others only an outline, shared by all alike.
+Every line is parsed once and forgotten. What stays is a few numbers a line, the names of entries
+that could lose values, and one description of all entries that are alike to the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Format, Turn, Value
+from bsd.formats.base import Entry, Facts, Format, Turn
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.value_path import ValuePath
 from bsd.surgery.plan import Leaked, Source
@@ -35,6 +35,7 @@ from bsd.surgery.rules import (
 from bsd.transcript.reader import Line, parse_entry
 
 Progress = Callable[[int], None]
+_Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
 
 _NO_ID = 0
 _PROGRESS_STEP = 1 << 20  # bytes
@@ -83,9 +84,10 @@ class Survey:
         self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
         self._names: list[str | None] = []
         self._subjects: list[Subject] = []
-        self._outlines: dict[Hashable, int] = {}
+        self._outlines: dict[Hashable, tuple[int, bool]] = {}
+        self._candidates: dict[tuple[int, _Where], int] = {}
+        self._grades = policy.grades
         self._kinds: dict[str, int] = {}
-        self._paths: dict[ValuePath, ValuePath] = {}
 
         self._turn_from: int | None = None  # line at which an unfinished turn begins
         self._latest_assistant: int | None = None
@@ -133,8 +135,7 @@ class Survey:
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
         values = fmt.values(entry, self._policy.shortest)
         subject = subject_of(entry, facts, values, self._policy, own_result=own_result)
-        best = decide(subject, _BEST_STANDING, self._policy, self._now)
-        candidate = best.reason is Reason.EXTRACT
+        number, candidate = self._hold(subject)
         self._index.append(line.index)
         self._offset.append(line.offset)
         self._length.append(len(line.raw))
@@ -143,7 +144,7 @@ class Survey:
         self._messages_to.append(self.messages)
         self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
         self._names.append(facts.id if candidate or self._keep_names else None)
-        self._subject.append(self._hold(subject, best) if candidate else self._outline(subject))
+        self._subject.append(number)
 
     def _follow_turn(self, index: int, facts: Facts) -> None:
         # A user's message ends what came before it, even a turn that crashed: whoever speaks
@@ -186,11 +187,15 @@ class Survey:
                 if len(self.leaked) < _MOST_WARNINGS:
                     self.leaked.append(leak)
 
-    def _outline(self, subject: Subject) -> int:
-        """Hold what decides about an entry that is extracted nowhere; lengths do not."""
-        shape = tuple(
-            (o.value.type, o.value.display, o.value.leaf, o.value.custom, o.trigger)
-            for o in subject.options
+    def _hold(self, subject: Subject) -> tuple[int, bool]:
+        """Return the number under which a subject is held, and whether it could be extracted.
+
+        Subjects between which the rules make no difference are held once: lengths are rounded
+        down to the next one that a rule asks for, and paths count only for who could lose values.
+        """
+        traits = tuple(
+            (v.shape, v.type, v.display, v.leaf, v.custom, trigger, self._grade(v.length))
+            for v, trigger in ((option.value, option.trigger) for option in subject.options)
         )
         rest = (
             subject.id_problem,
@@ -198,33 +203,42 @@ class Survey:
             subject.marked,
             subject.own_result,
             subject.restored_ms,
-            # `True` and 1 are the same key, and not the same wish
-            repr(subject.extractable),
+            repr(subject.extractable),  # `True` and 1 are the same key, and not the same wish
         )
-        number = self._outlines.get((shape, rest))
+        known = self._outlines.get((traits, rest))
+        if known is None:
+            best = decide(subject, _BEST_STANDING, self._policy, self._now)
+            known = self._keep(subject, ()), best.reason is Reason.EXTRACT
+            self._outlines[traits, rest] = known
+        if not known[1]:
+            return known
+        where = tuple((option.value.path, option.value.removes) for option in subject.options)
+        number = self._candidates.get((known[0], where))
         if number is None:
-            number = self._outlines[shape, rest] = len(self._subjects)
-            options = tuple(
-                Option(replace(o.value, path=(), length=-1, removes=(), text=None), o.trigger)
-                for o in subject.options
+            number = self._candidates[known[0], where] = self._keep(subject, where)
+        return number, True
+
+    def _grade(self, length: int) -> int:
+        return self._grades[bisect_right(self._grades, length) - 1]
+
+    def _keep(self, subject: Subject, where: _Where) -> int:
+        """Keep a subject without texts, at these paths; without any if it has none to lose."""
+        nowhere: _Where = (((), ()),) * len(subject.options)
+        options = tuple(
+            Option(
+                replace(
+                    option.value,
+                    path=path,
+                    removes=removes,
+                    length=self._grade(option.value.length),
+                    text=None,
+                ),
+                option.trigger,
             )
-            self._subjects.append(replace(subject, options=options))
-        return number
-
-    def _hold(self, subject: Subject, best: Decision) -> int:
-        """Hold an entry's values without their texts."""
-        options = subject.options
-        if len(self._policy.triggers) == 1:
-            # One trigger has one window: values that never leave change no outcome then.
-            leaving = {chosen.value.path for chosen in best.chosen}
-            options = tuple(option for option in options if option.value.path in leaving)
-        held = tuple(Option(self._textless(o.value), o.trigger) for o in options)
-        self._subjects.append(replace(subject, options=held))
+            for option, (path, removes) in zip(subject.options, where or nowhere, strict=True)
+        )
+        self._subjects.append(replace(subject, options=options))
         return len(self._subjects) - 1
-
-    def _textless(self, value: Value) -> Value:
-        path = self._paths.setdefault(value.path, value.path)
-        return replace(value, path=path, text=None)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Judge every entry, in the order of the file."""
@@ -233,11 +247,11 @@ class Survey:
         for row, index in enumerate(self._index):
             time_ms = None if isnan(self._time[row]) else self._time[row]
             standing = Standing(
-                position=self.messages - self._messages_to[row],
-                time_ms=time_ms,
-                duplicate=self._id[row] in duplicates,
-                turn_open=self._turn_open(index),
-                prefix_bound=self._prefix_bound(index),
+                self.messages - self._messages_to[row],
+                time_ms,
+                self._id[row] in duplicates,
+                self._turn_open(index),
+                self._prefix_bound(index),
             )
             subject = self._subjects[self._subject[row]]
             yield Outcome(
