@@ -1,0 +1,70 @@
+"""What the doors may ask of the running daemon; every answer is ready for JSON.
+
+Times are ISO 8601 (UTC), sizes bytes. Nothing here reads a transcript, and no answer takes longer
+for there being many sessions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from bsd.daemon.events import Subscription
+
+
+class Service(Protocol):
+    """The daemon as its doors see it. Every method may be called from any thread."""
+
+    def health(self) -> dict[str, Any]:
+        """Whether all is well.
+
+        {status: "ok" | "degraded" | "starting" | "stopping", version, pid, uptime_seconds,
+        late: [loop], problems: [text]}; it is degraded if there is a problem or a loop is late.
+        """
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Everything at a glance.
+
+        {state, pid, version, root, started_at, uptime_seconds, enabled, auto_refresh_ms,
+        roots: [{path, level: "strong" | "weak", filesystem, why}],
+        watcher: {directories, watched, scan_only, problems: [{kind, text, remedy}]},
+        queue: {waiting, ready, working, parked: [{session, error, failures}]},
+        workers: [{name, session | null, since | null}],
+        totals: {sessions, commits, give_ups: {reason: n}, values, entries, bytes_saved,
+        tokens_saved, bytes_written, busy, failed, helpers_replaced, workers_replaced, crashes},
+        left_alone: {count, reasons: {text: n}},
+        sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
+        orphans: {count, bytes}, config: {path, problem | null},
+        retention: {keep, next_run | null, files, bytes, next_expiry | null}}
+
+        Totals count since the start, `sessions` are those there are now. `retention` tells what
+        its next run will delete, and when the oldest file that is kept until then expires.
+        """
+        ...
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Scheduled jobs, by name.
+
+        {name, schedule | null, enabled, running, last_run | null, last_result | null,
+        next_run | null}; last_result is {ok, error | null, seconds}.
+        """
+        ...
+
+    def run_job(self, name: str) -> dict[str, Any]:
+        """Run a job now, on the calling thread, and return it as `jobs` does.
+
+        Raises NotFound, and Conflict if it is running.
+        """
+        ...
+
+    def subscribe(self) -> Subscription:
+        """What happens from now on; close it when nobody listens any more."""
+        ...
+
+    def beat(self, loop: str, within: float = 60.0) -> None:
+        """Tell that a loop of a door is alive and will beat again within so many seconds."""
+        ...
+
+    def end_beat(self, loop: str) -> None:
+        """Tell that such a loop has ended as it should."""
+        ...
