@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
 from bsd.foundation.errors import Invalid
 
 # Clocks are put back by an hour (Lord Howe: half of one); Antarctica has seen three.
-_NEAR = timedelta(hours=4)
+_NEAR_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,14 @@ class Cron:
 
     def after(self, moment: float) -> float:
         """Return the first time after `moment` (both epoch seconds)."""
-        local = _local(moment)
-        near = _offset(moment - _NEAR.total_seconds()) != _offset(moment + _NEAR.total_seconds())
+        local, back = _local(moment), _put_back(moment)
         best: float | None = None
-        # Before and after clocks are put back, an earlier slot may mean a later moment.
-        for slot in self._slots(local - _NEAR if near else local):
+        # When clocks are put back, an earlier slot may mean a later moment.
+        for slot in self._slots(local - back):
             for found in self._moments(slot):
                 if found > moment and (best is None or found < best):
                     best = found
-            if best is not None and (not near or slot > _local(best) + _NEAR):
+            if best is not None and (not back or slot > _local(best) + back):
                 return best
         raise AssertionError("croniter never ends")
 
@@ -70,8 +70,9 @@ class Cron:
         return [first, second] if self._runs_always(slot, back) else [first]
 
     def _runs_always(self, slot: datetime, back: timedelta) -> bool:
-        hours = croniter.expand(self.expression)[0][1]
-        return hours == ["*"] and bool(croniter.match(self.expression, slot - back))
+        return _in_every_hour(self.expression) and bool(
+            croniter.match(self.expression, slot - back)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,17 @@ def _local(moment: float) -> datetime:
 
 def _offset(moment: float) -> int:
     return time.localtime(moment).tm_gmtoff
+
+
+def _put_back(moment: float) -> timedelta:
+    """By how much clocks are put back around `moment`; mostly not at all."""
+    back = _offset(moment - _NEAR_SECONDS) - _offset(moment + _NEAR_SECONDS)
+    return timedelta(seconds=max(back, 0))
+
+
+@lru_cache(maxsize=32)
+def _in_every_hour(expression: str) -> bool:
+    return bool(croniter.expand(expression)[0][1] == ["*"])
 
 
 def _end_of_gap(slot: datetime) -> float:

@@ -1,0 +1,588 @@
+"""Watching real directories: every way in which a session changes is noticed, or said not to be."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask
+from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
+
+from bsd.daemon import health as health_module
+from bsd.daemon.health import Trouble
+from bsd.daemon.inotify import InotifyWatches
+from bsd.daemon.watcher import CHECK_SECONDS, Watcher
+from bsd.daemon.watches import Listener, ObserverWatches, Watches, lost_by_fsevents
+from bsd.foundation.layout import Layout, SessionName
+from tests.daemon.told import Heard, wait_until
+from tests.needs import as_ordinary_user
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
+
+NAME = SessionName("main", "s1")
+Kind = Callable[[Listener], Watches]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path / "root")
+    (layout.agents / "main" / "sessions").mkdir(parents=True)
+    (layout.agents / "main" / "agent").mkdir()
+    file_of(layout, NAME).write_bytes(b"{}\n")
+    return layout
+
+
+def file_of(layout: Layout, name: SessionName) -> Path:
+    return layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+
+
+@pytest.fixture(params=[InotifyWatches, ObserverWatches])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
+    watcher = Watcher(layout, heard, watching=kind)
+    watcher.step(0.0)
+    heard.clear()
+    yield watcher
+    watcher.close()
+
+
+def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> None:
+    """Do what the watcher's loop does, until something is so."""
+    now = 0.0
+
+    def so() -> bool:
+        nonlocal now
+        now += 1.0
+        watcher.step(now)
+        return bool(condition())
+
+    wait_until(so)
+
+
+def test_an_append_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
+    append(file_of(layout, NAME))
+    heard.wait_for_hint(NAME)
+
+
+def test_an_atomic_save_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
+    path = file_of(layout, NAME)
+    draft = path.with_name("s1.jsonl.tmp")
+    draft.write_bytes(b"{}\n")
+    draft.replace(path)
+    heard.wait_for_hint(NAME)
+
+
+def test_a_file_from_elsewhere_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
+    draft = layout.root / "draft"
+    draft.write_bytes(b"{}\n")
+    draft.replace(file_of(layout, NAME))
+    heard.wait_for_hint(NAME)
+
+
+def test_a_new_and_a_removed_session_are_noticed(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    other = SessionName("main", "s2-topic-3")
+    append(file_of(layout, other))
+    heard.wait_for_hint(other)
+    file_of(layout, NAME).unlink()
+    heard.wait_for_hint(NAME)
+
+
+def test_a_session_renamed_away_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
+    path = file_of(layout, NAME)
+    path.rename(path.with_name("s1.jsonl.reset.2026-01-01"))
+    heard.wait_for_hint(NAME)
+
+
+def test_files_that_are_no_sessions_and_our_own_reading_are_not(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    sessions = file_of(layout, NAME).parent
+    for name in (
+        "s1.jsonl.lock",
+        "sessions.json",
+        "sessions.json.tmp",
+        "s1.trajectory.jsonl",
+        "s1.checkpoint.0af3.jsonl",
+        "s1.jsonl.bak-1-2",
+        ".hidden.jsonl",
+        "no name.jsonl",
+    ):
+        append(sessions / name)
+    append(layout.agents / "main" / "agent" / "s1.jsonl")
+    for _ in range(10):
+        file_of(layout, NAME).read_bytes()
+        list(sessions.iterdir())
+    last = SessionName("main", "last")
+    append(file_of(layout, last))
+    heard.wait_for_hint(last)
+    assert set(heard.hints) == {last}
+
+
+def test_a_new_agent_is_noticed_and_what_it_wrote_at_once_too(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    name = SessionName("fresh", "s1")
+    file_of(layout, name).parent.mkdir(parents=True)
+    append(file_of(layout, name))  # before anybody watches: only a scan can find it
+    heard.wait_for(lambda: heard.attentions)
+    settle(watcher, heard, lambda: heard.rescans and _watches(watcher, file_of(layout, name)))
+    heard.clear()
+    append(file_of(layout, name))
+    heard.wait_for_hint(name)
+
+
+def _watches(watcher: Watcher, path: Path) -> bool:
+    return watcher._watches is not None and path.parent in watcher._watches.installed()
+
+
+def test_sessions_that_appear_later_in_an_agent_are_noticed(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    (layout.agents / "slow").mkdir()
+    settle(watcher, heard, lambda: layout.agents / "slow" in watcher._armed)
+    before = heard.attentions
+    name = SessionName("slow", "s1")
+    file_of(layout, name).parent.mkdir()
+    heard.wait_for(lambda: heard.attentions > before)
+    settle(watcher, heard, lambda: _watches(watcher, file_of(layout, name)))
+    append(file_of(layout, name))
+    heard.wait_for_hint(name)
+
+
+@pytest.mark.parametrize("what", ["sessions", "agent", "agents", "root"])
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+def test_a_directory_made_anew_is_watched_anew(
+    watcher: Watcher, heard: Heard, layout: Layout, what: str, how: str
+) -> None:
+    sessions = file_of(layout, NAME).parent
+    top = {
+        "sessions": sessions,
+        "agent": sessions.parent,
+        "agents": layout.agents,
+        "root": layout.root,
+    }[what]
+    old = layout.root.with_name("elsewhere")
+    if how == "deleted":
+        shutil.rmtree(top)
+    else:
+        top.rename(old)
+    sessions.mkdir(parents=True)
+    settle(watcher, heard, lambda: watcher.check(0.0).watched == watcher.health.dirs == 4)
+    heard.clear()
+    append(file_of(layout, NAME))
+    heard.wait_for_hint(NAME)
+    if how == "moved":
+        # Events come in order: after this one, none of the append above is on its way.
+        fence(heard, layout, "then")
+        heard.clear()
+        for path in old.rglob("*.jsonl"):
+            append(path)
+        fence(heard, layout, "last")
+        assert NAME not in heard.hints
+
+
+def fence(heard: Heard, layout: Layout, session: str) -> None:
+    append(file_of(layout, SessionName("main", session)))
+    heard.wait_for_hint(SessionName("main", session))
+
+
+def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Kind) -> None:
+    layout = Layout(tmp_path / "root")
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        watcher.step(0.0)
+        [problem] = watcher.health.problems
+        assert problem.kind is Trouble.ROOT_MISSING
+        assert str(layout.root) in str(problem)
+        assert "--root" in problem.remedy
+        layout.root.mkdir()
+        watcher.step(CHECK_SECONDS)
+        assert [each.kind for each in watcher.health.problems] == [Trouble.AGENTS_MISSING]
+        file_of(layout, NAME).parent.mkdir(parents=True)
+        heard.wait_for(lambda: heard.attentions)  # the root is watched for it
+        settle(watcher, heard, lambda: _watches(watcher, file_of(layout, NAME)))
+        append(file_of(layout, NAME))
+        heard.wait_for_hint(NAME)
+        assert watcher.health.problems == ()
+    finally:
+        watcher.close()
+
+
+def test_an_agent_through_a_link_is_watched_under_its_name(
+    layout: Layout, heard: Heard, kind: Kind
+) -> None:
+    elsewhere = layout.root / "shared"
+    (elsewhere / "sessions").mkdir(parents=True)
+    (layout.agents / "linked").symlink_to(elsewhere)
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        watcher.step(0.0)
+        append(elsewhere / "sessions" / "s9.jsonl")
+        heard.wait_for_hint(SessionName("linked", "s9"))
+    finally:
+        watcher.close()
+
+
+def test_a_link_out_of_the_root_is_refused_and_said(
+    tmp_path: Path, layout: Layout, heard: Heard, kind: Kind
+) -> None:
+    outside = tmp_path / "outside" / "sessions"
+    outside.mkdir(parents=True)
+    (layout.agents / "evil").symlink_to(outside.parent)
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        watcher.step(0.0)
+        [problem] = watcher.health.problems
+        assert problem.kind is Trouble.OUTSIDE
+        append(outside / "s1.jsonl")
+        append(file_of(layout, NAME))
+        heard.wait_for_hint(NAME)
+        assert SessionName("evil", "s1") not in heard.hints
+    finally:
+        watcher.close()
+
+
+def test_health_counts_what_is_watched(watcher: Watcher, layout: Layout) -> None:
+    # root, agents/, main/ and main/sessions/; not main/agent/
+    assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
+    assert watcher.health.problems == ()
+    (layout.agents / "other" / "sessions").mkdir(parents=True)
+    seen = watcher.check(7.0)
+    assert (seen.at, seen.dirs, seen.watched) == (7.0, 6, 4)
+    assert [each.kind for each in seen.problems] == [Trouble.UNWATCHED]
+    assert watcher.rearm(8.0).watched == 6
+
+
+def test_directories_without_events_are_left_to_the_scan(
+    layout: Layout, heard: Heard, kind: Kind
+) -> None:
+    (layout.agents / "far" / "sessions").mkdir(parents=True)
+    watcher = Watcher(
+        layout,
+        heard,
+        watching=kind,
+        scan_only=lambda path: "NFS" if "far" in path.parts else None,
+    )
+    try:
+        watcher.step(0.0)
+        assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
+        assert watcher.health.scan_only == 2
+        assert watcher.health.problems == ()
+    finally:
+        watcher.close()
+
+
+@pytest.fixture
+def many(layout: Layout) -> list[Path]:
+    """Directories of 50 agents."""
+    made = [layout.agents / f"agent{number}" / "sessions" for number in range(50)]
+    for path in made:
+        path.mkdir(parents=True)
+    return made
+
+
+def refuse_from(monkeypatch: pytest.MonkeyPatch, limit: int, error: int) -> None:
+    """Let the system refuse watches when there are `limit` of them."""
+    really = InotifyFD._get_or_create_watch
+
+    def scarce(self: InotifyFD, path: bytes, mask: Mask) -> object:
+        if len(self._watch_for_wd) >= limit:
+            raise OSError(error, os.strerror(error))
+        return really(self, path, mask)
+
+    monkeypatch.setattr(InotifyFD, "_get_or_create_watch", scarce)
+
+
+def test_too_few_watches_are_noticed_with_the_remedy(
+    layout: Layout, heard: Heard, kind: Kind, many: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_module, "inotify_limit", lambda name: 500)
+    with monkeypatch.context() as patch:
+        refuse_from(patch, 20, errno.ENOSPC)
+        watcher = Watcher(layout, heard, watching=kind)
+        watcher.step(0.0)
+    try:
+        assert (watcher.health.dirs, watcher.health.watched) == (104, 20)
+        [problem] = watcher.health.problems
+        assert problem.kind is Trouble.WATCH_LIMIT
+        assert "84 of 104" in problem.text
+        assert "fs.inotify.max_user_watches=1000" in problem.remedy
+        assert layout.agents / "main" / "sessions" not in many
+        # Once the limit is raised, it heals by itself.
+        watcher.step(CHECK_SECONDS)
+        assert (watcher.health.watched, watcher.health.problems) == (104, ())
+    finally:
+        watcher.close()
+
+
+def test_no_inotify_instance_is_a_problem_not_an_end(
+    layout: Layout, heard: Heard, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise OSError(errno.EMFILE, "inotify instance limit reached")
+
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
+            watcher.step(0.0)
+            [problem] = watcher.health.problems
+            assert problem.kind is Trouble.INSTANCE_LIMIT
+            assert "fs.inotify.max_user_instances=" in problem.remedy
+            assert watcher.health.watched == 0
+        watcher.step(CHECK_SECONDS)
+        assert watcher.health.watched == 4
+    finally:
+        watcher.close()
+
+
+def test_one_directory_without_permission_keeps_no_other_from_being_watched(
+    layout: Layout, heard: Heard, many: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from watchdog.observers import inotify_c
+
+    really = inotify_c.inotify_add_watch
+
+    def refuse(descriptor: int, path: bytes, mask: int) -> int:
+        if path == os.fsencode(many[7]):
+            import ctypes
+
+            ctypes.set_errno(errno.EACCES)
+            return -1
+        return really(descriptor, path, mask)
+
+    monkeypatch.setattr(inotify_c, "inotify_add_watch", refuse)
+    watcher = Watcher(layout, heard)
+    try:
+        watcher.step(0.0)
+        assert (watcher.health.dirs, watcher.health.watched) == (104, 103)
+        [problem] = watcher.health.problems
+        assert problem.kind is Trouble.NO_ACCESS
+        assert str(many[7]) in problem.text
+    finally:
+        watcher.close()
+
+
+def test_a_reader_that_has_died_is_noticed_and_replaced(
+    watcher: Watcher, heard: Heard, layout: Layout, kind: Kind
+) -> None:
+    end_reader(watcher)
+    assert [each.kind for each in watcher.check(1.0).problems] == [Trouble.STOPPED]
+    assert watcher.health.watched == 0
+    watcher.step(CHECK_SECONDS)
+    assert (watcher.health.watched, watcher.health.problems) == (4, ())
+    assert heard.rescans
+    append(file_of(layout, NAME))
+    heard.wait_for_hint(NAME)
+
+
+def end_reader(watcher: Watcher) -> None:
+    watches = watcher._watches
+    if isinstance(watches, InotifyWatches):
+        watches._reader.stop()
+        watches._reader.join()
+    else:
+        assert isinstance(watches, ObserverWatches)
+        watches._observer.stop()
+        watches._observer.join()
+
+
+def test_a_dead_emitter_under_a_living_observer_is_noticed(layout: Layout, heard: Heard) -> None:
+    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    try:
+        watcher.step(0.0)
+        assert isinstance(watcher._watches, ObserverWatches)
+        emitter = next(
+            each
+            for each in watcher._watches._observer.emitters
+            if each.watch.path == str(layout.agents / "main" / "sessions")
+        )
+        emitter.stop()
+        emitter.join()
+        assert watcher._watches.alive
+        assert watcher.check(1.0).watched == 3
+        watcher.step(CHECK_SECONDS)
+        assert watcher.health.watched == 4
+        append(file_of(layout, NAME))
+        heard.wait_for_hint(NAME)
+    finally:
+        watcher.close()
+
+
+class Clumsy(Heard):
+    """Fails on the first hint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    def hint(self, name: SessionName) -> None:
+        if not self.failures:
+            self.failures += 1
+            raise RuntimeError("dropped it")
+        super().hint(name)
+
+
+def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout, kind: Kind) -> None:
+    heard = Clumsy()
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        watcher.step(0.0)
+        heard.clear()
+        append(file_of(layout, NAME))
+        heard.wait_for(lambda: heard.rescans)
+        append(file_of(layout, NAME))
+        heard.wait_for_hint(NAME)
+        [problem] = watcher.check(1.0).problems
+        assert problem.kind is Trouble.HANDLER
+        assert "dropped it" in problem.text
+        watcher.rearm(2.0)
+        assert watcher.check(3.0).problems == ()
+    finally:
+        watcher.close()
+
+
+class Slow(Heard):
+    """Holds up the reader at the first hint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def hint(self, name: SessionName) -> None:
+        if not self.entered.is_set():
+            self.entered.set()
+            assert self.go.wait(60)
+        super().hint(name)
+
+
+def test_a_real_overflow_of_the_kernel_s_queue_has_the_scan_look(layout: Layout) -> None:
+    limit = health_module.inotify_limit("max_queued_events") or 0
+    if not 0 < limit <= 100_000:
+        pytest.skip(f"a queue of {limit} events takes too long to fill")
+    heard = Slow()
+    watcher = Watcher(layout, heard)
+    try:
+        watcher.step(0.0)
+        heard.clear()
+        first, second = (file_of(layout, SessionName("main", name)) for name in ("a", "b"))
+        with first.open("ab", buffering=0) as one, second.open("ab", buffering=0) as other:
+            assert heard.entered.wait(20)
+            for _ in range(limit):  # in turn, or the kernel puts them together
+                one.write(b"\n")
+                other.write(b"\n")
+        heard.go.set()
+        heard.wait_for(lambda: heard.rescans)
+        heard.clear()
+        append(file_of(layout, NAME))
+        heard.wait_for_hint(NAME)
+    finally:
+        heard.go.set()
+        watcher.close()
+
+
+def test_watchdog_s_own_word_of_an_overflow_has_the_scan_look(
+    watcher: Watcher, heard: Heard, kind: Kind
+) -> None:
+    event = InotifyEvent(Descriptor(-1), Mask(InotifyConstants.IN_Q_OVERFLOW), 0, b"")
+    watches = watcher._watches
+    if isinstance(watches, InotifyWatches):
+        watches._reader.handle_event(event)
+    else:
+        assert isinstance(watches, ObserverWatches)
+        watches._observer._inotify_fd.handle_event(event)  # type: ignore[attr-defined]
+    assert any("ran over" in why for why in heard.rescans)
+
+
+def test_after_the_end_watchdog_s_log_is_left_alone(layout: Layout, heard: Heard) -> None:
+    before = list(logging.getLogger("watchdog.observers").handlers)
+    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    watcher.step(0.0)
+    watcher.close()
+    assert logging.getLogger("watchdog.observers").handlers == before
+
+
+def test_it_looks_again_only_when_it_is_time_or_something_changed(
+    watcher: Watcher, layout: Layout
+) -> None:
+    assert watcher.step(1.0) == CHECK_SECONDS
+    assert watcher.health.at == 0.0
+    watcher.gone(str(layout.agents))
+    watcher.gone(str(layout.agents))
+    assert watcher.step(2.0) == 2.0 + CHECK_SECONDS
+    # Directories appear one after the other: the next look waits for the rest of them.
+    watcher.gone(str(layout.agents))
+    due = watcher.step(2.1)
+    assert 2.1 < due < 3.0
+    assert watcher.health.at == 2.0
+    watcher.step(due)
+    assert watcher.health.at == due
+
+
+def test_flags_of_fsevents_that_mean_a_scan() -> None:
+    assert lost_by_fsevents([0, 0x01])
+    assert lost_by_fsevents([0x20])
+    assert not lost_by_fsevents([0x100, 0x1000, 0x10000])
+    assert not lost_by_fsevents([])
+
+
+def test_a_directory_that_may_not_be_read_is_said(layout: Layout) -> None:
+    import subprocess
+
+    user = as_ordinary_user()
+    for path in (layout.root, layout.agents, *layout.root.parents):
+        mode = path.stat().st_mode
+        if mode & 0o055 != 0o055 and path.stat().st_uid == os.getuid():
+            path.chmod(mode | 0o055)  # pytest's own directories are private
+    closed = layout.agents / "closed"
+    (closed / "sessions").mkdir(parents=True)
+    closed.chmod(0)
+    program = """
+import sys
+from pathlib import Path
+from bsd.daemon.watcher import Watcher
+from bsd.foundation.layout import Layout
+from tests.daemon.told import Heard
+watcher = Watcher(Layout(Path(sys.argv[1])), Heard())
+watcher.step(0.0)
+for problem in watcher.health.problems:
+    print(problem.kind, problem)
+watcher.close()
+"""
+    try:
+        done = subprocess.run(
+            [*user, sys.executable, "-c", program, str(layout.root)],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        closed.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    assert "no_access" in done.stdout
+    assert str(closed) in done.stdout

@@ -1,0 +1,98 @@
+"""Quiet sessions become due, busy ones too in the end, each once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bsd.daemon.debounce import Debounce
+from bsd.foundation.layout import SessionName
+
+A, B, C = (SessionName("main", name) for name in "abc")
+
+
+def test_a_quiet_session_is_due() -> None:
+    debounce = Debounce(2, 30)
+    debounce.note(A, 100.0)
+    assert debounce.next_due() == 102.0
+    assert debounce.due(101.9) == []
+    assert debounce.due(102.0) == [A]
+    assert debounce.due(1000.0) == []
+    assert debounce.next_due() is None
+
+
+def test_every_event_starts_the_quiet_time_anew() -> None:
+    debounce = Debounce(2, 30)
+    for now in (100.0, 101.5, 103.0):
+        debounce.note(A, now)
+    assert debounce.due(104.9) == []
+    assert debounce.due(105.0) == [A]
+
+
+def test_a_session_that_is_never_quiet_is_due_after_the_longest_delay() -> None:
+    debounce = Debounce(2, 30)
+    due = []
+    for second in range(31):
+        debounce.note(A, float(second))
+        due += debounce.due(float(second))
+    assert due == [A]
+    assert debounce.next_due() is None
+
+
+def test_sleepers_are_woken_only_for_the_first() -> None:
+    debounce = Debounce(2, 30)
+    assert debounce.note(A, 1.0)
+    assert not debounce.note(A, 2.0)
+    assert not debounce.note(B, 2.0)
+    debounce.drop(A)
+    debounce.drop(B)
+    debounce.drop(C)
+    assert debounce.note(B, 3.0)
+
+
+def test_a_late_thread_does_not_disturb_the_order() -> None:
+    debounce = Debounce(2, 30)
+    debounce.note(A, 10.0)
+    debounce.note(B, 9.5)
+    assert debounce.due(12.0) == [A, B]
+
+
+@pytest.mark.parametrize(("quiet", "longest"), [(-1, 2), (3, 2)])
+def test_nonsense_is_refused(quiet: float, longest: float) -> None:
+    with pytest.raises(ValueError, match="quiet"):
+        Debounce(quiet, longest)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from([A, B, C, None]), st.integers(0, 5)), min_size=1, max_size=80
+)
+
+
+@given(steps, st.integers(0, 4), st.integers(0, 6))
+def test_it_does_what_the_obvious_does(
+    steps: list[tuple[SessionName | None, int]], quiet: int, more: int
+) -> None:
+    longest = quiet + more
+    debounce = Debounce(quiet, longest)
+    first: dict[SessionName, int] = {}
+    last: dict[SessionName, int] = {}
+    now = 0
+    for session, pause in steps:
+        now += pause
+        if session is not None:
+            debounce.note(session, now)
+            first.setdefault(session, now)
+            last[session] = now
+        else:
+            expected = {
+                each for each in first if now >= last[each] + quiet or now >= first[each] + longest
+            }
+            got = debounce.due(now)
+            assert len(got) == len(set(got))
+            assert set(got) == expected
+            for each in expected:
+                del first[each], last[each]
+        times = [min(last[each] + quiet, first[each] + longest) for each in first]
+        assert debounce.next_due() == min(times, default=None)
+        assert len(debounce) == len(first)
