@@ -37,10 +37,10 @@ def show(call: Call, /) -> None:
         print_json(fields)
         return
     rows = [
-        (name, json.dumps(value), "" if value == defaults.get(name) else "changed")
+        (name, "" if value == defaults.get(name) else "changed", json.dumps(value))
         for name, value in fields.items()
     ]
-    print_table(("FIELD", "VALUE", ""), rows)
+    print_table(("FIELD", "", "VALUE"), rows)
 
 
 @config.command("get", cls=BsdCommand)

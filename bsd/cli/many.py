@@ -237,7 +237,7 @@ def _bar_of(total: int) -> Progress:
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        DownloadColumn(binary_units=True),
+        DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True, markup=False, highlight=False),

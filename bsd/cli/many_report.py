@@ -39,7 +39,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     if call.json:
         print_json(outcomes.as_json())
     else:
-        _table([r for r in outcomes.results if named or r.status not in _QUIET])
+        _table(outcomes, [r for r in outcomes.results if named or r.status not in _QUIET])
         _totals(outcomes)
         if outcomes.dry_run:
             _reasons(outcomes)
@@ -50,25 +50,28 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
         say("\nThis was a dry run: nothing was changed.")
 
 
-def _table(shown: list[SessionResult]) -> None:
-    columns = ("SESSION", "", "ENTRIES", "VALUES", "BEFORE", "AFTER", "SAVED", "TOKENS")
-    rows = []
-    for result in shown:
-        saved = result.bytes_before - result.bytes_after
-        touched = result.entries > 0
-        numbers = (
-            f"{result.entries:,}",
-            f"{result.values:,}",
-            size(result.bytes_before),
-            size(result.bytes_after),
-            f"{size(saved)} ({share(saved, result.bytes_before)})",
-            f"~{result.tokens_saved:,}",
-        )
-        status = result.status.value.replace("_", " ")
-        rows.append((result.session, status, *(numbers if touched else ("",) * 6)))
+def _table(outcomes: Outcomes, shown: list[SessionResult]) -> None:
+    columns = ["SESSION", "", "ENTRIES", "VALUES", "BEFORE", "AFTER", "SAVED", "TOKENS"]
+    if outcomes.aim is not Status.EXTRACTED:
+        columns = columns[:6]  # nothing is saved by giving back
+    rows = [_row(result)[: len(columns)] for result in shown]
     if rows:
         print_table(columns, rows, right=columns[2:])
         say()
+
+
+def _row(result: SessionResult) -> list[str]:
+    saved = result.bytes_before - result.bytes_after
+    numbers = [
+        f"{result.entries:,}",
+        f"{result.values:,}",
+        size(result.bytes_before),
+        size(result.bytes_after),
+        f"{size(saved)} ({share(saved, result.bytes_before)})",
+        f"~{result.tokens_saved:,}",
+    ]
+    status = result.status.value.replace("_", " ")
+    return [result.session, status, *(numbers if result.entries else [""] * len(numbers))]
 
 
 def _totals(outcomes: Outcomes) -> None:
@@ -83,9 +86,14 @@ def _totals(outcomes: Outcomes) -> None:
         before = sum(result.bytes_before for result in outcomes.results)
         percent = share(outcomes.bytes_saved, before)
         text += f": {size(outcomes.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
-    say(text if outcomes.results else "no sessions")
+    if touched:
+        say(text)
     if count := outcomes.count(Status.UNCHANGED):
         say(f"nothing to do in {counted(count, 'session')}")
+    if not outcomes.results and outcomes.stopped_by is None:
+        say("there are no sessions")
+    if outcomes.reasons["disabled"]:
+        note("extraction is switched off; `bsd config set enabled true` switches it on")
 
 
 def _reasons(outcomes: Outcomes) -> None:

@@ -7,12 +7,14 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bsd.cli.text import safe
 
-# Wide enough for every name: what is not a terminal does not want anything cut or wrapped.
-_UNBOUNDED = 100_000
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
+_LEAST_LAST = 20
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
@@ -53,35 +55,31 @@ def print_table(
     rows: Iterable[Sequence[str]],
     *,
     right: Sequence[str] = (),
-    folding: str | None = None,
+    last_may_shrink: bool = False,
 ) -> None:
-    """Print a table; columns named in `right` are numbers, `folding` takes what room is left."""
+    """Print a table; columns named in `right` are numbers.
+
+    Names are never cut: a table wider than the terminal is left to it to wrap. With
+    `last_may_shrink` the last column takes what room is left.
+    """
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
-    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    for name in columns:
-        narrow = name in right or (folding is not None and name != folding)
-        table.add_column(
-            Text(name),
-            justify="right" if name in right else "left",
-            no_wrap=narrow,
-            overflow="ellipsis" if name == folding else "fold",
-        )
-        if name == folding:
-            table.columns[-1].no_wrap = True
-            table.columns[-1].ratio = None
-    for row in rows:
-        table.add_row(*(Text(safe(cell)) for cell in row))
-    console = Console(
-        file=sys.stdout,
-        width=None if terminal else _UNBOUNDED,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )
+    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+    cells = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if last_may_shrink and sys.stdout.isatty():
+        left = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
+        widths[-1] = min(widths[-1], max(left, _LEAST_LAST))
+    console.width = sum(widths) + 2 * len(widths)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name, width in zip(columns, widths, strict=True):
+        side: JustifyMethod = "right" if name in right else "left"
+        table.add_column(Text(name), justify=side, no_wrap=True, width=width)
+    for row in cells:
+        table.add_row(*map(Text, row))
     with console.capture() as printed:
         console.print(table)
     sys.stdout.writelines(f"{line.rstrip(' ')}\n" for line in printed.get().split("\n")[:-1])

@@ -59,7 +59,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
 
 
 def _print(found: list[SessionInfo]) -> None:
-    columns = ("SESSION", "SIZE", "OUT", "ENTRIES OUT", "UPDATED", "STATUS", "LABEL")
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "LABEL")
     rows = [
         (
             str(info.name),
@@ -73,7 +73,7 @@ def _print(found: list[SessionInfo]) -> None:
         for info in found
     ]
     if rows:
-        print_table(columns, rows, right=("SIZE", "OUT", "ENTRIES OUT"))
+        print_table(columns, rows, right=columns[1:4], last_may_shrink=True)
         say()
     out = sum(info.extracted_bytes for info in found)
     total = f"{counted(len(found), 'session')}, {size(sum(info.size for info in found))}"

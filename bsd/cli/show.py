@@ -120,7 +120,7 @@ def _print_list(views: list[EntryView]) -> None:
         for view in views
     ]
     columns = ("INDEX", "ID", "TYPE", "SIZE", "", "NOTES", "TEXT")
-    print_table(columns, rows, right=("INDEX", "SIZE"), folding="TEXT")
+    print_table(columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True)
     out = sum(view.extracted for view in views)
     say(f"\n{counted(len(views), 'entry')}, {out} of them extracted")
 

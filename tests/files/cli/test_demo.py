@@ -33,6 +33,7 @@ def test_demo_fails_when_a_byte_is_lost(
 
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(demo, "_SESSIONS", {"main/a": 60_000})
     monkeypatch.setattr(demo, "_RESTORED", re.compile(rb'"type":"message",'))
     assert run(["demo", "--json"]) == 1
     assert '"exact": false' in capsys.readouterr().out
