@@ -41,6 +41,11 @@ _FINAL = {
 Answer = TypeVar("Answer")
 Planner = Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, Answer]]
 
+# Whether a plan is worth the writing. Asked of every plan, once it is made.
+Worth = Callable[[Plan], bool]
+# Told how each attempt to commit ended.
+Noticed = Callable[[SessionName, Outcome], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -58,6 +63,14 @@ class Done:
 
     plan: Plan
     outcome: Outcome | None
+    postponed: bool = False  # there were edits, but they were not worth it
+
+    @property
+    def left_as(self) -> Identity | None:
+        """The session file now; None if others' lines came into it that no plan has seen."""
+        if self.outcome is None:
+            return self.plan.planned_on
+        return None if self.outcome.drained_bytes else self.outcome.identity
 
 
 def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
@@ -87,6 +100,7 @@ class Operation:
         inflight: InFlight,
         exchanger: Exchanger,
         patience: Patience,
+        noticed: Noticed | None = None,
     ) -> None:
         self.layout = layout
         self.name = name
@@ -95,12 +109,16 @@ class Operation:
         self._inflight = inflight
         self._exchanger = exchanger
         self._patience = patience
+        self._noticed = noticed
 
-    def perform(self, planner: Planner[Answer]) -> tuple[Done, Answer]:
+    def perform(
+        self, planner: Planner[Answer], *, worth: Worth | None = None
+    ) -> tuple[Done, Answer]:
         """Plan and commit, and again until it is done or patience ends.
 
-        Raises Busy when it ends, LeftAlone for what is not ours, NotFound when the session
-        vanishes, Conflict for what waiting does not cure, and what `commit` raises.
+        A plan that is not `worth` it stays a plan. Raises Busy when patience ends, LeftAlone for
+        what is not ours, NotFound when the session vanishes, Conflict for what waiting does not
+        cure, and what `commit` raises.
         """
         quiet = self._quiet()
         # On a weak file system the quiet time alone may be all the patience there is.
@@ -111,9 +129,12 @@ class Operation:
             why, pause = self.in_use(quiet)
             if why is None:
                 planned_at_ns, (plan, answer) = self._plan(planner)
-                if not plan.edits:
-                    return Done(plan, None), answer
+                worth_it = worth is None or worth(plan)
+                if not (plan.edits and worth_it):
+                    return Done(plan, None, postponed=bool(plan.edits)), answer
                 outcome = self._commit(plan, planned_at_ns, deadline)
+                if self._noticed:
+                    self._noticed(self.name, outcome)
                 if outcome.committed:
                     self._index(plan)
                     return Done(plan, outcome), answer

@@ -10,7 +10,17 @@ from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.operation import Answer, Done, Operation, Patience, Planner, in_run, open_session
+from bsd.operation import (
+    Answer,
+    Done,
+    Noticed,
+    Operation,
+    Patience,
+    Planner,
+    Worth,
+    in_run,
+    open_session,
+)
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
@@ -32,7 +42,7 @@ Progress = Callable[[int], None]
 class Surgeon:
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `actor` is written to audit and log.
+    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended.
     """
 
     def __init__(
@@ -43,12 +53,14 @@ class Surgeon:
         actor: str = "cli",
         patience: Patience | None = None,
         exchanger: Exchanger | None = None,
+        noticed: Noticed | None = None,
     ) -> None:
         self.layout = layout
         self._config = config
         self._actor = actor
         self._patience = patience or Patience()
         self._exchanger = exchanger or DirectExchanger()
+        self._noticed = noticed
         self._inflight = InFlight(layout)
         self._chart = Chart(layout, actor, self._patience.clock)
 
@@ -68,11 +80,13 @@ class Surgeon:
         dry_run: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        worth: Worth | None = None,
     ) -> SessionResult:
         """Extract all that is due in one session; `progress` gets bytes of it read so far.
 
-        What concerns only this session's state is a result: BUSY, LEFT_ALONE and FAILED have
-        `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name or setting.
+        A plan that is not `worth` the writing is left for later. What concerns only this session's
+        state is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
+        Forbidden, Invalid for a wrong name or setting.
         """
         config = self._settings(overrides)
         self.layout.session_file(name)
@@ -87,8 +101,10 @@ class Surgeon:
 
         tally = Tally(name, Status.EXTRACTED, dry_run=dry_run)
         with tally.judging():
-            for done, _ in self._trial(name, plan) if dry_run else self._batches(name, plan):
+            batches = self._batches(name, plan, worth)
+            for done, _ in self._trial(name, plan) if dry_run else batches:
                 tally.add(done.plan.report, committed=done.outcome is not None)
+                tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
                 if done.outcome:
                     self._chart.extracted(name, done.plan)
         self._chart.concluded("extract", name, tally)
@@ -183,13 +199,13 @@ class Surgeon:
             return self._operation(name).perform(planner)
 
     def _batches(
-        self, name: SessionName, planner: Planner[Answer]
+        self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
     ) -> Iterator[tuple[Done, Answer]]:
         """Perform until the plan is complete: a plan has a budget, a backlog may exceed it."""
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
             operation = self._operation(name)
             while True:
-                done, answer = operation.perform(planner)
+                done, answer = operation.perform(planner, worth=worth)
                 yield done, answer
                 if done.plan.complete or done.outcome is None:
                     return
@@ -201,4 +217,6 @@ class Surgeon:
         yield Done(plan, None), answer
 
     def _operation(self, name: SessionName) -> Operation:
-        return Operation(self.layout, name, self._inflight, self._exchanger, self._patience)
+        return Operation(
+            self.layout, name, self._inflight, self._exchanger, self._patience, self._noticed
+        )

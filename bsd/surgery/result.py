@@ -12,6 +12,7 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Leaked, Report
 from bsd.surgery.restore import RestoreAnswer
+from bsd.transcript.change import Identity
 
 
 class Status(StrEnum):
@@ -42,6 +43,10 @@ class SessionResult:
     warnings: tuple[str, ...] = ()
     reason: str | None = None  # why it was left alone, busy or failed
     hint: str | None = None
+    # For who watches the session; no part of the contract.
+    left_as: Identity | None = None  # the file after this, if nothing in it is unknown to us
+    due_at: float | None = None  # epoch seconds at which there may be more to do without a change
+    postponed: bool = False  # there is something to do, but it was not worth it yet
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
@@ -76,6 +81,10 @@ class Tally:
         self._error: BsdError | None = None
         self._leaked: tuple[Leaked, ...] = ()
         self._unavailable: dict[str, str] = {}
+        self._bytes_after = 0
+        self._left_as: Identity | None = None
+        self._due_at: float | None = None
+        self._postponed = False
         self.entries = 0
         self.values = 0
         self.tokens = 0
@@ -87,7 +96,7 @@ class Tally:
 
     @property
     def bytes_saved(self) -> int:
-        return self._bytes_before - self._last.bytes_after if self._last else 0
+        return self._bytes_before - self._bytes_after
 
     @contextmanager
     def judging(self) -> Iterator[None]:
@@ -104,12 +113,20 @@ class Tally:
             self._bytes_before = report.bytes_before
         self._last = report
         self._leaked = report.leaked
+        self._bytes_after = report.bytes_before
         if committed or self.dry_run:
+            self._bytes_after = report.bytes_after
             self.entries += report.entries
             self.values += report.values
             self.tokens += report.tokens_saved
             if report.entries:
                 self._status = self._aim
+
+    def leave(
+        self, left_as: Identity | None, *, due_at: float | None = None, postponed: bool = False
+    ) -> None:
+        """Note in which state the last plan left the session, and when it is due again."""
+        self._left_as, self._due_at, self._postponed = left_as, due_at, postponed
 
     def miss(self, answer: RestoreAnswer) -> None:
         """Note what of an entry could not come back."""
@@ -125,13 +142,16 @@ class Tally:
             entries=self.entries,
             values=self.values,
             bytes_before=self._bytes_before,
-            bytes_after=self._last.bytes_after if self._last else self._bytes_before,
+            bytes_after=self._bytes_after,
             tokens_saved=self.tokens,
             reasons=dict(self._last.reasons) if self._last else {},
             unavailable=self._unavailable,
             warnings=tuple(_warning(leak) for leak in self._leaked),
             reason=self._error.message if self._error else None,
             hint=self._error.hint if self._error else None,
+            left_as=self._left_as,
+            due_at=self._due_at,
+            postponed=self._postponed,
         )
 
 
