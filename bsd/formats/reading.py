@@ -110,30 +110,17 @@ def entry_role(entry: Entry) -> str | None:
 
 def entry_time_ms(entry: Entry) -> float | None:
     """Return when an entry was written, by seed 000's sources; None if none can be read."""
-    sources = (
-        entry.get("timestamp"),
-        entry.get("__ts"),
-        message_of(entry).get("created_at"),
-        entry.get("time"),
-    )
-    for source in sources:
-        if source is not None and (time := time_ms(source)) is not None:
+    for key in ("timestamp", "__ts"):
+        if key in entry and (time := time_ms(entry[key])) is not None:
             return time
-    return None
+    time = time_ms(message_of(entry).get("created_at"))
+    return time_ms(entry.get("time")) if time is None else time
 
 
 def time_ms(value: Any) -> float | None:
     """Read a time, ISO 8601 (UTC unless it says otherwise) or milliseconds since 1970."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
     if not isinstance(value, str):
-        return None
+        return _milliseconds(value)
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
@@ -141,3 +128,13 @@ def time_ms(value: Any) -> float | None:
         return moment.timestamp() * 1000
     except (ValueError, OverflowError):
         return None
+
+
+def _milliseconds(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

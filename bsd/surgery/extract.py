@@ -23,7 +23,7 @@ from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, edit, encode_string, find
+from bsd.transcript.splice import SpliceError, edit, edit_and_find, encode_string, find
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 
@@ -128,15 +128,15 @@ class _Surgery:
         entry_id = outcome.entry_id or ""
         chosen = outcome.decision.chosen
         removes = [path for one in chosen for path in one.value.removes]
-        spans = find(raw, [*(one.value.path for one in chosen), *removes])
-        bits = {path: raw[start:end] for path, (start, end) in spans.items()}
-        new = {one.value.path: _stand_in(one, bits[one.value.path], entry_id) for one in chosen}
-
+        new = _stand_ins(chosen, raw, entry_id)
         home = self._home(outcome, raw)
         keys = (*home.away, *(format_path(path) for path in new))
         marker = Marker(home.ref, home.hash, home.size, keys, self._at)
-        line = edit(raw, replace=new, remove=removes, put={MARKER: marker.to_json()})
-        sizes = {format_path(one.value.path): _size(one.value, bits) for one in chosen}
+        line, spans = edit_and_find(
+            raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
+        )
+        lengths = {path: end - start for path, (start, end) in spans.items()}
+        sizes = {format_path(one.value.path): _size(one.value, lengths) for one in chosen}
         keep = Keep(
             ref=home.ref,
             entry_id=entry_id,
@@ -148,7 +148,7 @@ class _Surgery:
             sizes={**home.away, **sizes},
             line=home.line,
         )
-        savings = tuple(_saving(one.value, bits, new[one.value.path]) for one in chosen)
+        savings = tuple(_saving(one.value, lengths, new[one.value.path]) for one in chosen)
         return _Operation(Edit(outcome.offset, outcome.length, line), keep, savings)
 
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
@@ -234,26 +234,28 @@ def _type_of(outcome: Outcome) -> str:
     return _NOT_IN_A_NAME.sub("_", word.lower())[:_LONGEST_TYPE] or "value"
 
 
-def _stand_in(chosen: Chosen, present: bytes, entry_id: str) -> bytes:
-    """Return the JSON that takes a value's place."""
+def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[ValuePath, bytes]:
+    """Return the JSON that takes each value's place."""
     text = placeholder(entry_id)
-    if chosen.value.shape is Shape.BLOCK:
-        return b'{"type":"text","text":%b}' % encode_string(text)
-    if chosen.keep_chars:
-        wrapped = parse_entry(b'{"text":%b}' % present)
+    string = encode_string(text)
+    block = b'{"type":"text","text":%b}' % string
+    new = {one.value.path: block if one.value.shape is Shape.BLOCK else string for one in chosen}
+    heads = {one.value.path: one.keep_chars for one in chosen if one.keep_chars}
+    for path, (start, end) in find(raw, heads).items() if heads else ():
+        wrapped = parse_entry(b'{"text":%b}' % raw[start:end])
         whole = wrapped["text"] if wrapped else ""
         # A pair of surrogate escapes is one character by now, so no pair is ever cut.
-        text = whole[: chosen.keep_chars] + text
-    return encode_string(text)
+        new[path] = encode_string(whole[: heads[path]] + text)
+    return new
 
 
-def _size(value: Value, bits: dict[ValuePath, bytes]) -> int:
-    return len(bits[value.path]) + sum(len(bits[path]) for path in value.removes)
+def _size(value: Value, lengths: Mapping[ValuePath, int]) -> int:
+    return sum(lengths[path] for path in (value.path, *value.removes))
 
 
-def _saving(value: Value, bits: dict[ValuePath, bytes], new: bytes) -> tuple[str, Saving]:
-    text = len(bits[value.path]) - len(new)
-    size = _size(value, bits) - len(new)
+def _saving(value: Value, lengths: Mapping[ValuePath, int], new: bytes) -> tuple[str, Saving]:
+    text = lengths[value.path] - len(new)
+    size = _size(value, lengths) - len(new)
     return value.type or "other", Saving(1, size, estimate_tokens(value, text))
 
 

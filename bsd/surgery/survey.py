@@ -38,8 +38,12 @@ Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
 
 _NO_ID = 0
+_PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
 _MOST_WARNINGS = 100
+
+# Deeper than any `keep_recent` may reach (SPEC §4).
+_DEEP = 101
 
 # Where nothing but the entry itself can keep its values in.
 _BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
@@ -87,6 +91,7 @@ class Survey:
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
         self._candidates: dict[tuple[int, _Where], int] = {}
         self._grades = policy.grades
+        self._deep: dict[tuple[int, bool], Decision] = {}
         self._kinds: dict[str, int] = {}
 
         self._turn_from: int | None = None  # line at which an unfinished turn begins
@@ -181,8 +186,10 @@ class Survey:
         marker = Marker.of(entry)
         if marker:
             self.refs.add(marker.ref)
+        if not facts.calls:
+            return
         self._own_calls.update(call.id for call in facts.calls if own_tool(call.name) and call.id)
-        if facts.calls and PLACEHOLDER_START.encode() in line.raw:
+        if _PLACEHOLDER_START in line.raw:
             for leak in _leaks(line.index, entry, facts, extracted=marker is not None):
                 if len(self.leaked) < _MOST_WARNINGS:
                     self.leaked.append(leak)
@@ -253,7 +260,7 @@ class Survey:
                 self._turn_open(index),
                 self._prefix_bound(index),
             )
-            subject = self._subjects[self._subject[row]]
+            number = self._subject[row]
             yield Outcome(
                 index,
                 self._offset[row],
@@ -261,9 +268,26 @@ class Survey:
                 self._names[row],
                 kinds[self._kind[row]],
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
-                subject.marked,
-                decide(subject, standing, self._policy, self._now),
+                self._subjects[number].marked,
+                self._decide(number, standing),
             )
+
+    def _decide(self, number: int, standing: Standing) -> Decision:
+        """Judge a subject; most stand so deep in their session that where makes no difference."""
+        subject = self._subjects[number]
+        if (
+            standing.position < _DEEP
+            or standing.duplicate
+            or standing.turn_open
+            or subject.own_result
+            or type(subject.extractable) is int
+            or self._policy.age_threshold_s
+        ):
+            return decide(subject, standing, self._policy, self._now)
+        deep = number, standing.prefix_bound
+        if deep not in self._deep:
+            self._deep[deep] = decide(subject, standing, self._policy, self._now)
+        return self._deep[deep]
 
     def _duplicates(self) -> set[int]:
         ids = sorted(self._id)

@@ -36,6 +36,7 @@ __all__ = [
     "SpliceError",
     "TooDeep",
     "edit",
+    "edit_and_find",
     "encode_string",
     "find",
     "reinsert",
@@ -111,6 +112,21 @@ def edit(
     those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
     path is or contains another.
     """
+    return edit_and_find(
+        raw, replace=replace, remove=remove, reinsert=reinsert, original=original, put=put
+    )[0]
+
+
+def edit_and_find(
+    raw: bytes,
+    *,
+    replace: Mapping[ValuePath, bytes] | None = None,
+    remove: Collection[ValuePath] = (),
+    reinsert: Collection[ValuePath] = (),
+    original: bytes = b"",
+    put: Mapping[str, bytes] | None = None,
+) -> tuple[bytes, dict[ValuePath, Span]]:
+    """As `edit`, and where in `raw` the values stood that were replaced or removed."""
     replace = replace or {}
     put_paths = {(key,): value for key, value in (put or {}).items()}
     paths = (*replace, *remove, *reinsert, *put_paths)
@@ -118,7 +134,11 @@ def edit(
     _check_apart(root, paths)
     scan(raw, root)
 
-    patches = [_value_patch(root.found(path), value) for path, value in replace.items()]
+    spans = {}
+    for path in (*replace, *remove):
+        place = root.found(path)
+        spans[path] = Span(place.start, place.end)
+    patches = [_value_patch(root.at(path), value) for path, value in replace.items()]
     objects = _Objects(raw, root)
     for path in remove:
         key = _member_key(path)
@@ -130,7 +150,7 @@ def edit(
             patches.append(_value_patch(root.at(path), value))
         else:
             objects.around(path).append(encode_string(path[0]) + b":" + _one_line(value))
-    return _patched(raw, [*patches, *objects.patches()])
+    return _patched(raw, [*patches, *objects.patches()]), spans
 
 
 def encode_string(text: str) -> bytes:
