@@ -1,0 +1,82 @@
+"""What the children do: a commit of a real plan, through the front door or the back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bsd.formats.detect import NotOurs, detect
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.extracted import SessionStore
+from bsd.surgery.extract import plan_extraction
+from bsd.transcript.change import Change
+from bsd.transcript.commit import Outcome, commit
+from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.transcript.inflight import InFlight
+from bsd.transcript.lock import SessionLock, own_lock
+from bsd.transcript.reader import TranscriptFile
+from bsd.transcript.recovery import Access, Recovered, recover
+
+SETTINGS = {"keep_recent": 0, "min_value_length": 500}
+NAME = SessionName("main", "chat")
+
+
+def commit_extraction(
+    root: Path,
+    after_step: Step = no_step,
+    exchanger: Exchanger | None = None,
+    now_ns: Callable[[], int] = time.time_ns,
+) -> Outcome:
+    """Extract with everything but the façade: plan, keep, commit. The session is at rest."""
+    layout = Layout(root)
+    store = SessionStore(layout, NAME)
+    path = layout.session_file(NAME)
+    with own_lock(layout, NAME, 0.0):
+        planned_at = now_ns()
+        with TranscriptFile(path) as source:
+            fmt = detect(each.raw for each in source.lines())
+            assert not isinstance(fmt, NotOurs)
+            config = PruningConfig(**SETTINGS)
+            plan = plan_extraction(source, fmt, config, planned_at / 1e9, store)
+
+        def keep() -> None:
+            with TranscriptFile(path) as source:
+                store.keep(plan.keeps, source)
+
+        return commit(
+            Change(path, plan.planned_on, plan.edits, NAME, planned_at),
+            inflight=InFlight(layout),
+            exchanger=exchanger or DirectExchanger(),
+            session_lock=SessionLock(path, 0.0, name=NAME),
+            still_idle=lambda: None,
+            keep=keep,
+            after_step=after_step,
+            now_ns=now_ns,
+        )
+
+
+def recover_all(
+    root: Path,
+    seconds_later: float = 0.0,
+    after_step: Step = no_step,
+    exchanger: Exchanger | None = None,
+) -> list[Recovered]:
+    """Recover as a start of the daemon does, so many seconds from now."""
+    layout = Layout(root)
+    return recover(
+        InFlight(layout),
+        Access.to(layout, lambda name, path: None),
+        exchanger or DirectExchanger(),
+        now_ns=lambda: time.time_ns() + int(seconds_later * 1e9),
+        after_step=after_step,
+    )
+
+
+def configured(root: Path) -> ConfigService:
+    """The settings of the tests, as config.json has them."""
+    service = ConfigService(Layout(root).config_file)
+    service.update(SETTINGS)
+    return service

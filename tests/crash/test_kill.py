@@ -1,0 +1,133 @@
+"""Kill -9 at every step and every disk-changing call of a commit; then the owner; then recovery.
+
+Between any two tests here the disk differs by one call, so "before call n" and "after call n-1"
+find the same disk; both are done, so that nothing rests on that. `BSD_CRASH_ALL=1` tries every
+owner at every place, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.crash.children import Children, Order, Report
+from tests.crash.owner import OWNERS
+from tests.crash.theatre import Theatre, theatre
+from tests.crash.worlds import WORLDS
+
+_ALL = os.environ.get("BSD_CRASH_ALL") == "1"
+_TORN = ("write", "copy_file_range")
+
+
+def _crash(
+    children: Children, order: Order, owner: str, *, at_once: bool = True
+) -> tuple[Report, list[str]]:
+    """One child with one end, what the owner does then, and what is wrong after recovery."""
+    with theatre() as scene:
+        report = children.run(_in(scene, order))
+        problems = [report.error] if report.error else []
+        if scene.path.exists():
+            OWNERS[owner](scene.path, scene.ledger)
+        problems += scene.recover_and_judge(at_once=at_once)
+    return report, problems
+
+
+def _in(scene: Theatre, order: Order) -> Order:
+    return replace(order, root=str(scene.root), ledger=str(scene.ledger.path))
+
+
+def _unhurt(children: Children, world: str) -> Report:
+    """The same commit without a crash: its steps and calls."""
+    report, problems = _crash(children, Order("", "", world=world), "nothing")
+    assert problems == []
+    assert not report.killed
+    assert report.unseen == [], "something changes the disk past the counted calls"
+    return report
+
+
+def _from_record_on(calls: list[str]) -> int:
+    """The number of the first call after which something is in flight."""
+    return next(n for n, call in enumerate(calls, 1) if ".record" in call)
+
+
+def _places(calls: list[str], first: int) -> Iterator[tuple[int, str]]:
+    for number, call in enumerate(calls, 1):
+        if number >= first:
+            yield number, "before"
+            yield number, "after"
+            if call.startswith(_TORN):
+                yield number, "torn"
+
+
+def _judge(failures: list[str], runs: int) -> None:
+    assert runs, "nothing was tried"
+    text = "\n".join(failures[:20])
+    assert not failures, f"{len(failures)} of {runs} crashes:\n{text}"
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("at_once", [True, False], ids=["recovered-at-once", "recovered-late"])
+def test_killed_after_each_step(children: Children, owner: str, at_once: bool) -> None:
+    steps = _unhurt(children, "quiet").steps
+    assert {"begun", "recorded", "leased_old", "exchanged", "drained", "durable"} <= set(steps)
+    failures = []
+    for number, step in enumerate(steps, 1):
+        order = Order("", "", die_after_step=number)
+        report, problems = _crash(children, order, owner, at_once=at_once)
+        assert report.killed, f"lived on after {step}: {report}"
+        failures += [f"after {step}: {problem}" for problem in problems]
+    _judge(failures, len(steps))
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_killed_at_each_call_that_changes_the_disk(children: Children, owner: str) -> None:
+    calls = _unhurt(children, "quiet").calls
+    plain = _ALL or owner in ("nothing", "appends")
+    # As long as nothing is in flight, the owner meets nothing of ours.
+    places = list(_places(calls, 1 if plain else _from_record_on(calls)))
+    if plain and not _ALL:
+        places = places[owner == "appends" :: 2]
+    failures = []
+    for number, when in places:
+        report, problems = _crash(children, Order("", "", die_at_call=number, when=when), owner)
+        assert report.killed, f"lived on {when} {calls[number - 1]}: {report}"
+        failures += [f"{when} {calls[number - 1]}: {problem}" for problem in problems]
+    _judge(failures, len(places))
+
+
+@pytest.mark.parametrize("world", [world for world in WORLDS if world != "quiet"])
+def test_killed_while_others_write(children: Children, world: str) -> None:
+    """Drains, undoings and everything between: owners take turns after the crash."""
+    calls = _unhurt(children, world).calls
+    owners = list(OWNERS) if _ALL else ["nothing", "appends"]
+    places = list(_places(calls, _from_record_on(calls) + 6))
+    failures = []
+    for turn, (number, when) in enumerate(places):
+        for owner in owners if _ALL else [owners[turn % 2]]:
+            order = Order("", "", world=world, die_at_call=number, when=when)
+            report, problems = _crash(children, order, owner)
+            if not report.killed:  # the others' timing made it shorter
+                problems = problems or []
+            failures += [
+                f"{when} {calls[number - 1]}, {owner}: {problem}" for problem in problems
+            ]
+    _judge(failures, len(places))
+
+
+@pytest.mark.parametrize("world", [world for world in WORLDS if world != "quiet"])
+def test_killed_after_each_step_while_others_write(children: Children, world: str) -> None:
+    steps = _unhurt(children, world).steps
+    owners = list(OWNERS) if _ALL else ["appends", "nothing"]
+    failures, runs = [], 0
+    for number, step in enumerate(steps, 1):
+        if number < steps.index("verified"):
+            continue
+        for owner in owners if _ALL else [owners[number % 2]]:
+            runs += 1
+            order = Order("", "", world=world, die_after_step=number)
+            _, problems = _crash(children, order, owner)
+            failures += [f"after {step}, {owner}: {problem}" for problem in problems]
+    _judge(failures, runs)
