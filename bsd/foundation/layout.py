@@ -22,7 +22,7 @@ def check_name(text: str, what: str) -> str:
     if not _NAME.fullmatch(text) or text in {".", ".."}:
         raise Invalid(
             f"{what} {text!r} is not a valid name",
-            hint="names have letters, digits and . _ @ : + - only",
+            hint="letters, digits and . _ @ : + - only",
         )
     return text
 

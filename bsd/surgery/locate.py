@@ -78,5 +78,5 @@ def _by_index(source: Source, fmt: Format, index: int) -> Located:
 def _not_found(name: str) -> NotFound:
     return NotFound(
         "Entry not found in session",
-        hint=f"no entry {name}; `bsd show AGENT/SESSION` lists ids and line numbers",
+        hint=f"`bsd show AGENT/SESSION` lists ids and line numbers; {name} is none of them",
     )
