@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -186,9 +186,12 @@ class _Commit:
             keep_metadata(source, target)
             self.after_step("dressed")
         except FileChanged:
-            raise _Stop(GiveUp.CHANGED, "the session became shorter") from None
+            raise _Stop(GiveUp.CHANGED, "the session changed while it was copied") from None
         except MetadataNotKept as error:
             raise _Stop(GiveUp.CANNOT_KEEP_METADATA, str(error)) from error
+        if Identity.of(os.fstat(source)) != change.planned_on:
+            # It would be found out under the lease, but fsync is dear.
+            raise _Stop(GiveUp.CHANGED, "the session changed while it was copied")
         os.fsync(target)
         self.after_step("synced")
         new = Identity.of(os.fstat(target))
@@ -222,9 +225,15 @@ class _Commit:
             self.after_step("idle")
             self.handed_over = True
             result: Result | None = None
-            with suppress(ExchangerLost):
+            try:
                 result = self.exchanger.exchange(request, self.after_step)
-            self.handed_over = result is None or result["exchanged"]
+            except ExchangerLost:
+                pass  # the inode at the path will tell
+            except BsdError:
+                self.handed_over = False  # it could not even begin
+                raise
+            else:
+                self.handed_over = result["exchanged"]
         self.after_step("unlocked")
         return result
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, Self, cast
 
+from bsd.foundation.errors import os_problem
 from bsd.transcript import exchange
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ class Exchanger(Protocol):
     """Does one exchange at a time, whichever thread asks."""
 
     def exchange(self, request: Request, after_step: Step) -> Result:
-        """Do steps 2-6; raises ExchangerLost if nobody knows how they ended."""
+        """Do steps 2-6.
+
+        Raises ExchangerLost if nobody knows how they ended, a BsdError if they never began.
+        """
         ...
 
 
@@ -98,13 +102,7 @@ class HelperExchanger:
         if self._helper is not None and self._helper.poll() is not None:
             self._bury(self._helper)
         if self._helper is None:
-            # -I -S: no environment, no site hooks, nothing but the standard library and this house.
-            self._helper = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, _HOME],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # the terminal's signals are not for it
-            )
+            self._helper = _start()
         return self._helper
 
     def _ask(self, helper: subprocess.Popen[bytes], request: Request, after_step: Step) -> Result:
@@ -132,6 +130,19 @@ class HelperExchanger:
                 with suppress(BrokenPipeError):
                     stream.close()
         helper.wait()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    try:
+        # -I -S: no environment, no site hooks, nothing but the standard library and this house.
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, _HOME],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # the terminal's signals are not for it
+        )
+    except OSError as error:
+        raise os_problem(error, "starting the helper process") from error
 
 
 def _send(stream: IO[bytes], line: bytes) -> None:

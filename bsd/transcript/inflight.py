@@ -182,8 +182,8 @@ class InFlight:
         refused = []
         for candidate in self._candidates(sessions):
             try:
-                self._refuse_outside(make_private_dir(candidate))
-                _prove(candidate, sessions)
+                self._refuse_outside(candidate)
+                _prove(make_private_dir(candidate), sessions)
             except OSError as error:
                 refused.append(error)
                 continue
@@ -193,9 +193,7 @@ class InFlight:
 
     def directories(self) -> Iterator[Path]:
         """Every in-flight directory that exists under the root."""
-        if self.layout.inflight.is_dir():
-            yield self.layout.inflight
-        seen: set[Path] = set()
+        seen = {self.layout.inflight}
         for agent in sorted(_subdirectories(self.layout.agents)):
             with suppress(BsdError):  # a link that leaves the root, or a name that is none
                 sessions = self.layout.sessions_dir(agent.name)

@@ -34,6 +34,7 @@ from bsd.transcript.inflight import InFlight, Mark, Note, Record, add_note, read
 from bsd.transcript.late import Insert, NoPlace, Target, is_json, split_lines
 from bsd.transcript.leases import open_plain, somebody_waits, swap_names, tail_hash, take_lease
 from bsd.transcript.lock import SessionLock, own_lock
+from bsd.transcript.mount import Strength
 from bsd.transcript.orphans import Orphan, keep_orphan
 
 _KEEP_NS = 60 * 10**9
@@ -101,6 +102,7 @@ def recover(
     *,
     now_ns: Callable[[], int] = time.time_ns,
     after_step: Step = no_step,
+    strength: Callable[[Path], Strength] = mount.strength,
 ) -> list[Recovered]:
     """Deal with every record under the root as far as that is possible now.
 
@@ -108,7 +110,7 @@ def recover(
     the in-flight directories if there is nothing.
     """
     results = [
-        _recovered(path, inflight, access, exchanger, now_ns, after_step)
+        _recovered(path, _Means(inflight, access, exchanger, now_ns, after_step, strength))
         for path in inflight.records()
     ]
     for file in inflight.strays():
@@ -119,25 +121,30 @@ def recover(
     return [result for result in results if result is not None]
 
 
-def _recovered(
-    path: Path,
-    inflight: InFlight,
-    access: Access,
-    exchanger: Exchanger,
-    now_ns: Callable[[], int],
-    after_step: Step,
-) -> Recovered | None:
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What `recover` was given, for each record."""
+
+    inflight: InFlight
+    access: Access
+    exchanger: Exchanger
+    now_ns: Callable[[], int]
+    after_step: Step
+    strength: Callable[[Path], Strength]
+
+
+def _recovered(path: Path, means: _Means) -> Recovered | None:
     session: SessionName | None = None
     try:
         record = read_record(path)
         if record is None:
-            return _forget_unwritten(path, now_ns())
+            return _forget_unwritten(path, means.now_ns())
         session = record.session
-        with access.own_lock(record.session):
+        with means.access.own_lock(record.session):
             record = read_record(path)  # its owner may have gone on until just now
             if record is None:
                 return None
-            return _Recovery(record, inflight, access, exchanger, now_ns, after_step).run()
+            return _Recovery(record, means).run()
     except FileNotFoundError:
         return None  # finished by its owner meanwhile
     except Busy as busy:
@@ -170,28 +177,19 @@ class _Late(Exception):
 class _Recovery:
     """One record, under bsd's own lock of its session."""
 
-    def __init__(
-        self,
-        record: Record,
-        inflight: InFlight,
-        access: Access,
-        exchanger: Exchanger,
-        now_ns: Callable[[], int],
-        after_step: Step,
-    ) -> None:
+    def __init__(self, record: Record, means: _Means) -> None:
         self.record = record
-        self.inflight = inflight
-        self.access = access
-        self.exchanger = exchanger
-        self.now_ns = now_ns
-        self.after_step = after_step
+        self.means = means
+        self.access = means.access
+        self.after_step = means.after_step
+        self.now_ns = means.now_ns
         self.fd = -1
         self.of = ""  # which of the two is watched: old, new, or neither
         self.alone = False  # nobody else has the watched file open
         self.lines = self.bytes = 0
 
     def run(self) -> Recovered:
-        if not self.inflight.is_inside(self.record.target.parent):
+        if not self.means.inflight.is_inside(self.record.target.parent):
             return self.result(State.FAILED, f"{self.record.target} is outside the root")
         if self.record.old is None or self.record.new is None:
             return self.remove(State.ABANDONED)
@@ -334,13 +332,14 @@ class _Recovery:
                 record.session,
                 self.now_ns(),
             ),
-            inflight=self.inflight,
-            exchanger=self.exchanger,
+            inflight=self.means.inflight,
+            exchanger=self.means.exchanger,
             session_lock=self.access.session_lock(record.session, record.target),
             still_idle=lambda: self.access.still_idle(record.session, record.target),
             keep=lambda: None,
             after_step=self.after_step,
             now_ns=self.now_ns,
+            strength=self.means.strength,
         )
         if not outcome.committed:
             raise _Late(State.WAITING, outcome.detail)
@@ -401,7 +400,7 @@ class _Recovery:
             found_at_ns=self.now_ns(),
         )
         name = f"{self.record.path.stem}-{self.of or 'stranger'}-{offset}"
-        keep_orphan(self.inflight.layout, name, self.fd, offset, about)
+        keep_orphan(self.means.inflight.layout, name, self.fd, offset, about)
         self.after_step("orphaned")
         if self.of:
             self.note("orphaned", offset, length, b"")

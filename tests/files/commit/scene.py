@@ -87,9 +87,10 @@ class Scene:
     def __post_init__(self) -> None:
         self.layout = Layout(self.root)
         self.path = self.root / "agents" / "main" / "sessions" / "s1.jsonl"
-        self.path.parent.mkdir(parents=True)
         self.inflight = InFlight(self.layout)
-        self.write(SESSION)
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True)
+            self.write(SESSION)
 
     def write(self, data: bytes, age_seconds: float = 10.0) -> None:
         """Make the session what it is when the planner looks at it."""
@@ -146,6 +147,7 @@ class Scene:
             self.exchanger,
             now_ns=lambda: time.time_ns() + int(after_seconds * 10**9),
             after_step=after_step,
+            strength=self.strength,
         )
 
     def in_flight(self) -> list[Path]:

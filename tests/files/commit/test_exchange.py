@@ -153,7 +153,8 @@ def test_a_single_byte_rewritten_meanwhile_is_noticed(scene: Scene, where: int) 
     """Under an edit as well as beside it, also when others' lines follow."""
     code = (
         "import sys, os; fd = os.open(sys.argv[1], os.O_RDWR)"
-        "; os.pwrite(fd, b'#', int(sys.argv[2])); os.lseek(fd, 0, 2); os.write(fd, sys.argv[3].encode())"
+        "; os.pwrite(fd, b'#', int(sys.argv[2])); os.lseek(fd, 0, 2)"
+        "; os.write(fd, sys.argv[3].encode())"
     )
 
     def poke() -> None:
