@@ -36,6 +36,11 @@ class StopRequest:
         self.insisted = False  # a second signal has come
         self._sleeping = False
 
+    @property
+    def exit_code(self) -> int:
+        """What the call ends with when all else went well."""
+        return 0 if self.number is None else 128 + self.number
+
     def check(self) -> None:
         """Raise Stopped if a stop was asked for."""
         if self.number is not None:

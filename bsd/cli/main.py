@@ -15,7 +15,7 @@ from bsd.cli.call import Call, global_options
 from bsd.cli.commands import COMMANDS, help_page
 from bsd.cli.interrupt import Stopped
 from bsd.cli.output import print_json
-from bsd.cli.problem import problem_of
+from bsd.cli.problem import Problem, problem_of
 
 _COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
 
@@ -85,18 +85,23 @@ def _run(argv: list[str], call: Call) -> int:
         return end.exit_code
     except BrokenPipeError:
         raise
-    except Stopped as stopped:
-        return stopped.exit_code
+    except Stopped as stopped:  # before there was an answer to print
+        text = "stopped; what was in flight, if anything, the next call finishes or undoes"
+        return _report(Problem(text, stopped.exit_code), json="--json" in argv)
     except (KeyboardInterrupt, EOFError, click.Abort):
         sys.stderr.write("\nstopped\n")
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
         problem = problem_of(error, call.log_file)
-        if call.json or "--json" in argv:
-            print_json(problem.as_json())
-        problem.show()
-        return problem.exit_code
+        return _report(problem, json=call.json or "--json" in argv)
     return result if isinstance(result, int) else 0
+
+
+def _report(problem: Problem, *, json: bool) -> int:
+    if json:
+        print_json(problem.as_json())
+    problem.show()
+    return problem.exit_code
 
 
 def _silence_stdout() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("entry", metavar="ENTRY")
 @click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values.")
 @click.pass_obj
-def restore(call: Call, /, session: SessionName, entry: str, keys: list[str] | None) -> None:
+def restore(call: Call, /, session: SessionName, entry: str, keys: list[str] | None) -> int:
     from bsd.cli.interrupt import stop_request
 
     with stop_request() as request:
@@ -40,7 +40,7 @@ def restore(call: Call, /, session: SessionName, entry: str, keys: list[str] | N
         print_json(answer)
     else:
         tell_restored(answer, str(session))
-    request.check()
+    return request.exit_code
 
 
 def tell_restored(answer: dict[str, Any], session: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("entry", metavar="ENTRY")
 @click.argument("value", metavar="true|false|N|unset")
 @click.pass_obj
-def set_extractable(call: Call, /, session: SessionName, entry: str, value: str) -> None:
+def set_extractable(call: Call, /, session: SessionName, entry: str, value: str) -> int:
     from bsd.cli.interrupt import stop_request
 
     wanted = read_extractable(value)
@@ -40,7 +40,7 @@ def set_extractable(call: Call, /, session: SessionName, entry: str, value: str)
         print_json(answer)
     else:
         tell_extractable(answer)
-    request.check()
+    return request.exit_code
 
 
 def read_extractable(text: str) -> bool | int | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bsd.foundation.sizes import format_size as size
+
+__all__ = ["counted", "one_line", "safe", "share", "size"]
+
 # Joiners are not printable in Python's eyes, but emoji and several scripts need them.
 _HARMLESS = "\u200c\u200d"
-_UNITS = ("KB", "MB", "GB", "TB", "PB")
 
 
 def safe(text: str, *, lines: bool = False) -> str:
@@ -23,18 +26,6 @@ def one_line(text: str, length: int) -> str:
     """Return the beginning of `text` on one line of at most `length` characters, made safe."""
     line = safe(" ".join(text[: 8 * length].split()))
     return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def size(count: int) -> str:
-    """Write a number of bytes: `999 B`, `1.2 MB` (1 KB is 1024 bytes)."""
-    if abs(count) < 1024:
-        return f"{count} B"
-    amount = float(count)
-    for unit in _UNITS:
-        amount /= 1024
-        if abs(amount) < 1023.95 or unit == _UNITS[-1]:
-            break
-    return f"{amount:.1f} {unit}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -32,9 +32,9 @@ _SESSION = click.option(
 @click.pass_obj
 def restore_remote(
     call: Call, /, session: str | None, entry: str | None, keys: list[str] | None
-) -> None:
+) -> int:
     name = _session(call, session)
-    _restore(call, name, _needed("entry", entry, "is required"), keys)
+    return _restore(call, name, _needed("entry", entry, "is required"), keys)
 
 
 @command(
@@ -66,7 +66,7 @@ def purge_control(
     entry: str | None,
     keys: list[str] | None,
     value: str | None,
-) -> None:
+) -> int:
     from bsd.foundation.errors import Invalid
 
     rest = list(words)
@@ -85,13 +85,12 @@ def purge_control(
     name = _session(call, session)
     if action == "get_context":
         _get_context(call, name)
-        return
+        return 0
     entry = _needed("entry", entry, f"is required for {action} action")
     if action == "restore":
-        _restore(call, name, entry, keys)
-    else:
-        needed = "is required for set_extractable action (true, false, or integer)"
-        _set_extractable(call, name, entry, _needed("value", value, needed))
+        return _restore(call, name, entry, keys)
+    needed = "is required for set_extractable action (true, false, or integer)"
+    return _set_extractable(call, name, entry, _needed("value", value, needed))
 
 
 def _session(call: Call, text: str | None) -> SessionName:
@@ -120,7 +119,7 @@ def _get_context(call: Call, name: SessionName) -> None:
     say("\n".join(f"  - {entry}" for entry in found["extracted_ids"]) or "  (none)")
 
 
-def _restore(call: Call, name: SessionName, entry: str, keys: list[str] | None) -> None:
+def _restore(call: Call, name: SessionName, entry: str, keys: list[str] | None) -> int:
     from bsd.cli.interrupt import stop_request
 
     with stop_request() as request:
@@ -130,7 +129,7 @@ def _restore(call: Call, name: SessionName, entry: str, keys: list[str] | None) 
         print_json(answer)
     else:
         _tell(answer)
-    request.check()
+    return request.exit_code
 
 
 def _tell(answer: dict[str, Any]) -> None:
@@ -144,7 +143,7 @@ def _tell(answer: dict[str, Any]) -> None:
         say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
 
 
-def _set_extractable(call: Call, name: SessionName, entry: str, value: str) -> None:
+def _set_extractable(call: Call, name: SessionName, entry: str, value: str) -> int:
     from bsd.cli.interrupt import stop_request
     from bsd.cli.set_extractable import read_extractable
 
@@ -156,4 +155,4 @@ def _set_extractable(call: Call, name: SessionName, entry: str, value: str) -> N
         print_json(answer)
     else:
         say(f"Set _extractable={value.lower()} for entry {answer['entry_id']}")
-    request.check()
+    return request.exit_code

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 
 import pytest
 
+from bsd.cli.interrupt import Stopped
 from bsd.cli.main import run
 from tests.unit.cli.conftest import Cli
 
@@ -56,6 +58,28 @@ def test_no_traceback_reaches_the_user(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert cli("context", "main/a") == 1
     assert cli.err.startswith("Error: internal error: RuntimeError: never foreseen\nTry: ")
     assert "Traceback" not in cli.err
+
+
+def test_a_wait_that_is_stopped_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise Stopped(15)
+
+    monkeypatch.setattr(cli.surgeon, "restore", stopped)
+    assert cli("restore", "main/a", "e1", "--json") == 143
+    assert json.loads(cli.out)["error"].startswith("stopped")
+    assert cli.err.startswith("Error: stopped")
+
+
+def test_a_signal_after_the_work_is_done_keeps_the_answer(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(*_: object) -> dict[str, bool]:
+        signal.raise_signal(signal.SIGINT)
+        return {"restored": True}
+
+    monkeypatch.setattr(cli.surgeon, "restore", signalled)
+    assert cli("restore", "main/a", "e1", "--json") == 130
+    assert json.loads(cli.out) == {"restored": True}
 
 
 def test_an_interrupted_look_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

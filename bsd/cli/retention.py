@@ -1,0 +1,78 @@
+"""`bsd retention`: deletes what has been kept long enough, or says what would go, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import Call, command
+from bsd.cli.output import print_json, print_table, say
+from bsd.cli.text import counted, size
+
+if TYPE_CHECKING:
+    from bsd.lifecycle.retention import Forecast
+
+_SHOWN = 20
+
+
+@command(
+    "retention",
+    """
+    Extracted content is kept for as long as the setting `retention` says, and then deleted for
+    good; the daemon does this by the schedule in `retention_cron`. `bsd config set retention never`
+    keeps it for ever.
+
+    \b
+    Examples:
+      bsd retention --dry-run
+      bsd retention
+    """,
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and when; delete nothing.")
+@click.pass_obj
+def retention(call: Call, /, dry_run: bool) -> int:
+    import time
+
+    from bsd.lifecycle.retention import StoreShelf, forecast, run_retention
+
+    keep = call.pruning.current.retention
+    call.log(writes=not dry_run)
+    if dry_run:
+        found = forecast(StoreShelf(call.layout, keep), time.time())
+        if call.json:
+            print_json({"dry_run": True, **found.as_json()})
+        else:
+            _print(found)
+        return 0
+    started = time.time()
+    done = run_retention(call.layout, keep, actor="cli")
+    call.pruning.note_run("last_retention_run_at", started)
+    if call.json:
+        print_json({"dry_run": False, "keep": keep, **done.as_json()})
+    else:
+        say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
+        if done.errors:
+            say(f"{counted(done.errors, 'failure')}: see {call.layout.log_file}")
+    return 1 if done.errors else 0
+
+
+def _print(found: Forecast) -> None:
+    from bsd.foundation.times import iso_utc
+
+    if found.going:
+        rows = [
+            (thing.path.parent.name, thing.path.name, size(thing.size), iso_utc(thing.mtime)[:19])
+            for thing in found.going[:_SHOWN]
+        ]
+        print_table(("STORE", "FILE", "SIZE", "EXTRACTED (UTC)"), rows, right=("SIZE",))
+        if len(found.going) > _SHOWN:
+            say(f"… and {counted(len(found.going) - _SHOWN, 'file')} more")
+        say()
+    going = counted(len(found.going), "extracted file")
+    say(f"{going} ({size(found.bytes)}) would go now: retention is {found.keep}")
+    if found.next_expiry is not None:
+        staying = counted(found.staying, "file")
+        say(f"{staying} would stay, the oldest until {iso_utc(found.next_expiry)[:19]} UTC")
+    elif found.staying:
+        say(f"{counted(found.staying, 'file')} would stay, for ever")
