@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.formats.base import Format, Shape, Turn
@@ -226,6 +226,7 @@ _anything = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(_names, _anything, max_size=8), st.sampled_from([FLAT, OPENCLAW]))
 def test_no_shape_raises_and_every_value_is_where_it_says(
     entry: dict[str, Any], fmt: Format

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.formats.base import Format
+from bsd.formats.flat import FLAT
 from bsd.formats.marker import MARKER, Marker
 from bsd.surgery.extract import plan_extraction
 from bsd.transcript.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.theatre import NOW, Session, config, without_restored
+from tests.unit.transcript import nasty
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 policies = st.fixed_dictionaries(
@@ -28,7 +30,7 @@ Given = tuple[bytes, Format]
 EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "60"))  # more, to look for trouble
 
 
-@settings(max_examples=EXAMPLES)
+@settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), policies)
 def test_everything_comes_back_and_nothing_else_changes(
     given: Given, fields: dict[str, Any]
@@ -49,7 +51,32 @@ def test_everything_comes_back_and_nothing_else_changes(
     assert not any(answer.unavailable or answer.changed for answer in answers)
 
 
-@settings(max_examples=EXAMPLES)
+_members = st.tuples(
+    st.sampled_from([b"data", b"content", b"message", rb"\u0064ata", b"result"]),
+    nasty.values,
+    nasty.strings,
+    nasty.spaces,
+)
+
+
+@settings(nasty.unhurried, max_examples=EXAMPLES)
+@given(st.lists(_members, min_size=1, max_size=4), st.sampled_from([0, 1, 5]))
+def test_odd_spellings_come_back(
+    members: list[tuple[bytes, bytes, bytes, bytes]], min_value_length: int
+) -> None:
+    lines = [
+        b'{%b"__id":"x%d",%b"type":"tool_result","%b":%b%b,"output":%b%b}\n'
+        % (space, number, space, key, space, value, text, space)
+        for number, (key, value, text, space) in enumerate(members)
+    ]
+    session = Session(b"".join(lines), FLAT)
+    session.extract(keep_recent=0, min_value_length=min_value_length)
+    assert not session.extract(keep_recent=0, min_value_length=min_value_length).edits
+    assert not any(answer.unavailable for answer in session.restore_all())
+    assert without_restored(session.raw) == b"".join(lines)
+
+
+@settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), policies)
 def test_a_dry_run_tells_what_a_run_does(given: Given, fields: dict[str, Any]) -> None:
     session = Session(*given)
@@ -60,7 +87,7 @@ def test_a_dry_run_tells_what_a_run_does(given: Given, fields: dict[str, Any]) -
     assert dry.report == session.extract(**fields).report
 
 
-@settings(max_examples=EXAMPLES)
+@settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), policies)
 def test_structure_stays(given: Given, fields: dict[str, Any]) -> None:
     """Ids, roles, types, and the number and order of blocks."""
@@ -89,7 +116,7 @@ def _blocks(entry: dict[str, Any]) -> int | None:
     return len(content) if isinstance(content, list) and entry["type"] == "message" else None
 
 
-@settings(max_examples=EXAMPLES)
+@settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(sessions(), st.data())
 def test_any_order_of_extractions_and_partial_restores_composes(
     given: Given, data: st.DataObject
