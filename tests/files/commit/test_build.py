@@ -35,9 +35,11 @@ def change_of(source: int, edits: tuple[Edit, ...]) -> Change:
 
 def spliced(data: bytes, edits: tuple[Edit, ...]) -> bytes:
     """The same, naively."""
-    for edit in reversed(edits):
-        data = data[: edit.offset] + edit.new + data[edit.offset + edit.length :]
-    return data
+    parts, at = [], 0
+    for edit in edits:
+        parts += [data[at : edit.offset], edit.new]
+        at = edit.offset + edit.length
+    return b"".join([*parts, data[at:]])
 
 
 @st.composite

@@ -33,11 +33,11 @@ def test_late_lines_come_first_and_once(late: bytes, after: bytes, then: bytes) 
     assert mended(late, after) == then
 
 
-@pytest.mark.parametrize("torn", range(1, len(A + B)))
 @pytest.mark.parametrize("others", [b"", C, C + C])
-def test_lines_torn_off_anywhere_are_completed(torn: int, others: bytes) -> None:
+def test_lines_torn_off_anywhere_are_completed(others: bytes) -> None:
     late = A + B
-    assert mended(late, late[:torn] + others) == late + others
+    for torn in range(1, len(late)):
+        assert mended(late, late[:torn] + others) == late + others
 
 
 deep = st.dictionaries(
