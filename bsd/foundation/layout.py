@@ -93,6 +93,11 @@ class Layout:
         return self.own / "locks"
 
     @property
+    def instance_lock(self) -> Path:
+        """Held by the daemon of this root, of which there is one."""
+        return self.own / "bsd.lock"
+
+    @property
     def inflight(self) -> Path:
         """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
         return self.own / "inflight"
