@@ -1,0 +1,40 @@
+"""How answers look: JSON, and one form for all errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from bsd.foundation.errors import BsdError, FieldError
+
+
+class Answer(Response):
+    """A JSON document; lone surrogates and huge integers, which transcripts hold, included."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        try:
+            return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return json.dumps(content, default=str, skipkeys=True).encode()
+
+
+def error_document(
+    message: str, hint: str | None = None, errors: tuple[FieldError, ...] = ()
+) -> dict[str, Any]:
+    """`{error, hint?, errors?: [{field, message}]}`."""
+    document: dict[str, Any] = {"error": message}
+    if hint is not None:
+        document["hint"] = hint
+    if errors:
+        document["errors"] = [{"field": one.field, "message": one.message} for one in errors]
+    return document
+
+
+def error_answer(error: BsdError) -> Answer:
+    """Answer with an error of ours and the status that it knows."""
+    return Answer(error_document(error.message, error.hint, error.errors), error.status)

@@ -1,0 +1,67 @@
+"""The application: all routes, whichever door they are reached through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fastapi import FastAPI
+
+from bsd import __version__
+from bsd.api.answer import Answer
+from bsd.api.auth import ReadOnlyGuard
+from bsd.api.errors import LARGEST_BODY, handle_errors
+from bsd.api.models import Error
+from bsd.api.routes import config as config_routes
+from bsd.api.routes import jobs as jobs_routes
+from bsd.api.routes import state as state_routes
+from bsd.api.routes.config import Configured
+
+
+class Backend(Protocol):
+    """The daemon, as far as the API needs it; `bsd.daemon.status` says what the answers hold."""
+
+    def health(self) -> dict[str, Any]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def jobs(self) -> list[dict[str, Any]]: ...
+
+    def run_job(self, name: str) -> dict[str, Any]: ...
+
+
+def create_app(
+    backend: Backend,
+    config: Configured,
+    *,
+    readonly: bool = False,
+    config_changed: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """Put the routes together. Keys, Host and Origin are the business of each listener."""
+    app = FastAPI(
+        title="bsd",
+        summary="Keeps AI-agent session files lean without ever losing a byte.",
+        version=__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # these pages load scripts from the network
+        redoc_url=None,
+        default_response_class=Answer,
+        max_body_size=LARGEST_BODY,
+        responses={"default": {"model": Error, "description": "What went wrong"}},
+        generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
+        # Nothing is ever told to anybody who was not asked for.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
+    )
+    handle_errors(app)
+    if readonly:
+        app.add_middleware(ReadOnlyGuard)
+    app.include_router(state_routes.routes(backend))
+    app.include_router(jobs_routes.routes(backend))
+    app.include_router(config_routes.routes(config, config_changed))
+    return app

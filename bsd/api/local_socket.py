@@ -1,0 +1,184 @@
+"""The daemon's Unix socket: put in its place, found stale or alive, and taken away again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Forbidden, os_problem
+from bsd.foundation.layout import make_private_dir
+from bsd.foundation.locations import LONGEST_SOCKET_PATH
+from bsd.foundation.logs import get_logger
+
+_log = get_logger(__name__)
+
+_BACKLOG = 64
+_PROBE_SECONDS = 1.0
+_TURN_SECONDS = 5.0  # how long another bsd may be busy putting its socket there
+
+_Identity = tuple[int, int]  # device, inode
+
+
+class LocalSocket:
+    """A listening socket at a path, for its owner only."""
+
+    def __init__(self, path: Path, listening: socket.socket, identity: _Identity) -> None:
+        self.path = path
+        self.socket = listening
+        self._identity = identity
+
+    def remove(self) -> None:
+        """Take the path away if it is still ours; call it before the socket is closed.
+
+        As long as it is open, no other file can have got its inode number.
+        """
+        try:
+            with _our_turn(self.path):
+                if _identity(self.path) == self._identity:
+                    self.path.unlink()
+        except (BsdError, OSError) as error:
+            _log.warning("The socket could not be removed", path=str(self.path), error=str(error))
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
+    """Listen at `path` with mode 0600 in a directory with mode 0700; a stale socket is replaced.
+
+    `tighten`: the directory is ours alone, and gets its mode if it has another. Raises Busy if
+    somebody listens there, ConfigError if the path cannot be one of a socket or something else
+    is there, Forbidden if others may write into the directory.
+    """
+    temporary = path.with_name("~" + path.name[1:])  # no longer than the name itself
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise _too_long(path)
+    try:
+        make_private_dir(path.parent)
+        _check_directory(path.parent, tighten=tighten)
+        with _our_turn(path):
+            _clear_away(temporary)
+            _refuse_if_taken(path)
+            return _put(temporary, path)
+    except OSError as error:
+        raise os_problem(error, f"listening on {path}") from error
+
+
+def _put(temporary: Path, path: Path) -> LocalSocket:
+    """Make a socket that listens, then show it: nobody ever finds one that does not answer."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(temporary))
+        os.chmod(temporary, 0o600)
+        listening.listen(_BACKLOG)
+        status = os.lstat(temporary)
+        os.rename(temporary, path)
+    except BaseException:  # an interrupt, too, must leave nothing behind
+        listening.close()
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return LocalSocket(path, listening, (status.st_dev, status.st_ino))
+
+
+def _check_directory(directory: Path, *, tighten: bool) -> None:
+    status = os.stat(directory)
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.geteuid():
+        raise Forbidden(
+            f"the directory of the socket belongs to another user: {directory}",
+            hint="choose a directory of your own with BRAINSURGEON_SOCKET",
+        )
+    if mode & 0o077 and tighten:
+        os.chmod(directory, mode & 0o700)
+    elif mode & 0o077:
+        raise Forbidden(
+            f"others may enter the directory of the socket: {directory} has mode {mode:04o}",
+            hint=f"chmod 700 {directory}, or choose another with BRAINSURGEON_SOCKET",
+        )
+
+
+def _refuse_if_taken(path: Path) -> None:
+    """Raise unless there is nothing, or a socket that nobody listens on."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(
+            f"there is something at {path} that is not a socket; it stays as it is",
+            hint="move it away, or choose another path with BRAINSURGEON_SOCKET",
+        )
+    if _is_alive(path):
+        raise Busy(
+            f"another bsd is listening on {path}",
+            hint="`bsd status` shows it; stop it first",
+        )
+    _log.info("A stale socket is replaced", path=str(path))
+
+
+def _is_alive(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # too busy to accept, forbidden, another kind: somebody's in any case
+            return True
+    return True
+
+
+def _clear_away(temporary: Path) -> None:
+    """Remove what a bsd left that died between making its socket and showing it."""
+    try:
+        if stat.S_ISSOCK(os.lstat(temporary).st_mode):
+            temporary.unlink()
+    except FileNotFoundError:
+        pass
+
+
+@contextmanager
+def _our_turn(
+    path: Path, *, sleep: Callable[[float], None] = time.sleep, tries: int = 50
+) -> Iterator[None]:
+    """Keep other bsds out while we look at the path and change it."""
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for attempt in range(tries):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt + 1 == tries:
+                    raise Busy(
+                        f"another program keeps {path.parent} locked",
+                        hint="wait a moment and run it again",
+                    ) from None
+                sleep(_TURN_SECONDS / tries)
+            except OSError:  # a file system without flock: rename is atomic even so
+                break
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _too_long(path: Path) -> ConfigError:
+    return ConfigError(
+        f"the socket's path is longer than {LONGEST_SOCKET_PATH} bytes: {path}",
+        hint="choose a shorter one with BRAINSURGEON_SOCKET",
+    )

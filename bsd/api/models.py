@@ -1,0 +1,82 @@
+"""The answers as OpenAPI describes them. The daemon makes them; nothing is checked on the way."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class FieldProblem(_Document):
+    field: str
+    message: str
+
+
+class Error(_Document):
+    """Every error, whatever its status."""
+
+    error: str
+    hint: str | None = Field(None, description="What to try")
+    errors: list[FieldProblem] | None = Field(None, description="Every bad field of the input")
+
+
+class Health(_Document):
+    """Whether all is well; needs no API key."""
+
+    status: Literal["ok", "degraded", "starting", "stopping"]
+    version: str
+    pid: int
+    uptime_seconds: float
+    late: list[str] = Field(description="Loops that do not answer")
+    problems: list[str]
+
+
+class Status(_Document):
+    """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
+
+    state: str
+    pid: int
+    version: str
+    root: str
+    started_at: str
+    uptime_seconds: float
+    enabled: bool
+    auto_refresh_ms: int
+    roots: list[dict[str, Any]] = Field(description="path, level (strong or weak), filesystem, why")
+    watcher: dict[str, Any] = Field(description="directories, watched, scan_only, problems")
+    queue: dict[str, Any] = Field(description="waiting, ready, working, parked")
+    workers: list[dict[str, Any]] = Field(description="name, session, since")
+    totals: dict[str, Any]
+    left_alone: dict[str, Any] = Field(description="count, reasons")
+    sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
+    orphans: dict[str, Any] = Field(description="count, bytes")
+    config: dict[str, Any] = Field(description="path, problem")
+    retention: dict[str, Any] = Field(
+        description="keep, next_run, files, bytes (of the next run), next_expiry"
+    )
+
+
+class LastResult(_Document):
+    ok: bool
+    error: str | None
+    seconds: float
+
+
+class Job(_Document):
+    """A scheduled job; a schedule of null: it runs only when asked."""
+
+    name: str
+    schedule: str | None
+    enabled: bool
+    running: bool
+    last_run: str | None
+    last_result: LastResult | None
+    next_run: str | None
+
+
+class Jobs(_Document):
+    jobs: list[Job]

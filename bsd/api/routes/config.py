@@ -1,0 +1,60 @@
+"""The runtime settings: `/api/config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Request, Response
+
+from bsd.api.answer import Answer
+from bsd.api.body import json_object
+from bsd.api.routes.threads import in_thread
+from bsd.foundation.pruning_config import PruningConfig
+
+
+class Configured(Protocol):
+    """What is asked of `ConfigService` here."""
+
+    @property
+    def current(self) -> PruningConfig: ...
+
+    def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig: ...
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The fields to change; `last_*` are ignored.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+}
+
+
+def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
+    router = APIRouter(tags=["config"])
+
+    @router.get("/api/config", response_model=None, responses={200: {"model": PruningConfig}})
+    async def show() -> Response:
+        """All runtime settings; needs no API key."""
+        return _answer(await in_thread(lambda: config.current))
+
+    @router.post(
+        "/api/config",
+        response_model=None,
+        responses={200: {"model": PruningConfig}},
+        openapi_extra=_BODY,
+    )
+    async def change(request: Request) -> Response:
+        """Change some; they are in force when this answers. 400 names every bad field."""
+        wanted = await json_object(request)
+        actor = getattr(request.state, "actor", "api")
+        new = await in_thread(config.update, wanted, actor=actor)
+        changed()
+        return _answer(new)
+
+    return router
+
+
+def _answer(config: PruningConfig) -> Response:
+    return Answer(config.model_dump(mode="json"))

@@ -1,0 +1,56 @@
+"""How the daemon is: `/api/health`, `/api/status`, `/api/metrics`."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Response
+
+from bsd.api.answer import Answer
+from bsd.api.metrics import MetricsPage
+from bsd.api.models import Health, Status
+from bsd.api.routes.threads import in_thread
+
+
+class Observed(Protocol):
+    """What is asked of the daemon here; its answers are described in `bsd.daemon.status`."""
+
+    def health(self) -> dict[str, Any]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def jobs(self) -> list[dict[str, Any]]: ...
+
+
+def routes(daemon: Observed) -> APIRouter:
+    router = APIRouter(tags=["state"])
+    page = MetricsPage(daemon.status, daemon.jobs, daemon.health)
+
+    @router.get(
+        "/api/health",
+        response_model=None,
+        responses={200: {"model": Health}, 503: {"model": Health, "description": "Not ready"}},
+    )
+    async def health() -> Response:
+        """Whether all is well. 503 before the start is complete and while it stops."""
+        told = await in_thread(daemon.health)
+        ready = told["status"] in {"ok", "degraded"}
+        return Answer(told, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    @router.get("/api/status", response_model=None, responses={200: {"model": Status}})
+    async def status() -> Response:
+        """Everything at a glance."""
+        return Answer(await in_thread(daemon.status))
+
+    @router.get(
+        "/api/metrics",
+        response_model=None,
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """The same in numbers, for Prometheus."""
+        return Response(await in_thread(page.render), headers={"content-type": page.content_type})
+
+    return router
