@@ -3,7 +3,8 @@
 Steps, in the order in which `after_step` hears of them: checked, kept, begun, built, dressed,
 synced, recorded, locked, idle; then those of exchange.py: opened, leased_old, leased_new,
 verified, exchanged, recognised, draining, drained, (noted, carried,) released; then unlocked,
-durable. Giving up ends with discarded, or after an exchange with undone and durable.
+durable. Giving up ends with discarded, or after an exchange with (truncated, let_in,
+carried_back,) put_back, undone, unlocked and durable.
 """
 
 from __future__ import annotations

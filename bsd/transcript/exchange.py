@@ -17,6 +17,8 @@ import stat
 import time
 
 from bsd.transcript.leases import (
+    append,
+    is_spliced,
     open_plain,
     read_range,
     release_lease,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 0.05
 _PUT_BACK_SECONDS = 0.25
 _POLL_SECONDS = 0.0001
-_BLOCK = 1 << 20
 # Ctrl-C, a service manager or a timer must not end the process between exchange and drain.
 _HELD_BACK = {
     signal.SIGINT,
@@ -250,7 +251,7 @@ class Exchange:
         self.note("carrying", "old", self.old_size, self.drained)
         self.after_step("noted")
         try:
-            _append(self.new, self.drained)
+            append(self.new, self.drained)
         except OSError:
             os.ftruncate(self.new, self.new_size)
             # As recorded, or recovery would take it for rewritten.
@@ -353,7 +354,7 @@ class Exchange:
         fresh = read_range(self.new, seen, os.fstat(self.new).st_size)
         if fresh:
             self.note("carrying", "new", seen, fresh)
-            _append(back, fresh)
+            append(back, fresh)
             self.carried_back += len(fresh)
             self.after_step("carried_back")
             self._note_carried("new", seen, fresh)
@@ -375,28 +376,11 @@ class Exchange:
 
     def _prefix_is_as_planned(self, mtime_ns: int) -> bool:
         """Compare old's first bytes with what was planned; costs nothing if mtime stood still."""
-        if mtime_ns == self.request["planned"][3]:
+        request = self.request
+        if mtime_ns == request["planned"][3]:
             return True
-        edited = hashlib.sha256()
-        at = there = 0
-        for offset, length, new_length in self.request["edits"]:
-            if not self._same(at, there, offset - at):
-                return False
-            for start in range(offset, offset + length, _BLOCK):
-                edited.update(os.pread(self.old, min(_BLOCK, offset + length - start), start))
-            there += offset - at + new_length
-            at = offset + length
-        return (
-            self._same(at, there, self.old_size - at)
-            and edited.hexdigest() == self.request["edited_sha256"]
-        )
-
-    def _same(self, at: int, there: int, length: int) -> bool:
-        for start in range(0, length, _BLOCK):
-            size = min(_BLOCK, length - start)
-            if os.pread(self.old, size, at + start) != os.pread(self.new, size, there + start):
-                return False
-        return True
+        edited = is_spliced(self.old, self.new, request["edits"], self.old_size)
+        return edited == request["edited_sha256"]
 
     def note(self, what: str, of: str, offset: int, data: bytes) -> None:
         """Say in the record which bytes of which file are being carried, or have been."""
@@ -409,7 +393,7 @@ class Exchange:
             "sha256": hashlib.sha256(data).hexdigest(),
         }
         # A line break first: a note cut short by a full disk must not spoil the next one.
-        _append(self.record, b"\n" + json.dumps(note).encode() + b"\n")
+        append(self.record, b"\n" + json.dumps(note).encode() + b"\n")
 
     def _note_carried(self, of: str, offset: int, data: bytes) -> None:
         try:
@@ -424,13 +408,6 @@ class Exchange:
         for fd in (self.new, self.old, self.record):  # closing gives the leases back
             if fd >= 0:
                 os.close(fd)
-
-
-def _append(fd: int, data: bytes) -> None:
-    """Write all of it with as few calls as possible; raises OSError, also when the disk is full."""
-    done = os.write(fd, data)
-    while done < len(data):
-        done += os.write(fd, data[done:])
 
 
 def _lines(data: bytes) -> int:

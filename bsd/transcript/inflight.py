@@ -183,7 +183,7 @@ class InFlight:
         for candidate in self._candidates(sessions):
             try:
                 self._refuse_outside(candidate)
-                _prove(make_private_dir(candidate), sessions)
+                _prove(_make_durable(candidate), sessions)
             except OSError as error:
                 refused.append(error)
                 continue
@@ -242,6 +242,15 @@ def _age(path: Path) -> tuple[int, str]:
 def _subdirectories(path: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError, NotADirectoryError):
         yield from (entry for entry in path.iterdir() if entry.is_dir())
+
+
+def _make_durable(directory: Path) -> Path:
+    """Create it so that a power cut cannot take it, and with it what is displaced into it."""
+    if not directory.is_dir():
+        make_private_dir(directory)
+        for above in (directory.parent, directory.parent.parent):
+            sync_dir(above)
+    return directory
 
 
 def _prove(candidate: Path, sessions: Path) -> None:

@@ -82,3 +82,38 @@ def read_range(fd: int, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return b"".join(parts)
+
+
+def append(fd: int, data: bytes) -> None:
+    """Write all of it with as few calls as possible; raises OSError, also when the disk is full."""
+    done = os.write(fd, data)
+    while done < len(data):
+        done += os.write(fd, data[done:])
+
+
+def is_spliced(old: int, new: int, edits: list[list[int]], old_size: int) -> str | None:
+    """Compare two files beside the edits; None if they differ, else what lies under the edits.
+
+    `edits` are [offset, length, new length] in ascending order; the answer is the SHA-256 of the
+    old file's bytes under them.
+    """
+    edited = hashlib.sha256()
+    at = there = 0
+    for offset, length, new_length in edits:
+        if not _same(old, at, new, there, offset - at):
+            return None
+        for start in range(offset, offset + length, _BLOCK):
+            edited.update(os.pread(old, min(_BLOCK, offset + length - start), start))
+        there += offset - at + new_length
+        at = offset + length
+    if not _same(old, at, new, there, old_size - at):
+        return None
+    return edited.hexdigest()
+
+
+def _same(old: int, at: int, new: int, there: int, length: int) -> bool:
+    for start in range(0, length, _BLOCK):
+        size = min(_BLOCK, length - start)
+        if os.pread(old, size, at + start) != os.pread(new, size, there + start):
+            return False
+    return True

@@ -6,6 +6,9 @@ are there already are skipped. (c) They go to the recorded session or become an 
 write is cut off again. (e) A last line without its end is carried with one if it is whole, else it
 becomes an orphan, once nobody is left who could finish it. (f) A record whose lock is held belongs
 to a living process.
+
+Steps, as `after_step` hears of them, for each record: watched, then for late bytes noted and
+carried or orphaned (before an insertion, those of a commit), or swapped_back; in the end unlinked.
 """
 
 from __future__ import annotations
@@ -16,15 +19,13 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, NotFound, os_problem
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import SessionName
 from bsd.transcript import mount
 from bsd.transcript.build import header_hash
 from bsd.transcript.change import Change, Edit
@@ -33,66 +34,13 @@ from bsd.transcript.exchangers import Exchanger, Step, no_step
 from bsd.transcript.inflight import InFlight, Mark, Note, Record, add_note, read_record
 from bsd.transcript.late import Insert, NoPlace, Target, is_json, split_lines
 from bsd.transcript.leases import open_plain, somebody_waits, swap_names, tail_hash, take_lease
-from bsd.transcript.lock import SessionLock, own_lock
 from bsd.transcript.mount import Strength
 from bsd.transcript.orphans import Orphan, keep_orphan
+from bsd.transcript.recovered import Access, Recovered, State
+
+__all__ = ["Access", "Recovered", "State", "recover"]
 
 _KEEP_NS = 60 * 10**9
-
-
-class State(StrEnum):
-    """What became of one record."""
-
-    WATCHED = "watched"  # nothing to do; its displaced file is kept a while longer
-    BUSY = "busy"  # a living process is at it
-    WAITING = "waiting"  # late bytes cannot be carried now; tried again later
-    CARRIED = "carried"  # late bytes are in their session; watched on
-    ORPHANED = "orphaned"  # late bytes have become an orphan
-    PUT_BACK = "put_back"  # the displaced file had been rewritten, and stands at the path again
-    FINISHED = "finished"  # nothing came any more: the displaced file is gone
-    ABANDONED = "abandoned"  # a commit had not come as far as its exchange: removed
-    FAILED = "failed"  # see detail; left as it is
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What became of one record in flight, and how much was carried now."""
-
-    state: State
-    record: Path
-    session: SessionName | None = None
-    detail: str = ""
-    lines: int = 0
-    bytes: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "state": str(self.state),
-            "record": str(self.record),
-            "session": str(self.session) if self.session else None,
-            "detail": self.detail,
-            "lines": self.lines,
-            "bytes": self.bytes,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How recovery gets at a session; each lock raises Busy at once if it is held."""
-
-    own_lock: Callable[[SessionName], AbstractContextManager[object]]
-    session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
-    still_idle: Callable[[SessionName, Path], str | None]
-
-    @classmethod
-    def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
-        """Access by the usual locks, without waiting."""
-        return cls(
-            own_lock=lambda name: own_lock(layout, name, 0.0),
-            session_lock=lambda name, path: SessionLock(path, 0.0, name=name),
-            still_idle=still_idle,
-        )
 
 
 def recover(

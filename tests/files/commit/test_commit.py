@@ -91,7 +91,16 @@ def test_new_file_record_and_names_are_durable_before_the_exchange(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(exchange, "swap_names", swap_names)
     assert scene.commit().committed
-    assert calls == [".file", ".record", "directory", "exchange", "directory", "directory"]
+    created = ["directory", "directory"]  # the in-flight directory itself has just come to be
+    assert calls == [
+        *created,
+        ".file",
+        ".record",
+        "directory",
+        "exchange",
+        "directory",
+        "directory",
+    ]
 
 
 def test_in_flight_names_never_look_like_sessions(scene: Scene) -> None:
