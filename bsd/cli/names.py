@@ -9,7 +9,7 @@ from bsd.lifecycle import catalog
 
 def all_sessions(layout: Layout) -> list[SessionName]:
     """Every session of every agent."""
-    return [info.name for info in catalog.sessions(layout)]
+    return list(catalog.names(layout))
 
 
 def find_session(layout: Layout, text: str) -> SessionName:
@@ -17,7 +17,7 @@ def find_session(layout: Layout, text: str) -> SessionName:
     if "/" in text:
         return SessionName.parse(text)
     check_name(text, "session")
-    found = [info.name for info in catalog.sessions(layout) if info.name.session == text]
+    found = [name for name in catalog.names(layout) if name.session == text]
     if len(found) == 1:
         return found[0]
     if found:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +141,7 @@ OPENCLAW = OpenClaw()
 # --- directories: agents/<agent>/{sessions/*.jsonl, sessions/sessions.json, agent/*.sqlite} ---
 
 _ENDING = ".jsonl"
+_UNCERTAIN_NS = 2 * 10**9
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 
 
@@ -172,42 +174,65 @@ class Registered:
     updated_ms: float | None
     parent: str | None  # session id
 
-    def names(self, session: str) -> bool:
-        """Whether this is the conversation whose transcript is `<session>.jsonl`.
 
-        The id also stands in names of topics (`<id>-topic-<n>`) and of pi (`<time>_<id>`).
-        """
-        if self.session_file and self.session_file == f"{session}{_ENDING}":
-            return True
-        return self.session_id is not None and (
-            session == self.session_id
-            or session.startswith(f"{self.session_id}-topic-")
-            or session.endswith(f"_{self.session_id}")
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Registry:
     """What `sessions.json` says, or why it says nothing."""
 
-    sessions: tuple[Registered, ...] = ()
-    problem: str | None = None
+    def __init__(self, sessions: Iterable[Registered] = (), problem: str | None = None) -> None:
+        self.sessions = tuple(sessions)
+        self.problem = problem
+        self._by_name: dict[str, list[Registered]] = {}
+        for record in self.sessions:
+            file = record.session_file
+            stem = file.removesuffix(_ENDING) if file and file.endswith(_ENDING) else None
+            for name in {record.session_id, stem}:
+                if name is not None:
+                    self._by_name.setdefault(name, []).append(record)
+
+    def find(self, session: str) -> Iterator[Registered]:
+        """The conversations whose transcript is `<session>.jsonl`.
+
+        The id also stands in names of topics (`<id>-topic-<n>`) and of pi (`<time>_<id>`).
+        """
+        topic = session.partition("-topic-")[0]
+        pi = session.rpartition("_")[2]
+        for name in dict.fromkeys((session, topic, pi)):
+            yield from self._by_name.get(name, ())
+
+
+# By agent: what was read, and from which state of the file. The registry of a busy gateway holds
+# thousands of conversations, and is asked for each of them.
+_registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
 
 
 def read_registry(agent_dir: Path) -> Registry:
     """Read an agent's `sessions.json`. No file is an empty registry, a broken one is a problem."""
     path = agent_dir / "sessions" / "sessions.json"
     try:
-        content = json.loads(path.read_bytes())
+        found = path.stat()
+        state = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = _registries.get(path)
+        if known and known[0] == state:
+            return known[1]
+        registry = _parsed_registry(path, path.read_bytes())
     except FileNotFoundError:
         return Registry()
     except OSError as error:
         return Registry(problem=f"{path}: {error.strerror}")
+    # A file just written may change again without its time showing it.
+    if abs(time.time_ns() - found.st_mtime_ns) > _UNCERTAIN_NS:
+        _registries[path] = (state, registry)
+    return registry
+
+
+def _parsed_registry(path: Path, data: bytes) -> Registry:
+    try:
+        content = json.loads(data)
     except (ValueError, RecursionError):
         return Registry(problem=f"{path} is not valid JSON")
     if not isinstance(content, dict):
         return Registry(problem=f"{path} is not a map of sessions")
-    return Registry(tuple(_registered(content)))
+    return Registry(_registered(content))
 
 
 def _registered(content: dict[str, Any]) -> Iterator[Registered]:
@@ -234,8 +259,8 @@ def running(agent_dir: Path, session: str) -> str | None:
     registry = read_registry(agent_dir)
     if registry.problem:
         return f"cannot tell whether it is running: {registry.problem}"
-    for record in registry.sessions:
-        if record.status == "running" and record.names(session):
+    for record in registry.find(session):
+        if record.status == "running":
             return f"sessions.json says that {record.key} is running"
     return None
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.openclaw import (
-    Registered,
     Registry,
     is_session_file,
     read_registry,
@@ -66,6 +65,16 @@ def agents(layout: Layout) -> list[AgentInfo]:
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
+    for name, stat in _found(layout, agent):
+        yield _session(layout, name, stat, read_registry(layout.agents / name.agent))
+
+
+def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
+    """The names of all sessions, in the order of `sessions`; costs a stat each."""
+    return (name for name, _ in _found(layout, agent))
+
+
+def _found(layout: Layout, agent: str | None) -> Iterator[tuple[SessionName, os.stat_result]]:
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout):
         try:
             files = _session_files(layout, name)
@@ -73,9 +82,8 @@ def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
             if agent:
                 raise
             continue  # `agents` says what is wrong with it
-        registry = read_registry(layout.agents / name)
         for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
-            yield _session(layout, SessionName(name, session), stat, registry)
+            yield SessionName(name, session), stat
 
 
 def _agent_names(layout: Layout) -> list[str]:
@@ -126,7 +134,7 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
 def _session(
     layout: Layout, name: SessionName, stat: os.stat_result, registry: Registry
 ) -> SessionInfo:
-    entry = _registered(registry, name.session)
+    entry = next(registry.find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
     return SessionInfo(
         name=name,
@@ -138,7 +146,3 @@ def _session(
         extracted_entries=len({record.entry_id for record in records}),
         extracted_bytes=sum(record.size for record in records),
     )
-
-
-def _registered(registry: Registry, session: str) -> Registered | None:
-    return next((entry for entry in registry.sessions if entry.names(session)), None)

@@ -132,9 +132,7 @@ def _apart_from_other_bsd(
 
 def _names(layout: Layout) -> Iterator[SessionName]:
     moved = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
-    for info in catalog.sessions(layout):
-        if info.name.agent not in moved:
-            yield info.name
+    return (name for name in catalog.names(layout) if name.agent not in moved)
 
 
 @dataclass(slots=True)
