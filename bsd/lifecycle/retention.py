@@ -136,8 +136,11 @@ def lifetime_seconds(keep: str) -> float | None:
     return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
 
 
-def clean(shelf: Shelf, now: float) -> Cleaned:
-    """Delete what is expired at `now` (epoch seconds); failures are logged and counted."""
+def clean(shelf: Shelf, now: float, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
+    """Delete what is expired at `now` (epoch seconds); failures are logged and counted.
+
+    `stopping` is asked before each lot: what is left then goes with the next run.
+    """
     lifetime = lifetime_seconds(shelf.keep)
     done = Cleaned()
     if lifetime is None:
@@ -148,6 +151,8 @@ def clean(shelf: Shelf, now: float) -> Cleaned:
 
     try:
         for lot in shelf.lots():
+            if stopping():
+                break
             done += _clean_lot(lot, expired)
     except BsdError as problem:
         _log.error("[RETENTION] The store cannot be read", problem=problem.message)
@@ -197,9 +202,10 @@ def run_retention(
     actor: str,
     clock: Callable[[], float] = time.time,
     wait: float = _WAIT_SECONDS,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
     """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    done = clean(StoreShelf(layout, keep, wait=wait), clock())
+    done = clean(StoreShelf(layout, keep, wait=wait), clock(), stopping)
     if done.cleaned:
         try:
             AuditLog(layout.audit_file, clock).record(

@@ -1,0 +1,73 @@
+"""One daemon for each root: a lock that ends with its process, whichever way that ends."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from bsd.foundation.errors import TemporaryFailure, os_problem
+from bsd.foundation.layout import Layout, make_private_dir
+
+
+class SingleInstance:
+    """Held while the daemon runs. The pid inside is for people; only the lock itself counts."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._root = layout.root
+        self._path = layout.instance_lock
+        # A file system without flock must be an error: its stand-in would survive a crash.
+        self._lock = FileLock(self._path, timeout=0, mode=0o600, fallback_to_soft=False)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Become the one; raises TemporaryFailure (exit code 75), which names the other."""
+        try:
+            make_private_dir(self._path.parent)
+            self._lock.acquire()
+            _write_pid(self._path)
+        except Timeout:
+            raise TemporaryFailure(
+                f"a bsd daemon runs for {self._root} already{_named(holder(self._path))}",
+                hint="`bsd status` asks it how it is",
+            ) from None
+        except OSError as error:
+            raise os_problem(error, f"locking {self._path}") from error
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def holder(path: Path) -> int | None:
+    """The pid that the lock's file names; that process may be gone."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text(encoding="ascii"))
+    return None
+
+
+def _write_pid(path: Path) -> None:
+    # In place: another file under this name would be another lock.
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, b"%d\n" % os.getpid())
+    finally:
+        os.close(descriptor)
+
+
+def _named(pid: int | None) -> str:
+    return "" if pid is None else f", as process {pid}"

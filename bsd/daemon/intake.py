@@ -1,0 +1,97 @@
+"""How sessions come into the queue: by events after a quiet time, by the scan, by a person."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from bsd.daemon.clock import steady
+from bsd.daemon.debounce import Debounce
+from bsd.daemon.queue import WorkQueue
+from bsd.daemon.scan import Scan, Seen
+from bsd.foundation.layout import SessionName
+
+# How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
+_BYTES_PER_SECOND = 100e6
+
+
+class Intake:
+    """Between whoever notices something and the queue. Thread-safe; times are steady seconds."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        scan: Scan,
+        debounce: Debounce,
+        *,
+        quiet: float,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = steady,
+    ) -> None:
+        self._queue = queue
+        self._scan = scan
+        self._debounce = debounce
+        self._quiet = quiet  # of the file itself, by its mtime
+        self._wake = wake
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._urgent: set[SessionName] = set()
+
+    def __len__(self) -> int:
+        """How many sessions wait for their quiet time."""
+        return len(self._debounce)
+
+    def hint(self, name: SessionName) -> None:
+        """Something happened to this session."""
+        with self._lock:
+            first = self._debounce.note(name, self._clock())
+        if first:
+            self._wake()
+
+    def step(self, now: float) -> float | None:
+        """Queue what has been quiet for long enough; returns when to come again."""
+        with self._lock:
+            due = self._debounce.due(now)
+            again = self._debounce.next_due()
+        for name in due:
+            # Our own writing makes events, too: then nothing is as we did not leave it.
+            if self._scan.changed(name):
+                self.changed(name, now)
+        return again
+
+    def changed(self, name: SessionName, due: float, seen: Seen | None = None) -> None:
+        """Queue a session that changed."""
+        work = seen.size / _BYTES_PER_SECOND if seen else 0.0
+        if not self._queue.put(name, due, work=work):
+            self._scan.forget(name)  # no room: the next scan finds it again
+
+    def found(self, name: SessionName, seen: Seen, now: float, wall: float) -> None:
+        """Queue what the scan found, for when it will have been quiet; `wall` is epoch."""
+        self.changed(name, self._rested(seen, now, wall), seen)
+
+    def insist(self, name: SessionName, seen: Seen, now: float, wall: float) -> bool:
+        """Queue a session that shall be committed however little is saved; False: no room."""
+        with self._lock:
+            self._urgent.add(name)
+        if self._queue.put(name, self._rested(seen, now, wall), work=seen.size / _BYTES_PER_SECOND):
+            return True
+        with self._lock:
+            self._urgent.discard(name)
+        return False
+
+    def _rested(self, seen: Seen, now: float, wall: float) -> float:
+        """When the file will have been quiet for long enough."""
+        age = wall - seen.mtime_ns / 1e9
+        return now + max(0.0, self._quiet - age) if age >= 0 else now
+
+    def take_urgency(self, name: SessionName) -> bool:
+        """Whether somebody insists on this session; from now on it is the caller's concern."""
+        with self._lock:
+            urgent = name in self._urgent
+            self._urgent.discard(name)
+            return urgent
+
+    def return_urgency(self, name: SessionName) -> None:
+        """Nothing could be done about the session: it stays urgent for the next try."""
+        with self._lock:
+            self._urgent.add(name)

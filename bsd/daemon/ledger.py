@@ -1,0 +1,98 @@
+"""What the daemon has done since it started: totals, and the last result of each session."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from typing import Any
+
+from bsd.foundation.layout import SessionName
+from bsd.foundation.times import iso_utc
+from bsd.surgery.result import SessionResult, Status
+from bsd.transcript.commit import Outcome
+
+_MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
+
+
+class Ledger:
+    """Thread-safe. Sizes are bytes, times epoch seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals: Counter[str] = Counter()
+        self._give_ups: Counter[str] = Counter()
+        self._results: OrderedDict[SessionName, tuple[float, SessionResult]] = OrderedDict()
+        self._left_alone: dict[SessionName, str] = {}
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Add to one of the totals."""
+        with self._lock:
+            self._totals[what] += number
+
+    def attempted(self, _: SessionName, outcome: Outcome) -> None:
+        """Count an attempt to commit, given up or not."""
+        with self._lock:
+            self._totals["bytes_written"] += outcome.bytes_written
+            if outcome.gave_up is None:
+                self._totals["commits"] += 1
+            else:
+                self._give_ups[str(outcome.gave_up)] += 1
+
+    def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
+        """Note what became of a session."""
+        with self._lock:
+            self._totals["entries"] += result.entries
+            self._totals["values"] += result.values
+            self._totals["tokens_saved"] += result.tokens_saved
+            self._totals["bytes_saved"] += result.bytes_before - result.bytes_after
+            self._totals["busy"] += result.status is Status.BUSY
+            self._totals["failed"] += result.status is Status.FAILED
+            if result.status is Status.LEFT_ALONE:
+                self._left_alone[name] = result.reason or "not ours"
+            elif result.status is not Status.BUSY:
+                self._left_alone.pop(name, None)
+            self._results[name] = (at, result)
+            self._results.move_to_end(name)
+            if len(self._results) > _MOST_SESSIONS:
+                self._results.popitem(last=False)
+
+    def forget(self, name: SessionName) -> None:
+        """The session is gone."""
+        with self._lock:
+            self._results.pop(name, None)
+            self._left_alone.pop(name, None)
+
+    def totals(self) -> dict[str, Any]:
+        """Counts since the start."""
+        with self._lock:
+            return {
+                **{name: self._totals[name] for name in _TOTALS},
+                "give_ups": dict(sorted(self._give_ups.items())),
+            }
+
+    def left_alone(self) -> dict[str, Any]:
+        """How many sessions are not ours to edit, and why."""
+        with self._lock:
+            reasons = Counter(self._left_alone.values())
+        return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The last result of each session, the newest first."""
+        with self._lock:
+            results = list(reversed(self._results.values()))
+        return [{**result.as_json(), "at": iso_utc(at)} for at, result in results]
+
+
+_TOTALS = (
+    "commits",
+    "entries",
+    "values",
+    "bytes_saved",
+    "tokens_saved",
+    "bytes_written",
+    "busy",
+    "failed",
+    "helpers_replaced",
+    "workers_replaced",
+    "crashes",
+)

@@ -1,0 +1,138 @@
+"""Seed 000's cron (SP-04): every session that changed since the last run is looked at."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from bsd.daemon import directories
+from bsd.daemon.clock import steady
+from bsd.daemon.intake import Intake
+from bsd.daemon.savings import Savings
+from bsd.daemon.scan import Scan, Seen
+from bsd.formats.openclaw import is_session_file
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.times import iso_utc
+
+_log = get_logger("cron")
+
+_ENDING = ".jsonl"
+
+
+class Rounds:
+    """A run puts sessions into the queue, and is over when each has had its turn once."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        intake: Intake,
+        scan: Scan,
+        savings: Savings,
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady,
+    ) -> None:
+        self._layout = layout
+        self._config = config
+        self._intake = intake
+        self._scan = scan
+        self._savings = savings
+        self._clock = clock
+        self._steady = steady
+        self._lock = threading.Lock()
+        self._left: set[SessionName] = set()
+        self._started: float | None = None  # epoch seconds, while a round goes on
+
+    def run(self) -> None:
+        """Start a round, unless bsd is switched off or the round before goes on."""
+        config = self._config.current
+        if not config.enabled:
+            _log.debug("Nothing is extracted: `enabled` is false")
+            return
+        with self._lock:
+            if self._started is not None:
+                _log.debug("The run before is still going on", sessions_left=len(self._left))
+                return
+            # The start counts as the time of the run: what changes while it goes on is for the
+            # next one.
+            self._started = self._clock()
+        due = list(self._due(config.last_run_at))
+        with self._lock:
+            self._left = {name for name, _ in due}
+        self._begin(due)
+        self._end_if_done()
+
+    def everything(self) -> None:
+        """Put every session into the queue: what was settled is not, by other settings."""
+        now, wall = self._steady(), self._clock()
+        for name, seen in sessions_by_stat(self._layout):
+            self._intake.found(name, seen, now, wall)
+
+    def _begin(self, due: list[tuple[SessionName, Seen]]) -> None:
+        now, wall = self._steady(), self._clock()
+        for name, seen in due:
+            if not self._intake.insist(name, seen, now, wall):
+                self.worked(name)  # no room: it comes with the next run
+
+    def worked(self, name: SessionName) -> None:
+        """A session has had its turn, whatever came of it."""
+        with self._lock:
+            if name not in self._left:
+                return
+            self._left.discard(name)
+        self._end_if_done()
+
+    def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Seen]]:
+        """Yield the sessions that are to be looked at: all, if there was no run before."""
+        last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
+        since = None if last is None else iso_utc(last)[:19] + "Z"
+        told = _log.is_enabled("debug")
+        for name, seen in sessions_by_stat(self._layout):
+            if last is None or (seen.mtime_ns / 1e9 > last and self._is_open(name)):
+                yield name, seen
+            elif told:
+                _log.debug(f"Session {name} unchanged since {since}, skipping")
+
+    def _is_open(self, name: SessionName) -> bool:
+        """Whether it is not as we left it (our own writing is newer than the last run, too)."""
+        return self._scan.changed(name) or self._savings.due(name) is not None
+
+    def _end_if_done(self) -> None:
+        with self._lock:
+            started = self._started
+            if started is None or self._left:
+                return
+            self._started = None
+        try:
+            self._config.note_run("last_run_at", started)
+        except BsdError as problem:
+            _log.error("The time of the run could not be noted", problem=problem.message)
+
+
+def sessions_by_stat(layout: Layout) -> Iterator[tuple[SessionName, Seen]]:
+    """Yield all sessions as they are now; what cannot be read is left out."""
+    for directory, agents in directories.look(layout).sessions.items():
+        with suppress(OSError):
+            yield from _in_directory(directory, agents)
+
+
+def _in_directory(directory: Path, agents: tuple[str, ...]) -> Iterator[tuple[SessionName, Seen]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not is_session_file(entry.name):
+                continue
+            with suppress(FileNotFoundError):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    for agent in agents:
+                        yield SessionName(agent, entry.name.removesuffix(_ENDING)), Seen.of(found)

@@ -1,0 +1,209 @@
+"""The daemon's jobs and their times, always by the settings as they are now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from bsd.daemon.cron import Cron, Every, Schedule
+from bsd.daemon.scheduler import JobStatus, Run, Scheduler
+from bsd.foundation.errors import BsdError, Conflict
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import NOT_SETTABLE, PruningConfig
+from bsd.foundation.times import iso_utc
+from bsd.lifecycle.retention import lifetime_seconds
+
+_log = get_logger("jobs")
+
+SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
+
+# How often what is in flight is looked after: displaced files are kept for a minute.
+RECOVER_SECONDS = 30.0
+
+# Fields that say nothing about what is extracted.
+_OTHERS = {
+    *NOT_SETTABLE,
+    "auto_cron",
+    "retention",
+    "retention_cron",
+    "trash_retention",
+    "scan_interval_seconds",
+    "keep_restore_remote_calls",
+    "keep_purge_control_calls",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What the jobs do. `recover` says whether anything is still in flight."""
+
+    scan: Callable[[], object]
+    auto_cron: Callable[[], object]
+    retention: Callable[[], object]
+    recover: Callable[[], bool]
+
+
+class Timetable:
+    """Runs jobs on the thread that calls `step`; everything else may come from any thread.
+
+    `extraction_changed` is called when settings changed that decide what is extracted.
+    """
+
+    def __init__(
+        self,
+        config: ConfigService,
+        actions: Actions,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        ended: Callable[[Run], None] = lambda _: None,
+        changed: Callable[[list[str]], None] = lambda _: None,
+        extraction_changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._actions = actions
+        self._wake = wake
+        self._changed = changed
+        self._extraction_changed = extraction_changed
+        self._scheduler = Scheduler(ended, clock)
+        self._lock = threading.Lock()
+        self._asked: set[str] = set()
+        self._look = False  # at the settings
+        self._applied = config.current
+
+    def start(self, *, readonly: bool = False) -> None:
+        """Make all jobs known; only the scan belongs to a daemon that may change nothing."""
+        now = self._applied
+        add = self._scheduler.add
+        add(SCAN, Every(now.scan_interval_seconds), self._scan)
+        if readonly:
+            return
+        add(RECOVER, None, self._recover)
+        add(AUTO_CRON, Cron(now.auto_cron), self._actions.auto_cron, last_run=_at(now.last_run_at))
+        add(
+            RETENTION,
+            Cron(now.retention_cron),
+            self._actions.retention,
+            last_run=_at(now.last_retention_run_at),
+            at_start=True,
+        )
+
+    def step(self, now: float) -> float | None:
+        """Run what is due, by the settings as they are; returns when to come again (epoch s)."""
+        with self._lock:
+            asked, self._asked = self._asked, set()
+            look, self._look = self._look, False
+        if look:
+            self.apply()
+        for name in sorted(asked):
+            try:
+                self._scheduler.run(name)
+            except Conflict:  # it runs on another thread, maybe past the point in question
+                self.ask(name)
+        self._scheduler.step(now)
+        with self._lock:
+            if self._asked or self._look:
+                return now
+        return self._scheduler.next_due()
+
+    def ask(self, name: str) -> None:
+        """Let a job run soon, on the timer's thread."""
+        with self._lock:
+            self._asked.add(name)
+        self._wake()
+
+    def look_at_settings(self) -> None:
+        """The settings may have changed: the timer's thread will see to it."""
+        with self._lock:
+            self._look = True
+        self._wake()
+
+    def in_flight(self) -> None:
+        """Something is in flight: look after it until it is not."""
+        if self._scheduler.reschedule(RECOVER, Every(RECOVER_SECONDS)):
+            self._wake()
+
+    def run(self, name: str) -> Run:
+        """Run a job now, on this thread; raises NotFound, and Conflict if it is running."""
+        run = self._scheduler.run(name)
+        self._wake()  # its next time is another now
+        return run
+
+    def apply(self) -> None:
+        """Follow the settings as they are now."""
+        with self._lock:
+            before, now = self._applied, self._config.current
+            self._applied = now
+        changed = [
+            name
+            for name in PruningConfig.model_fields
+            if name not in NOT_SETTABLE and getattr(before, name) != getattr(now, name)
+        ]
+        if not changed:
+            return
+        self._follow(SCAN, Every(now.scan_interval_seconds))
+        self._follow(AUTO_CRON, Cron(now.auto_cron))
+        self._follow(RETENTION, Cron(now.retention_cron))
+        self._changed(changed)
+        if now.enabled and not _OTHERS.issuperset(changed):
+            self._extraction_changed()
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs as `Service.jobs` tells them."""
+        config = self._applied
+        enabled = {
+            AUTO_CRON: config.enabled,
+            RETENTION: lifetime_seconds(config.retention) is not None,
+        }
+        return [
+            {
+                "name": job.name,
+                "schedule": job.schedule,
+                "enabled": enabled.get(job.name, job.schedule is not None),
+                "running": job.running,
+                "last_run": None if job.last_run is None else iso_utc(job.last_run),
+                "last_result": _result(job.last),
+                "next_run": None if job.next_run is None else iso_utc(job.next_run),
+            }
+            for job in self._scheduler.status()
+        ]
+
+    def next_run(self, name: str) -> float | None:
+        """When a job runs next (epoch seconds)."""
+        found: list[JobStatus] = [job for job in self._scheduler.status() if job.name == name]
+        return found[0].next_run if found else None
+
+    def _scan(self) -> None:
+        self.apply()  # if nobody has told of a change
+        self._actions.scan()
+
+    def _recover(self) -> None:
+        if not self._actions.recover():
+            self._scheduler.reschedule(RECOVER, None)
+
+    def _follow(self, name: str, schedule: Schedule) -> None:
+        try:
+            if self._scheduler.reschedule(name, schedule):
+                _log.info("A job follows another schedule", job=name, schedule=str(schedule))
+                self._wake()
+        except BsdError:  # a daemon that may change nothing does not have it
+            return
+
+
+def _result(run: Run | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    return {
+        "ok": run.error is None,
+        "error": run.error,
+        "seconds": round(run.ended - run.started, 3),
+    }
+
+
+def _at(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()
