@@ -15,6 +15,8 @@ class Debounce:
 
     One is due when nothing happened to it for `quiet` seconds, or when it waits for `longest`
     seconds already. Every operation takes constant time for each session that it concerns.
+    Threads that read the clock before they get the lock may bring times a little out of order:
+    a session is then due by as much later.
     """
 
     def __init__(self, quiet: float = QUIET_SECONDS, longest: float = LONGEST_SECONDS) -> None:
@@ -25,14 +27,12 @@ class Debounce:
         # Both delays are the same for all, so who was noted first is due first: no heap needed.
         self._first: OrderedDict[SessionName, float] = OrderedDict()  # by first note
         self._last: OrderedDict[SessionName, float] = OrderedDict()  # by latest note
-        self._now = float("-inf")
 
     def __len__(self) -> int:
         return len(self._last)
 
     def note(self, session: SessionName, now: float) -> bool:
         """Something happened; True if a sleeper must learn of it, as nobody was waiting before."""
-        now = self._at(now)
         was_empty = not self._last
         self._first.setdefault(session, now)
         self._last[session] = now
@@ -41,7 +41,6 @@ class Debounce:
 
     def due(self, now: float) -> list[SessionName]:
         """Take out the sessions whose time has come, the longest waiting first."""
-        now = self._at(now)
         due = []
         while self._first and next(iter(self._first.values())) + self._longest <= now:
             session, _ = self._first.popitem(last=False)
@@ -65,8 +64,3 @@ class Debounce:
         """Forget a session."""
         self._first.pop(session, None)
         self._last.pop(session, None)
-
-    def _at(self, now: float) -> float:
-        # Threads read the clock before they get the lock: late-comers are a bit in the past.
-        self._now = max(self._now, now)
-        return self._now

@@ -163,6 +163,15 @@ def test_links_out_of_the_root_are_not_followed(tmp_path: Path, layout: Layout) 
     assert not scan.changed(SessionName("evil", "s"))
 
 
+def test_who_is_behind_such_a_link_now_is_not_gone(tmp_path: Path, layout: Layout) -> None:
+    scan = Scan(layout)
+    list(scan.step())
+    (layout.agents / "main").rename(tmp_path / "away")
+    (tmp_path / "outside").mkdir()
+    (layout.agents / "main").symlink_to(tmp_path / "outside")
+    assert list(scan.step()) == []
+
+
 def test_links_inside_are(layout: Layout) -> None:
     (layout.agents / "alias").symlink_to(layout.agents / "main")
     assert {name for name, _ in Scan(layout).step()} == {A, B, SessionName("alias", "a")}

@@ -6,7 +6,9 @@ import errno
 import logging
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -242,6 +244,35 @@ def test_an_agent_through_a_link_is_watched_under_its_name(
         watcher.step(0.0)
         append(elsewhere / "sessions" / "s9.jsonl")
         heard.wait_for_hint(SessionName("linked", "s9"))
+    finally:
+        watcher.close()
+
+
+def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
+    layout: Layout, heard: Heard, kind: Kind
+) -> None:
+    elsewhere = layout.root / "shared"
+    (elsewhere / "sessions").mkdir(parents=True)
+    link = layout.agents / "linked"
+    link.symlink_to(elsewhere)
+    watcher = Watcher(layout, heard, watching=kind)
+    try:
+        watcher.step(0.0)
+        assert watcher._watches is not None
+        assert elsewhere / "sessions" in watcher._watches.installed()
+        link.unlink()
+        watcher.step(CHECK_SECONDS)
+        assert elsewhere / "sessions" not in watcher._watches.installed()
+    finally:
+        watcher.close()
+
+
+def test_a_root_that_moves_away_is_noticed_at_once(layout: Layout, heard: Heard) -> None:
+    watcher = Watcher(layout, heard)
+    try:
+        watcher.step(0.0)
+        layout.root.rename(layout.root.with_name("elsewhere"))
+        heard.wait_for(lambda: heard.attentions)
     finally:
         watcher.close()
 
@@ -549,15 +580,12 @@ def test_flags_of_fsevents_that_mean_a_scan() -> None:
     assert not lost_by_fsevents([])
 
 
-def test_a_directory_that_may_not_be_read_is_said(layout: Layout) -> None:
-    import subprocess
-
+def test_a_directory_that_may_not_be_read_is_said() -> None:
     user = as_ordinary_user()
-    for path in (layout.root, layout.agents, *layout.root.parents):
-        mode = path.stat().st_mode
-        if mode & 0o055 != 0o055 and path.stat().st_uid == os.getuid():
-            path.chmod(mode | 0o055)  # pytest's own directories are private
-    closed = layout.agents / "closed"
+    # Not pytest's directory: that is for its own user only, and any other pytest makes it so again.
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o755)
+    closed = root / "agents" / "closed"
     (closed / "sessions").mkdir(parents=True)
     closed.chmod(0)
     program = """
@@ -574,7 +602,7 @@ watcher.close()
 """
     try:
         done = subprocess.run(
-            [*user, sys.executable, "-c", program, str(layout.root)],
+            [*user, sys.executable, "-c", program, str(root)],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
@@ -583,6 +611,7 @@ watcher.close()
         )
     finally:
         closed.chmod(0o700)
+        shutil.rmtree(root)
     assert done.returncode == 0, done.stderr
     assert "no_access" in done.stdout
     assert str(closed) in done.stdout

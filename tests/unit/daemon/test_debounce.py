@@ -51,7 +51,7 @@ def test_sleepers_are_woken_only_for_the_first() -> None:
     assert debounce.note(B, 3.0)
 
 
-def test_a_late_thread_does_not_disturb_the_order() -> None:
+def test_a_thread_that_comes_late_loses_nothing() -> None:
     debounce = Debounce(2, 30)
     debounce.note(A, 10.0)
     debounce.note(B, 9.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -268,22 +269,37 @@ def test_a_sleeping_worker_wakes_for_an_earlier_job() -> None:
     assert got == [B]
 
 
+def wait_for_sleepers(queue: WorkQueue, count: int) -> None:
+    """Let so many threads sleep in `take`."""
+    deadline = time.monotonic() + DEADLINE
+    while len(queue._changed._waiters) < count:  # type: ignore[attr-defined]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_while_one_works_another_watches_for_the_next() -> None:
     queue = fixed()
-    both_wait = threading.Barrier(3)
     got: list[SessionName | None] = []
-
-    def work() -> None:
-        both_wait.wait(DEADLINE)
-        got.append(queue.take())  # and is never done
-
-    threads = in_threads(2, work)
-    both_wait.wait(DEADLINE)
+    threads = in_threads(2, lambda: got.append(queue.take()))  # which is never done
+    wait_for_sleepers(queue, 2)
     now = steady()
-    queue.put(A, now + 0.05)
-    queue.put(B, now + 0.1)  # is not the first: nobody is woken for it
+    queue.put(A, now + 0.3)
+    queue.put(B, now + 0.4)  # is not the first: nobody is woken for it
     join(threads)
     assert set(got) == {A, B}
+
+
+def test_the_end_of_huge_work_wakes_who_waits_for_its_place() -> None:
+    queue = fixed(workers=2)
+    queue.put(A, 0, work=10)
+    queue.put(B, 0, work=10)
+    assert queue.take() == A
+    got: list[SessionName | None] = []
+    threads = in_threads(1, lambda: got.append(queue.take()))
+    wait_for_sleepers(queue, 1)
+    queue.done(A, Finished())
+    join(threads)
+    assert got == [B]
 
 
 def test_threads_never_meet_on_a_session_and_lose_none() -> None:
