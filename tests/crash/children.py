@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any, Self
 
 from tests.crash.disk_calls import DiskCalls
 from tests.crash.ledger import Ledger
+from tests.crash.power import Recorder
 from tests.crash.stage import Stage
 from tests.crash.worlds import WORLDS
 
@@ -38,6 +40,9 @@ class Order:
     die_at_call: int = 0
     when: str = "after"  # before | after | torn
     die_after_step: int = 0  # the how-manieth step
+    die_after: str = ""  # the first step of this name
+    record: str = ""  # where to write down what reaches the disk
+    largest_file: int = 0  # bytes; a write beyond is cut short, as on a full disk
     seconds_later: float = 0.0
 
 
@@ -130,20 +135,25 @@ def _obey(order: Order) -> Report:
     world = WORLDS[order.world]
     for number, script in enumerate(world.scripts):
         stage.begin(number, script)
-    disk = DiskCalls(order.die_at_call, order.when)
+    recorder = Recorder(root, stage.ledger, Path(order.record)) if order.record else None
+    disk = DiskCalls(order.die_at_call, order.when, recorder)
     steps: list[str] = []
     done: set[str] = set()
 
     def after_step(step: str) -> None:
         steps.append(step)
+        if recorder:
+            recorder.note_others()
         if step in world.at and step not in done:
             done.add(step)
             with disk.paused():
                 world.at[step](stage)
-        if len(steps) == order.die_after_step:
+        if len(steps) == order.die_after_step or step == order.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
     disk.install()
+    if order.largest_file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order.largest_file, order.largest_file))
     try:
         ended, error = _act(order, root, after_step), ""
     except Exception:

@@ -22,9 +22,9 @@ class Ledger:
 
     path: Path
 
-    def wrote(self, data: bytes) -> None:
-        """A whole line was written to the session."""
-        self._add({"event": "wrote", "line": data.decode()})
+    def wrote(self, data: bytes, inode: int = 0, *, durable: bool = False) -> None:
+        """A whole line was written to the session, which was this file then, and perhaps synced."""
+        self._add({"event": "wrote", "line": data.decode(), "inode": inode, "durable": durable})
 
     def dropped(self, content: bytes) -> None:
         """These lines of the session were removed by its owner, on purpose."""
@@ -39,10 +39,6 @@ class Ledger:
     def created_another(self, content: bytes) -> None:
         """Another session was put at the path; it shall stay as it is."""
         self._add({"event": "another", "content": content.decode()})
-
-    def unfinished(self, data: bytes) -> None:
-        """Half a line was written, by a writer who died of it."""
-        self._add({"event": "unfinished", "data": data.decode()})
 
     def events(self) -> list[dict[str, Any]]:
         if not self.path.exists():

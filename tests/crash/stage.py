@@ -41,7 +41,7 @@ class Hand:
         assert os.write(self.fd, data) == len(data)
         if durable:
             os.fsync(self.fd)
-        self.ledger.wrote(data)
+        self.ledger.wrote(data, os.fstat(self.fd).st_ino, durable=durable)
 
     def close(self) -> None:
         os.close(self.fd)

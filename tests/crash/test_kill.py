@@ -73,8 +73,9 @@ def _judge(failures: list[str], runs: int) -> None:
 def test_killed_after_each_step(children: Children, owner: str, at_once: bool) -> None:
     steps = _unhurt(children, "quiet").steps
     assert {"begun", "recorded", "leased_old", "exchanged", "drained", "durable"} <= set(steps)
+    first = 0 if at_once or _ALL else steps.index("recorded")
     failures = []
-    for number, step in enumerate(steps, 1):
+    for number, step in list(enumerate(steps, 1))[first:]:
         order = Order("", "", die_after_step=number)
         report, problems = _crash(children, order, owner, at_once=at_once)
         assert report.killed, f"lived on after {step}: {report}"

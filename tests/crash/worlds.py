@@ -64,8 +64,8 @@ def _appends_durably(stage: Stage) -> None:
         fd = os.open(stage.path, os.O_WRONLY | os.O_APPEND)
         os.write(fd, data)
         os.fsync(fd)
+        stage.ledger.wrote(data, os.fstat(fd).st_ino, durable=True)
         os.close(fd)
-        stage.ledger.wrote(data)
 
 
 def _renames(stage: Stage) -> None:
