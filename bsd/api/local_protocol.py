@@ -17,6 +17,9 @@ from bsd.foundation.logs import get_logger
 _log = get_logger(__name__)
 
 
+_PATIENCE_SECONDS = 2.0
+
+
 class LocalProtocol(H11Protocol):
     """Serves the owner of the daemon and root; the mode of the socket keeps others out before."""
 
@@ -24,25 +27,36 @@ class LocalProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._refused = False
+        self._refused: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         uid = _uid(transport.get_extra_info("socket"))
         if uid is not None and self.may_talk(uid):
             super().connection_made(transport)
             return
-        self._refused = True
         _log.warning("A connection of another user is refused", uid=uid)
+        self._refused = transport
+        self.connections.add(self)
+        # Closed at once, the connection would break before our answer has been read.
         transport.write(_refusal())
-        transport.close()
+        transport.write_eof()
+        self.loop.call_later(_PATIENCE_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if not self._refused:
+        if self._refused is None:
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._refused:
+        if self._refused is None:
             super().connection_lost(exc)
+        self.connections.discard(self)
+
+    def shutdown(self) -> None:
+        """Called when the server stops."""
+        if self._refused is None:
+            super().shutdown()
+        else:
+            self._refused.abort()
 
 
 def _uid(connection: socket.socket) -> int | None:

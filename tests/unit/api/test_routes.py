@@ -171,9 +171,7 @@ def test_errors_know_their_status(
     assert reply.json() == {"error": str(error), "hint": "try again"}
 
 
-def test_what_nobody_foresaw_tells_nothing_of_the_inside(
-    app: FastAPI, daemon: FakeDaemon
-) -> None:
+def test_what_nobody_foresaw_tells_nothing_of_the_inside(app: FastAPI, daemon: FakeDaemon) -> None:
     from bsd.api.edge import Edge
 
     daemon.failing = ZeroDivisionError("secret detail")
