@@ -20,6 +20,7 @@ class Command(NamedTuple):
 
 
 SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Run": (Command("run", "run", "Watch, extract and clean up, until told to stop.", True),),
     "Look": (
         Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
         Command("show", "show", "Show the entries of a session, or one of them in full."),
@@ -39,6 +40,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
             locks=True,
             only_with="--repair",
         ),
+        Command("retention", "retention", "Delete what was kept long enough, or say what goes."),
         Command("doctor", "doctor", "Check this machine and this directory for trouble."),
         Command("config", "config", "Show or change the settings that work at once."),
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),

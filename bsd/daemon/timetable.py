@@ -100,16 +100,12 @@ class Timetable:
             look, self._look = self._look, False
         if look:
             self.apply()
-        for name in sorted(asked):
-            try:
-                self._scheduler.run(name)
-            except Conflict:  # it runs on another thread, maybe past the point in question
-                self.ask(name)
+        running = {name for name in sorted(asked) if not self._run_here(name)}
         self._scheduler.step(now)
         with self._lock:
-            if self._asked or self._look:
-                return now
-        return self._scheduler.next_due()
+            hurry = bool(self._asked or self._look)
+            self._asked |= running
+        return now if hurry else self._scheduler.next_due()
 
     def ask(self, name: str) -> None:
         """Let a job run soon, on the timer's thread."""
@@ -177,6 +173,13 @@ class Timetable:
         """When a job runs next (epoch seconds)."""
         found: list[JobStatus] = [job for job in self._scheduler.status() if job.name == name]
         return found[0].next_run if found else None
+
+    def _run_here(self, name: str) -> bool:
+        try:
+            self._scheduler.run(name)
+        except Conflict:
+            return False  # it may be past the point in question; its end wakes us, then once more
+        return True
 
     def _scan(self) -> None:
         self.apply()  # if nobody has told of a change

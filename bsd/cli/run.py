@@ -1,0 +1,126 @@
+"""`bsd run`: the daemon, in the foreground, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import Call, command
+
+if TYPE_CHECKING:
+    from bsd.api.server import ApiServer
+    from bsd.daemon.service import Daemon
+    from bsd.daemon.signals import Signals
+    from bsd.foundation.settings import Settings
+
+
+@command(
+    "run",
+    """
+    Watches the sessions, extracts what became old, deletes what was kept long enough, and answers
+    on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
+    SIGHUP reads the settings again, SIGUSR1 writes its state to the log.
+
+    \b
+    Examples:
+      bsd run
+      bsd --root /srv/openclaw run --http 127.0.0.1:8000
+    """,
+)
+@click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
+@click.pass_obj
+def run(call: Call, /, http: str | None) -> int:
+    from bsd.daemon.service import Daemon
+    from bsd.daemon.signals import Signals
+
+    def settings() -> Settings:
+        return _settings(call, http)
+
+    now = settings()
+    call.log_file = call.layout.log_file
+    daemon = Daemon(now, reload_settings=settings)
+    with Signals() as signals:
+        server: ApiServer | None = None
+        try:
+            daemon.start()
+            server = _serve(daemon, now)
+            daemon.ready()
+            _obey(signals, daemon)
+        except BaseException:
+            _stop(signals, daemon, server)
+            raise
+        return 0 if _stop(signals, daemon, server) else _break_off()
+
+
+def _settings(call: Call, http: str | None) -> Settings:
+    from bsd.foundation.settings import HttpAddress, load_settings
+
+    found = load_settings(
+        Path(call.config) if call.config is not None else None,
+        Path(call.root) if call.root is not None else None,
+    )
+    return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
+
+
+def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
+    """Open the API's doors."""
+    from bsd.api.app import create_app
+    from bsd.api.server import ApiServer
+
+    app = create_app(
+        daemon,
+        daemon.config,
+        readonly=settings.readonly,
+        config_changed=daemon.config_changed,
+    )
+    server = ApiServer(app, settings, daemon)
+    server.start()
+    return server
+
+
+def _obey(signals: Signals, daemon: Daemon) -> None:
+    """Do what signals say until one says stop."""
+    from bsd.daemon.signals import DUMP, RELOAD, stops_among
+
+    while True:
+        numbers = signals.wait()
+        if stops_among(numbers):
+            return
+        if RELOAD in numbers:
+            daemon.reload()
+        if DUMP in numbers:
+            daemon.dump()
+
+
+def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
+    """Stop everything while another signal may still end it at once; whether all has ended."""
+    from bsd.daemon.service import STOP_SECONDS
+    from bsd.daemon.signals import die_by, wait_for_end
+
+    ended: list[bool] = []
+
+    def stop() -> None:
+        try:
+            closed = server.stop() if server else True
+            ended.append(daemon.stop() and closed)
+        finally:
+            signals.end_wait()
+
+    # A thread of its own: this one goes on to listen to signals.
+    stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
+    stopper.start()
+    wait_for_end(signals, lambda: not stopper.is_alive() or bool(ended), STOP_SECONDS + 1, die_by)
+    return ended == [True]
+
+
+def _break_off() -> int:
+    """Leave threads behind that do not end: what they have in flight is recovered at next start."""
+    from bsd.foundation.errors import TemporaryFailure
+    from bsd.foundation.logs import close_logs
+
+    close_logs()
+    os._exit(TemporaryFailure.exit_code)

@@ -1,0 +1,114 @@
+"""What the daemon's jobs do: look around, clean up, look after what is in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bsd.daemon import directories
+from bsd.daemon.clock import steady
+from bsd.daemon.guarantee import Mounts
+from bsd.daemon.intake import Intake
+from bsd.daemon.ledger import Ledger
+from bsd.daemon.savings import Savings
+from bsd.daemon.scan import Scan
+from bsd.foundation.layout import Layout
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.lifecycle.retention import Cleaned, in_plain_words, run_retention
+from bsd.surgeon import Surgeon
+from bsd.transcript.inflight import InFlight
+from bsd.transcript.recovery import Recovered, State
+
+_log = get_logger("daemon")
+
+_DONE_WITH = {State.FINISHED, State.ABANDONED, State.FAILED}
+_QUIET = {State.WATCHED, State.BUSY}
+_BAD = {State.FAILED, State.ORPHANED}
+
+
+class Chores:
+    """Each method is a job, or part of one; `stopping` breaks the long ones off."""
+
+    def __init__(  # noqa: PLR0913 - the parts that chores are about
+        self,
+        layout: Layout,
+        config: ConfigService,
+        surgeon: Surgeon,
+        *,
+        scan: Scan,
+        intake: Intake,
+        savings: Savings,
+        ledger: Ledger,
+        mounts: Mounts,
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady,
+    ) -> None:
+        self._layout = layout
+        self._config = config
+        self._surgeon = surgeon
+        self._scan = scan
+        self._intake = intake
+        self._savings = savings
+        self._ledger = ledger
+        self._mounts = mounts
+        self._stopping = stopping
+        self._clock = clock
+        self._steady = steady
+        self._inflight = InFlight(layout)
+        self._told: dict[Path, tuple[State, str]] = {}
+
+    def look_around(self) -> None:
+        """Find which sessions changed, by stat alone, and queue them."""
+        now, wall = self._steady(), self._clock()
+        for name, seen in self._scan.step():
+            if self._stopping():
+                return
+            if seen is None:
+                self._ledger.forget(name)
+                self._savings.settle(name)
+            else:
+                self._intake.found(name, seen, now, wall)
+        self._mounts.look(directories.look(self._layout).sessions)
+
+    def is_something_in_flight(self) -> bool:
+        """Whether a commit left something to look after, ours or another bsd's."""
+        return next(self._inflight.records(), None) is not None
+
+    def recover(self) -> bool:
+        """Finish or undo what is in flight; whether there will be more to do soon."""
+        found = self._surgeon.recover()
+        for each in found:
+            if self._told.get(each.record) != (each.state, each.detail):
+                _tell(each)
+        self._told = {each.record: (each.state, each.detail) for each in found}
+        return any(each.state not in _DONE_WITH for each in found)
+
+    def clean_up(self) -> Cleaned:
+        """Delete what has been kept long enough."""
+        started = self._clock()
+        done = run_retention(
+            self._layout,
+            self._config.current.retention,
+            actor="daemon",
+            clock=self._clock,
+            stopping=self._stopping,
+        )
+        if not self._stopping():
+            self._config.note_run("last_retention_run_at", started)
+        return done
+
+    def explain_retention(self) -> None:
+        """Before anything was ever deleted, say what will be, and how to keep it."""
+        config = self._config.current
+        if config.last_retention_run_at is None:
+            _log.info(in_plain_words(config.retention))
+
+
+def _tell(each: Recovered) -> None:
+    if each.state in _BAD:
+        _log.error("What was in flight needs a look", **each.as_json())
+    elif each.state not in _QUIET:
+        _log.info("What was in flight was looked after", **each.as_json())

@@ -1,0 +1,56 @@
+"""How sure commits can be where the sessions lie, and where no events come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bsd.transcript.mount import Strength, strength
+
+# Changes made on other machines, or behind the mount, are told to nobody here.
+_NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
+
+
+class Mounts:
+    """What is known of the file systems under one root; each is asked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Strength] = {}
+        self._where: dict[int, Path] = {}
+
+    def of(self, path: Path) -> Strength | None:
+        """Judge the file system of `path`; None if it cannot be asked now."""
+        try:
+            device = os.stat(path).st_dev
+            if device not in self._known:
+                self._known[device] = strength(path)
+                self._where[device] = path
+        except OSError:
+            return None
+        return self._known[device]
+
+    def scan_only(self, path: Path) -> str | None:
+        """Say why no events come from a directory; None if they do."""
+        found = self.of(path)
+        if found is not None and found.filesystem in _NO_EVENTS:
+            return f"no events come from {found.filesystem}"
+        return None
+
+    def look(self, paths: Iterable[Path]) -> None:
+        """Get to know the file systems of `paths`."""
+        for path in paths:
+            self.of(path)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The level for each file system, as status tells it."""
+        return [
+            {
+                "path": str(self._where[device]),
+                "level": found.level,
+                "filesystem": found.filesystem,
+                "why": found.why,
+            }
+            for device, found in list(self._known.items())
+        ]

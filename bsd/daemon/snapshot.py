@@ -1,0 +1,109 @@
+"""How parts of the daemon look in status."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bsd.daemon.health import Health, Problem, Trouble
+from bsd.daemon.queue import WorkQueue
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout
+from bsd.foundation.times import iso_utc
+from bsd.lifecycle.retention import StoreShelf, forecast
+from bsd.transcript.orphans import list_orphans
+
+# A forecast looks at every store file: not for each of many questions.
+_FORECAST_SECONDS = 60.0
+
+# These pass, or are nobody's fault.
+_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
+
+
+def is_trouble(problem: Problem) -> bool:
+    """Whether somebody should do something about it."""
+    return problem.kind not in _HARMLESS
+
+
+def watcher(health: Health, scan_problems: tuple[Problem, ...]) -> dict[str, Any]:
+    """What is watched, and what is in the way."""
+    problems = dict.fromkeys((*health.problems, *scan_problems))
+    return {
+        "directories": health.dirs + health.scan_only,
+        "watched": health.watched,
+        "scan_only": health.scan_only,
+        "problems": [
+            {"kind": str(each.kind), "text": each.text, "remedy": each.remedy} for each in problems
+        ],
+    }
+
+
+def queue(work: WorkQueue, debouncing: int, gathering: int) -> dict[str, Any]:
+    """How much is to be done; `debouncing` wait for quiet, `gathering` for more to be saved."""
+    counts = work.counts()
+    return {
+        "debouncing": debouncing,
+        "waiting": counts.waiting,
+        "ready": counts.ready,
+        "working": counts.working,
+        "gathering": gathering,
+        "refused": counts.refused,
+        "retried": counts.retried,
+        "parked": [
+            {"session": str(each.session), "error": each.error, "failures": each.failures}
+            for each in work.parked()
+        ],
+    }
+
+
+def orphans(layout: Layout) -> dict[str, int]:
+    """Late bytes that wait for a person."""
+    found = list_orphans(layout)
+    return {"count": len(found), "bytes": sum(orphan.size for orphan in found)}
+
+
+class NextRetention:
+    """What the next run of the retention will delete; looked up once a minute at most."""
+
+    def __init__(self, layout: Layout, clock: Callable[[], float]) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answer: dict[str, Any] | None = None
+        self._asked: tuple[str, float | None] | None = None
+        self._until = 0.0
+
+    def snapshot(self, keep: str, next_run: float | None) -> dict[str, Any]:
+        """As status tells it; times are epoch seconds."""
+        now = self._clock()
+        with self._lock:
+            if self._answer is None or self._asked != (keep, next_run) or now >= self._until:
+                self._answer = self._look(keep, next_run, now)
+                self._asked, self._until = (keep, next_run), now + _FORECAST_SECONDS
+            return self._answer
+
+    def forget(self) -> None:
+        """Something was deleted."""
+        with self._lock:
+            self._answer = None
+
+    def _look(self, keep: str, next_run: float | None, now: float) -> dict[str, Any]:
+        answer: dict[str, Any] = {
+            "keep": keep,
+            "next_run": None if next_run is None else iso_utc(next_run),
+            "files": 0,
+            "bytes": 0,
+            "next_expiry": None,
+        }
+        try:
+            found = forecast(StoreShelf(self._layout, keep), now if next_run is None else next_run)
+        except BsdError as problem:
+            return {**answer, "problem": problem.message}
+        expiry = found.next_expiry
+        return {
+            **answer,
+            "files": len(found.going),
+            "bytes": found.bytes,
+            "next_expiry": None if expiry is None else iso_utc(expiry),
+        }
