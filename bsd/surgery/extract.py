@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 from bsd.formats.base import Entry, Format, Shape, Value
@@ -13,12 +14,14 @@ from bsd.formats.marker import MARKER, Marker, placeholder
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
+from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.surgery.kept import Original, Return, is_away, paths_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Chosen, Reason
+from bsd.surgery.settled import Settling
 from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
@@ -47,19 +50,32 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     dry_run: bool = False,
     tell: Callable[[Outcome], None] | None = None,
     progress: Progress | None = None,
+    since: Checkpoint | None = None,
 ) -> Plan:
     """Plan the extraction of all that is due; `now` in epoch seconds.
 
     `only` names one entry, as in `locate`. A dry run holds no edits and knows no budget, so its
     report tells of the whole session. `tell` gets every outcome, for a log; `progress` gets the
-    bytes of the session read so far. Raises NotFound, Conflict for a bad `only`.
+    bytes of the session read so far. From a checkpoint on (`since`, made by a plan with the same
+    settings) the report tells of what was read. Raises NotFound, Conflict for a bad `only`.
     """
     wanted = None if only is None else locate(source, fmt, only).line.index
-    survey = Survey.of(
-        source, fmt, Policy.of(config), now, keep_names=tell is not None, progress=progress
+    policy = Policy.of(config)
+    read = partial(
+        Survey.of,
+        source,
+        fmt,
+        policy,
+        now,
+        keep_names=tell is not None,
+        progress=progress,
     )
+    survey = read(since=since)
+    if since and since.bound and survey.compacted:
+        survey = read()  # what a signature bound before, the compaction may have freed
     surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
     tally = _Tally()
+    settling = Settling(survey, policy)
     for outcome in survey.outcomes():
         if wanted is not None and outcome.index != wanted:
             continue
@@ -67,11 +83,19 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
             tell(outcome)
         if outcome.decision.reason is not Reason.EXTRACT:
             tally.leave(outcome.decision.reason, outcome.decision.due_at)
+            settling.add(outcome, outcome.decision.reason)
         elif not dry_run and tally.new_bytes >= budget_bytes:
             tally.complete = False
+            settling.stop(outcome)
         else:
-            tally.take(surgery.operate(outcome), dry_run=dry_run)
-    return tally.plan(source, survey)
+            operation = surgery.operate(outcome)
+            tally.take(operation, dry_run=dry_run)
+            if isinstance(operation, str):
+                settling.add(outcome, operation)
+            else:
+                settling.add(outcome, Reason.EXTRACT, operation.growth)
+    checkpoint = None if wanted is not None or dry_run else settling.checkpoint()
+    return tally.plan(source, survey, checkpoint)
 
 
 class _LeaveAlone(Exception):
@@ -100,6 +124,11 @@ class _Operation:
     edit: Edit
     keep: Keep
     savings: tuple[tuple[str, Saving], ...]
+
+    @property
+    def growth(self) -> int:
+        """Bytes by which the line gets longer."""
+        return len(self.edit.new) - self.edit.length
 
 
 class _Surgery:
@@ -300,7 +329,7 @@ class _Tally:
             kept = operation.keep.line
             self.new_bytes += len(operation.edit.new) + (len(kept) if type(kept) is bytes else 0)
 
-    def plan(self, source: Source, survey: Survey) -> Plan:
+    def plan(self, source: Source, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
         """Return the plan."""
         size = source.identity.size
         report = Report(
@@ -321,4 +350,5 @@ class _Tally:
             tuple(self.keeps),
             complete=self.complete,
             due_at=self.due_at,
+            checkpoint=checkpoint,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep
 from bsd.transcript.change import Edit, Identity
 from bsd.transcript.reader import Line
@@ -17,7 +18,7 @@ class Source(Protocol):
 
     identity: Identity
 
-    def lines(self) -> Iterator[Line]: ...
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
 
     def read(self, offset: int, length: int) -> bytes: ...
 
@@ -74,3 +75,4 @@ class Plan:
     keeps: tuple[Keep, ...] = ()
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
+    checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect

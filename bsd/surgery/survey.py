@@ -7,6 +7,7 @@ that could lose values, and one description of all entries that are alike to the
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
@@ -20,6 +21,7 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, Turn
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.value_path import ValuePath
+from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Leaked, Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import (
@@ -60,6 +62,8 @@ class Outcome:
     kind: str
     age_s: float | None  # seconds, if its time is known
     marked: bool  # it has an `_extracted` member, ours or not
+    position: int  # message entries after it
+    bound: bool  # a later signature covers what the model saw of it
     decision: Decision
 
 
@@ -73,11 +77,22 @@ def id_hash(entry_id: str) -> int:
 class Survey:
     """What one pass over a session found. Times are epoch seconds."""
 
-    def __init__(self, policy: Policy, now: float, *, keep_names: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        now: float,
+        *,
+        keep_names: bool = False,
+        since: Checkpoint | None = None,
+    ) -> None:
         self._policy = policy
         self._now = now
         self._keep_names = keep_names
-        self.messages = 0
+        self._since = since
+        self.messages = since.messages if since else 0
+        self.compacted = False  # there is a compaction among the lines that were read
+        # Where the next line will begin, and its number.
+        self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
         self.unreadable = 0  # lines that are not blank and hold no JSON object
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
@@ -96,8 +111,10 @@ class Survey:
 
         self._turn_from: int | None = None  # line at which an unfinished turn begins
         self._latest_assistant: int | None = None
-        self._own_calls: set[str] = set()
-        self._barrier = 0  # a compaction took everything before this line out of sight
+        self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
+        # A compaction took everything before this line out of sight.
+        self._barrier = since.barrier if since else 0
+        self._barriers = array("Q")  # line of a compaction, barrier from there on, …
         self._signed, self._signed_barrier = array("Q"), array("Q")
         self._binding: dict[str, bool] = {}
 
@@ -111,17 +128,21 @@ class Survey:
         *,
         keep_names: bool = False,
         progress: Progress | None = None,
+        since: Checkpoint | None = None,
     ) -> Survey:
-        """Read a session from its first line to its last."""
-        survey = cls(policy, now, keep_names=keep_names)
-        told = 0
-        for line in source.lines():
+        """Read a session to its last line, from its first or `since` a checkpoint of it."""
+        survey = cls(policy, now, keep_names=keep_names, since=since)
+        start = (since.offset, since.index) if since else (0, 0)
+        told = start[0]
+        for line in source.lines(*start):
             entry = parse_entry(line.raw)
             if entry is not None:
                 survey._add(line, entry, fmt)
             elif line.raw.strip():
                 survey.unreadable += 1
             done = line.offset + len(line.raw)
+            if line.raw.endswith(b"\n"):
+                survey.end_offset, survey.end_index = done, line.index + 1
             if progress and done - told >= _PROGRESS_STEP:
                 progress(done)
                 told = done
@@ -163,8 +184,10 @@ class Survey:
 
     def _follow_prefix(self, index: int, facts: Facts) -> None:
         if facts.is_compaction:
+            self.compacted = True
             # What the compaction keeps is still sent, so a signature after it still covers it.
             self._barrier = max(self._barrier, self._line_of(facts.kept_from, index))
+            self._barriers.extend((index, self._barrier))
         elif facts.signed_by is not None:
             model = facts.signed_by
             if model not in self._binding:
@@ -176,6 +199,8 @@ class Survey:
     def _line_of(self, entry_id: str | None, otherwise: int) -> int:
         if entry_id is None:
             return otherwise
+        if self._since and self._since.has_id(id_hash(entry_id)):
+            return 0  # before all that was read: which line it is makes no difference
         try:
             return self._index[self._id.index(id_hash(entry_id))]
         except ValueError:
@@ -188,7 +213,9 @@ class Survey:
             self.refs.add(marker.ref)
         if not facts.calls:
             return
-        self._own_calls.update(call.id for call in facts.calls if own_tool(call.name) and call.id)
+        self._own_calls.update(
+            (call.id, line.index) for call in facts.calls if own_tool(call.name) and call.id
+        )
         if _PLACEHOLDER_START in line.raw:
             for leak in _leaks(line.index, entry, facts, extracted=marker is not None):
                 if len(self.leaked) < _MOST_WARNINGS:
@@ -269,6 +296,8 @@ class Survey:
                 kinds[self._kind[row]],
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
                 self._subjects[number].marked,
+                standing.position,
+                standing.prefix_bound,
                 self._decide(number, standing),
             )
 
@@ -291,7 +320,32 @@ class Survey:
 
     def _duplicates(self) -> set[int]:
         ids = sorted(self._id)
-        return {one for one, other in pairwise(ids) if one == other} - {_NO_ID}
+        twice = {one for one, other in pairwise(ids) if one == other}
+        if since := self._since:
+            twice.update(one for one in ids if since.has_id(one))
+        return twice - {_NO_ID}
+
+    def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
+        """Return the checkpoint after so many of the entries that were read.
+
+        `offset` is where the next one will begin; `bound` says that one before it is bound.
+        """
+        since = self._since
+        index = self._index[rows] if rows < len(self._index) else self.end_index
+        barrier = since.barrier if since else 0
+        for line, value in zip(self._barriers[::2], self._barriers[1::2], strict=True):
+            if line < index:
+                barrier = value
+        before = since.messages if since else 0
+        return Checkpoint(
+            offset,
+            index,
+            self._messages_to[rows - 1] if rows else before,
+            (since.ids if since else b"") + _little(self._id[:rows]),
+            barrier,
+            tuple(call for call, line in self._own_calls.items() if line < index),
+            bound or bool(since and since.bound),
+        )
 
     def _turn_open(self, index: int) -> bool:
         unfinished = self._turn_from is not None and index >= self._turn_from
@@ -304,6 +358,13 @@ class Survey:
         """
         first_after = bisect_right(self._signed, index)
         return first_after < len(self._signed) and self._signed_barrier[first_after] <= index
+
+
+def _little(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers = array("Q", numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:

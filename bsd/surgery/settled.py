@@ -1,0 +1,85 @@
+"""Which outcomes are settled: no later line and no passing of time can change them (DESIGN §3).
+
+A checkpoint that is out of date may hide something that could leave its session; it can never make
+an edit wrong, since edits are made of the lines that were read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.checkpoint import Checkpoint
+from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Reason
+from bsd.surgery.survey import Outcome, Survey
+
+# Settled wherever the entry stands.
+_ANYWHERE = frozenset(
+    (
+        Reason.NO_ENTRY_ID,
+        Reason.UNSAFE_ENTRY_ID,
+        Reason.DUPLICATE_ENTRY_ID,
+        Reason.ALREADY_EXTRACTED,
+        Reason.PINNED,
+        Reason.TYPE_NOT_MATCHED,
+    )
+)
+# Settled once the entry is older than every rule's window: before, a rule that fits another of
+# its values may still have its say. Of `prefix_bound` a compaction makes something else.
+_WHEN_OLD = frozenset(
+    (Reason.EXTRACT, Reason.VALUES_TOO_SMALL, Reason.PREFIX_BOUND, "not_editable")
+)
+
+# Settings that no decision depends on.
+_BESIDE = {
+    "scan_interval_seconds",
+    "auto_cron",
+    "retention",
+    "retention_cron",
+    "trash_retention",
+    "keep_restore_remote_calls",
+    "keep_purge_control_calls",
+    "last_run_at",
+    "last_retention_run_at",
+}
+
+
+def fingerprint(config: PruningConfig) -> str:
+    """Tell settings apart by which entries are judged: what one settles, it settles for itself."""
+    text = config.model_dump_json(exclude=_BESIDE)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Settling:
+    """Follows the outcomes of a survey, as far as they are settled without a gap."""
+
+    def __init__(self, survey: Survey, policy: Policy) -> None:
+        self._survey = survey
+        self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
+        self._rows = 0
+        self._shift = 0  # bytes by which what follows moves
+        self._bound = False
+        self._end: Outcome | None = None  # the first that is not settled
+
+    def add(self, outcome: Outcome, reason: str, shift: int = 0) -> None:
+        """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
+        if self._end is not None:
+            return
+        settled = reason in _ANYWHERE or (reason in _WHEN_OLD and outcome.position >= self._window)
+        # A line without its end is still being written.
+        if not settled or outcome.offset >= self._survey.end_offset:
+            self._end = outcome
+            return
+        self._rows += 1
+        self._shift += shift
+        self._bound |= outcome.bound
+
+    def stop(self, outcome: Outcome) -> None:
+        """End here, at an entry that was not looked at."""
+        self._end = self._end or outcome
+
+    def checkpoint(self) -> Checkpoint:
+        """Return where to begin next time, once the plan is in effect."""
+        offset = self._end.offset if self._end else self._survey.end_offset
+        return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)
