@@ -25,6 +25,9 @@ from bsd.transcript.change import Identity
 _FORMAT = 1
 _RECORD = ".record"
 _FILE = ".file"
+_PROBE = ".probe"
+# In the session directory, always the same: one that a crash left is replaced by the next.
+_PROBE_THERE = ".brainsurgeon-probe"
 _OWN = Path(".brainsurgeon") / "inflight"
 
 
@@ -194,10 +197,8 @@ class InFlight:
     def directories(self) -> Iterator[Path]:
         """Every in-flight directory that exists under the root."""
         seen = {self.layout.inflight}
-        for agent in sorted(_subdirectories(self.layout.agents)):
-            with suppress(BsdError):  # a link that leaves the root, or a name that is none
-                sessions = self.layout.sessions_dir(agent.name)
-                seen.update((sessions.parent / _OWN, sessions / _OWN))
+        for sessions in self._session_directories():
+            seen.update((sessions.parent / _OWN, sessions / _OWN))
         for directory in sorted(seen):
             if directory.is_dir() and self.is_inside(directory):
                 yield directory
@@ -208,14 +209,24 @@ class InFlight:
             yield from sorted(directory.glob(f"*{_RECORD}"), key=_age)
 
     def strays(self) -> Iterator[Path]:
-        """In-flight files without a record: garbage, since a record is first to come, last to go.
+        """In-flight files without a record, and probes: garbage once they are not brand-new.
 
-        They are what a power cut leaves of names that had not reached the disk.
+        A record is the first to come and the last to go; only a power cut, which takes names that
+        had not reached the disk, can leave a file without one.
         """
         for directory in self.directories():
+            yield from directory.glob(f"*{_PROBE}")
             for file in directory.glob(f"*{_FILE}"):
                 if not file.with_suffix(_RECORD).exists():
                     yield file
+        for sessions in self._session_directories():
+            if (sessions / _PROBE_THERE).exists():
+                yield sessions / _PROBE_THERE
+
+    def _session_directories(self) -> Iterator[Path]:
+        for agent in sorted(_subdirectories(self.layout.agents)):
+            with suppress(BsdError):  # a link that leaves the root, or a name that is none
+                yield self.layout.sessions_dir(agent.name)
 
     def is_inside(self, directory: Path) -> bool:
         """Tell whether a directory lies under the root, links resolved."""
@@ -254,16 +265,16 @@ def _make_durable(directory: Path) -> Path:
 
 
 def _prove(candidate: Path, sessions: Path) -> None:
-    """Rename a file there and back; raises OSError if the kernel refuses."""
-    name = f".brainsurgeon-probe-{secrets.token_hex(8)}"
-    here, there = candidate / name, sessions / name
+    """Rename a file there; raises OSError if the kernel refuses."""
+    here, there = candidate / f"{secrets.token_hex(8)}{_PROBE}", sessions / _PROBE_THERE
     os.close(os.open(here, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         os.rename(here, there)
     except BaseException:
         here.unlink()
         raise
-    there.unlink()
+    with suppress(FileNotFoundError):  # another bsd has just tried the same
+        there.unlink()
 
 
 def _nowhere(sessions: Path, refused: list[OSError]) -> BsdError:

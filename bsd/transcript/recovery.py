@@ -65,7 +65,7 @@ def recover(
         with suppress(FileNotFoundError):
             if now_ns() - file.lstat().st_mtime_ns >= _KEEP_NS:
                 file.unlink()
-                results.append(Recovered(State.ABANDONED, file, detail="it had no record"))
+                results.append(Recovered(State.ABANDONED, file, detail="nobody's any more"))
     return [result for result in results if result is not None]
 
 

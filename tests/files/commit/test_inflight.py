@@ -76,6 +76,24 @@ def test_a_directory_is_tried_once(scene: Scene, monkeypatch: pytest.MonkeyPatch
     assert scene.inflight.directory_for(scene.path) == scene.layout.inflight
 
 
+@pytest.mark.parametrize("call", ["rename", "unlink"])
+def test_what_a_crash_leaves_of_the_trial_goes(scene: Scene, call: str) -> None:
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "unlink", end)
+        if call == "rename":
+            patch.setattr(os, "rename", end)
+        with pytest.raises(KeyboardInterrupt):
+            scene.inflight.directory_for(scene.path)
+    assert len(list(scene.root.rglob("*probe"))) == 1
+    assert scene.recover(50) == []
+    assert [one.state for one in scene.recover(61)] == [State.ABANDONED]
+    assert list(scene.root.rglob("*probe")) == []
+    assert scene.commit().committed
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(errno.EXDEV, Unavailable), (errno.EACCES, Forbidden), (errno.ENOSPC, Unavailable)],
