@@ -87,10 +87,15 @@ class Recorder:
         for event in wrote[self._seen_of_ledger :]:
             inode = event["inode"]
             content = self._content.get(inode, b"") + event["line"].encode()
-            self._add(Data(inode, content, os.stat(self._ledger.path).st_mtime_ns, "others"))
+            # A look at a name opens nothing, so it breaks no lease.
+            mtimes = [os.stat(path).st_mtime_ns for path in self._names_of(inode)]
+            self._add(Data(inode, content, max(mtimes, default=0), "others"))
             if event["durable"]:
                 self._add(Sync(inode, None, "others"))
         self._seen_of_ledger = len(wrote)
+
+    def _names_of(self, inode: int) -> list[str]:
+        return [path for path, its in self._names.items() if its == inode]
 
     def _begin(self, root: Path) -> None:
         for path in sorted(root.rglob("*")):
@@ -254,16 +259,31 @@ def states(events: list[Event], moment: int, root: Path) -> Iterator[Disk]:
         for one in pending
     ]
     known = {inode for change in names for _, inode in change.sets}
-    if past and isinstance(past[-1], Data) and past[-1].inode not in known:
-        return  # a file that counts for nothing
+    last = past[-1]
+    if isinstance(last, Data) and (last.inode not in known or last.call == "others"):
+        return  # a file that counts for nothing; or what others' next event makes durable
     for named, chosen in choices:
         directories, paths = _tree(names, pending, chosen, root)
-        for damage in _DAMAGES:
+        unsynced = {i for i in paths.values() if latest.get(i) is not synced.get(i)}
+        for damage, hit in _damages(unsynced):
             files = {
-                path: _damaged(inode, synced.get(inode), latest.get(inode), damage)
+                path: _damaged(
+                    inode, synced.get(inode), latest.get(inode), damage if inode in hit else "there"
+                )
                 for path, inode in paths.items()
             }
-            yield Disk(directories, files, certain, f"{named}, bytes {damage}")
+            of = "" if hit == unsynced else f" of {[p for p, i in paths.items() if i in hit]}"
+            yield Disk(directories, files, certain, f"{named}, bytes{of} {damage}")
+
+
+def _damages(unsynced: set[int]) -> Iterator[tuple[str, set[int]]]:
+    """What happens to which of the files that were not synced: to all, to one, to all but one."""
+    for damage in _DAMAGES:
+        yield damage, unsynced
+    if len(unsynced) > 1:
+        for inode in unsynced:
+            yield "missing", {inode}
+            yield "missing", unsynced - {inode}
 
 
 def _tree(
