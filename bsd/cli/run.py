@@ -104,16 +104,19 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
     ended: list[bool] = []
 
     def stop() -> None:
+        in_time = False
         try:
             closed = server.stop() if server else True
-            ended.append(daemon.stop() and closed)
+            in_time = daemon.stop() and closed
         finally:
+            ended.append(in_time)
             signals.end_wait()
 
     # A thread of its own: this one goes on to listen to signals.
     stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
     stopper.start()
-    wait_for_end(signals, lambda: not stopper.is_alive() or bool(ended), STOP_SECONDS + 1, die_by)
+    if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
+        stopper.join(1.0)  # it has only to leave
     return ended == [True]
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import orjson
 
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.durations import format_duration, parse_duration
+from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Forbidden, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
@@ -228,7 +228,7 @@ def in_plain_words(keep: str) -> str:
             "`bsd config set retention 30d` would delete it after 30 days."
         )
     return (
-        f"What bsd takes out of sessions is kept for {format_duration(parse_duration(keep))} and "
+        f"What bsd takes out of sessions is kept for {keep} (the setting `retention`) and "
         "then deleted for good: its placeholder stays, but can no longer be restored. To keep it "
         "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`. "
         "`bsd retention --dry-run` shows what goes next."
