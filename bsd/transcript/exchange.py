@@ -105,7 +105,8 @@ class Exchange:
         self.new_tail = ""
         self.old_leased = False
         self.exchanged = False
-        self.carried_back = 0  # bytes of new's growth that were put into the other file
+        # What new grew by and the returning file got: offset in new, bytes.
+        self.returned: list[tuple[int, bytes]] = []
         self.drained = b""
         self.leased_at = 0.0
         self.held_s = 0.0
@@ -260,7 +261,6 @@ class Exchange:
             self.after_step("truncated")
             raise
         self.after_step("carried")
-        self._note_carried("old", self.old_size, self.drained)
 
     def release(self) -> None:
         self.identity = _identity(os.fstat(self.new))
@@ -270,9 +270,10 @@ class Exchange:
         self.after_step("released")
 
     def sync_growth(self) -> None:
-        """The growth is in the old file too, but that one will be unlinked."""
+        """Make durable what is in the old file too, but that one will be unlinked."""
         if self.drained:
             os.fsync(self.new)
+            self._note_carried("old", self.old_size, self.drained)
 
     # The way back.
 
@@ -286,11 +287,20 @@ class Exchange:
         back = self._open_returning()
         try:
             self._put_back(back, time.monotonic() + _PUT_BACK_SECONDS)
+            self._stop_watch()
+            self._sync_carried_back(back)
         finally:
             if back not in (-1, self.old):
                 os.close(back)
-            self._stop_watch()
         self.after_step("undone")
+
+    def _sync_carried_back(self, back: int) -> None:
+        if self.returned:
+            for fd in {self.new, self.old} - {-1} if self.strong else ():
+                release_lease(fd)  # nobody need wait for the disk
+            os.fsync(back)
+        for offset, data in self.returned:
+            self._note_carried("new", offset, data)
 
     def _put_back(self, back: int, deadline: float) -> None:
         while True:
@@ -350,14 +360,13 @@ class Exchange:
         self.leased_at = time.monotonic()
         if not leased or back < 0 or self._new_was_rewritten():
             return False
-        seen = self.new_size + self.carried_back
+        seen = self.new_size + sum(len(data) for _, data in self.returned)
         fresh = read_range(self.new, seen, os.fstat(self.new).st_size)
         if fresh:
             self.note("carrying", "new", seen, fresh)
             append(back, fresh)
-            self.carried_back += len(fresh)
+            self.returned.append((seen, fresh))
             self.after_step("carried_back")
-            self._note_carried("new", seen, fresh)
         return self.leased_at < deadline
 
     def _new_was_rewritten(self) -> bool:
@@ -396,6 +405,7 @@ class Exchange:
         append(self.record, b"\n" + json.dumps(note).encode() + b"\n")
 
     def _note_carried(self, of: str, offset: int, data: bytes) -> None:
+        """Only for bytes that a power cut cannot take any more."""
         try:
             self.note("carried", of, offset, data)
         except OSError:

@@ -23,6 +23,7 @@ from bsd.transcript.inflight import Mark
 from bsd.transcript.leases import open_plain, read_range, tail_hash, take_lease
 
 _BLOCK = 1 << 20
+_IDS = ("id", "__id", "uuid")
 
 
 class NoPlace(Exception):
@@ -35,6 +36,7 @@ class Insert:
 
     planned_on: Identity
     offset: int
+    length: int  # bytes of nothing that a power cut left in their place
     data: bytes
 
 
@@ -53,26 +55,55 @@ def is_json(line: bytes) -> bool:
     return True
 
 
-def missing(late: bytes, after: bytes) -> tuple[int, bytes]:
-    """What of `late` is still to be inserted into `after`, and at which offset.
+def missing(late: bytes, after: bytes) -> tuple[int, int, bytes]:
+    """What of `late` is still to be put into `after`: offset, bytes to replace there, the rest.
 
-    `after` is all that follows the place where the late bytes belong: others' lines, or the late
-    bytes themselves, whole or torn off anywhere, and then others' lines.
+    `after` is all that follows the place where the late bytes belong: others' lines and among
+    them the late bytes themselves, if they were carried before, whole or torn off anywhere.
     """
-    same = _common(late, after)
-    if same in (len(late), len(after)):
-        return same, late[same:]
-    line = late.rfind(b"\n", 0, same) + 1
-    end = after.find(b"\n", line)
-    glued = after[line : end if end >= 0 else len(after)]
+    start, there = _arrived(late, after)
+    rest = late[there:]
+    offset = start + there if there else 0
+    # Of bytes that were being written when the power was cut, zeros may be left.
+    return offset, _leading_zeros(after[offset : offset + len(rest)]), rest
+
+
+def without(late: bytes, carried: bytes) -> bytes:
+    """`late` but for the bytes that were carried into it, as far as they arrived."""
+    start, there = _arrived(carried, late)
+    return late[:start] + late[start + there :]
+
+
+def _arrived(lines: bytes, among: bytes) -> tuple[int, int]:
+    """Where in `among` the first of `lines` stand, and how many of their bytes."""
+    start = 0
+    while start < len(among):
+        if there := _arrived_at(start, lines, among):
+            return start, there
+        start = among.find(b"\n", start) + 1 or len(among)
+    return 0, 0
+
+
+def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
+    same = _common(lines, among[start : start + len(lines)])
+    if same in (len(lines), len(among) - start):
+        return same
+    line = lines.rfind(b"\n", 0, same) + 1
+    end = among.find(b"\n", start + line)
+    glued = among[start + line : end if end >= 0 else len(among)]
     # A torn line and another's behind it are no JSON together; where the other begins, a whole
-    # object does. (Two lines may well begin alike, so the common bytes alone prove nothing.)
+    # object does, or the zeros of a power cut. (Two lines may well begin alike, so the common
+    # bytes alone prove nothing.)
     if not is_json(glued):
         for torn in range(same - line, 0, -1):
             rest = glued[torn:]
-            if rest.startswith(b"{") and is_json(rest):
-                return line + torn, late[line + torn :]
-    return line, late[line:]
+            if rest.startswith(b"\0") or (rest.startswith(b"{") and is_json(rest)):
+                return line + torn
+    return line
+
+
+def _leading_zeros(data: bytes) -> int:
+    return len(data) - len(data.lstrip(b"\0"))
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -132,32 +163,37 @@ class Target:
             known.mtime_ns,
         )
 
-    def put(self, late: bytes, successor: Mark, carried: int) -> Insert | None:
+    def put(self, late: bytes, successor: Mark, carried: int, *, again: bool) -> Insert | None:
         """Append what is missing of `late`, or say where it must be inserted.
 
-        `carried` bytes were appended for earlier late bytes, right after the marked size.
+        `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
+        means that these ones may have been carried before.
         """
         now = os.fstat(self.fd)
         end = successor.identity.size + carried
         if self._continues(successor, now) and now.st_size >= end:
-            offset, rest = missing(late, read_range(self.fd, end, now.st_size))
+            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size))
             if rest and end + offset < now.st_size:
-                return Insert(Identity.of(now), end + offset, rest)
-            self._append(rest)
-        elif rest := self._not_here(late):
+                return Insert(Identity.of(now), end + offset, zeros, rest)
+        else:
+            rest = self._not_here(late, again=again)
             if not self._ends_a_line(now.st_size):
                 rest = b"\n" + rest
-            self._append(rest)
+        self._append(rest)
         return None
 
     def _continues(self, mark: Mark, now: os.stat_result) -> bool:
-        if now.st_ino != mark.identity.ino or now.st_size < mark.identity.size:
-            return False
-        return tail_hash(self.fd, mark.identity.size) == mark.tail
+        """Tell whether it begins with the marked file, though it may be a copy of it."""
+        size = mark.identity.size
+        return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
 
-    def _not_here(self, late: bytes) -> bytes:
-        """The lines of `late` that stand nowhere in the file."""
-        wanted = set(_lines(late))
+    def _not_here(self, late: bytes, *, again: bool) -> bytes:
+        """The lines of `late` that stand nowhere in the file.
+
+        A line without an id may stand there for another like it, unless it was carried before.
+        """
+        lines = _lines(late)
+        wanted = {line for line in lines if again or _has_id(line)}
         found: Counter[bytes] = Counter()
         with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
             file.seek(0)
@@ -165,7 +201,7 @@ class Target:
                 if line in wanted:
                     found[line] += 1
         rest = []
-        for line in _lines(late):
+        for line in lines:
             if found[line]:
                 found[line] -= 1
             else:
@@ -197,6 +233,14 @@ def _open(path: Path) -> int:
         if error.errno in (errno.ELOOP, errno.EISDIR):
             raise NoPlace(f"{path} is not a regular file") from None
         raise
+
+
+def _has_id(line: bytes) -> bool:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and not entry.keys().isdisjoint(_IDS)
 
 
 def _lines(data: bytes) -> list[bytes]:

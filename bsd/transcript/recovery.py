@@ -32,8 +32,15 @@ from bsd.transcript.change import Change, Edit
 from bsd.transcript.commit import commit
 from bsd.transcript.exchangers import Exchanger, Step, no_step
 from bsd.transcript.inflight import InFlight, Mark, Note, Record, add_note, read_record
-from bsd.transcript.late import Insert, NoPlace, Target, is_json, split_lines
-from bsd.transcript.leases import open_plain, somebody_waits, swap_names, tail_hash, take_lease
+from bsd.transcript.late import Insert, NoPlace, Target, is_json, split_lines, without
+from bsd.transcript.leases import (
+    open_plain,
+    read_range,
+    somebody_waits,
+    swap_names,
+    tail_hash,
+    take_lease,
+)
 from bsd.transcript.mount import Strength
 from bsd.transcript.orphans import Orphan, keep_orphan
 from bsd.transcript.recovered import Access, Recovered, State
@@ -162,6 +169,8 @@ class _Recovery:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             return self.result(State.FAILED, "something else came out of the session's path")
         self.of = self.which(old, new)
+        # Whatever follows relies on the names as they are now, also after a power cut.
+        self.sync_names()
         self.alone = self.nobody_has_it_open()
         self.after_step("watched")
         if not self.of:
@@ -192,11 +201,7 @@ class _Recovery:
         now, known = os.fstat(self.fd), mark.identity
         if now.st_size < known.size or header_hash(self.fd) != mark.header:
             return True
-        if tail_hash(self.fd, known.size) != mark.tail:
-            return True
-        # Weak file systems may set a file's time late.
-        touched = self.record.strong and now.st_mtime_ns != known.mtime_ns
-        return touched and now.st_size == known.size
+        return tail_hash(self.fd, known.size) != mark.tail
 
     def nobody_has_it_open(self) -> bool:
         if self.record.strong:
@@ -229,12 +234,12 @@ class _Recovery:
 
     def carry_late(self, watched: Mark, other: Mark) -> State:
         start = self.seen(watched)
-        late = os.pread(self.fd, os.fstat(self.fd).st_size - start, start)
-        whole, rest = split_lines(late)
+        raw = read_range(self.fd, start, os.fstat(self.fd).st_size)
+        whole, rest = split_lines(self.without_returned(raw, other))
         state = State.WATCHED
         if rest and self.alone and is_json(rest):
             whole, rest, state = whole + rest + b"\n", b"", State.CARRIED
-        length = len(late) - len(rest)
+        length = len(raw) - len(rest)
         if length:
             state = self.carry(start, length, whole, other)
         if rest and self.alone:
@@ -242,11 +247,28 @@ class _Recovery:
             state = State.ORPHANED
         return state
 
+    def without_returned(self, late: bytes, other: Mark) -> bytes:
+        """Leave out what came from the other file: an undo that was not finished."""
+        known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of}
+        if not known or not late:
+            return late
+        with suppress(OSError):
+            fd = open_plain(str(self.record.target), os.O_RDONLY)
+            try:
+                if os.fstat(fd).st_ino == other.identity.ino:
+                    for offset, length in sorted(known):
+                        late = without(late, read_range(fd, offset, offset + length))
+            finally:
+                os.close(fd)
+        return late
+
     def carry(self, offset: int, length: int, lines: bytes, other: Mark) -> State:
+        again = any(note.of == self.of and note.offset == offset for note in self.record.notes)
         self.note("carrying", offset, length, lines)
         self.after_step("noted")
         try:
-            self.put(lines, other)
+            if lines:
+                self.put(lines, other, again=again)
         except (NoPlace, NotFound) as error:
             self.orphan(str(error), offset, length)
             return State.ORPHANED
@@ -255,17 +277,17 @@ class _Recovery:
         self.after_step("carried")
         self.note("carried", offset, length, lines)
         self.lines += lines.count(b"\n")
-        self.bytes += length
+        self.bytes += len(lines)
         return State.CARRIED
 
-    def put(self, lines: bytes, other: Mark) -> None:
+    def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
         record = self.record
         carried = sum(note.written for note in self.done_with() if note.note == "carried")
         with self.access.session_lock(record.session, record.target):
             self.refuse_unless_idle()
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
-                insert = target.put(lines, other, carried)
+                insert = target.put(lines, other, carried, again=again)
         if insert is not None:
             self.insert(insert)
 
@@ -276,7 +298,7 @@ class _Recovery:
             Change(
                 record.target,
                 insert.planned_on,
-                (Edit(insert.offset, 0, insert.data),),
+                (Edit(insert.offset, insert.length, insert.data),),
                 record.session,
                 self.now_ns(),
             ),
@@ -300,7 +322,9 @@ class _Recovery:
 
     def rewritten(self, other: Mark) -> Recovered:
         """Put it back if nobody has touched its successor; else keep all of it as an orphan."""
-        if self.alone and self.swap_back(other):
+        # A power cut can spoil a file too; but that does not make it newer.
+        newer = os.fstat(self.fd).st_mtime_ns > self.record.created_ns
+        if self.alone and newer and self.swap_back(other):
             return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
         return self.give_shelter("somebody rewrote it after it was displaced", 0)
 
@@ -325,9 +349,13 @@ class _Recovery:
         if one.lstat().st_ino != other.identity.ino:
             swap_names(str(one), str(two))  # somebody replaced it just then: theirs stays
             return False
-        sync_dir(one.parent)
-        sync_dir(two.parent)
+        self.sync_names()
         return True
+
+    def sync_names(self) -> None:
+        for directory in (self.record.target.parent, self.record.path.parent):
+            with suppress(FileNotFoundError):  # the session's directory may be gone
+                sync_dir(directory)
 
     def give_shelter(self, reason: str, start: int) -> Recovered:
         """Keep the whole file as an orphan, once nobody writes to it any more."""

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.transcript.late import missing
+from bsd.transcript.late import missing, without
 
 A, B, C = (json.dumps({"id": name, "deep": {"id": name * 5}}).encode() + b"\n" for name in "abc")
 
 
 def mended(late: bytes, after: bytes) -> bytes:
-    offset, rest = missing(late, after)
-    return after[:offset] + rest + after[offset:]
+    offset, length, rest = missing(late, after)
+    return after[:offset] + rest + after[offset + length :]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,21 @@ def test_lines_torn_off_anywhere_are_completed(others: bytes) -> None:
     late = A + B
     for torn in range(1, len(late)):
         assert mended(late, late[:torn] + others) == late + others
+
+
+@pytest.mark.parametrize("others", [b"", C])
+def test_zeros_that_a_power_cut_left_are_replaced(others: bytes) -> None:
+    late = A + B
+    for torn in range(len(late)):
+        arrived = late[:torn].ljust(len(late), b"\0")
+        assert mended(late, arrived + others) == late + others
+
+
+@pytest.mark.parametrize("others", [b"", C])
+def test_what_was_carried_into_late_bytes_is_left_out(others: bytes) -> None:
+    carried = A + B
+    for torn in range(1, len(carried) + 1):
+        assert without(C + carried[:torn] + others, carried) == C + others
 
 
 deep = st.dictionaries(
