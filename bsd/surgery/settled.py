@@ -61,14 +61,19 @@ class Settling:
         self._shift = 0  # bytes by which what follows moves
         self._bound = False
         self._end: Outcome | None = None  # the first that is not settled
+        self._unbinds = False  # a signature leaves that binds what is before it
 
     def add(self, outcome: Outcome, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
+        if reason == Reason.EXTRACT and self._survey.signed:
+            self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
         if self._end is not None:
             return
         settled = reason in _ANYWHERE or (reason in _WHEN_OLD and outcome.position >= self._window)
-        # A line without its end is still being written.
-        if not settled or outcome.offset >= self._survey.end_offset:
+        # A turn that begins before the checkpoint would not be known after it, and a line without
+        # its end is still being written.
+        whole = outcome.offset < self._survey.end_offset
+        if not (settled and whole) or self._survey.turn_open(outcome.index):
             self._end = outcome
             return
         self._rows += 1
@@ -79,7 +84,9 @@ class Settling:
         """End here, at an entry that was not looked at."""
         self._end = self._end or outcome
 
-    def checkpoint(self) -> Checkpoint:
-        """Return where to begin next time, once the plan is in effect."""
+    def checkpoint(self) -> Checkpoint | None:
+        """Return where to begin next time, once the plan is in effect; None: at the first line."""
+        if self._unbinds:
+            return None
         offset = self._end.offset if self._end else self._survey.end_offset
         return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)

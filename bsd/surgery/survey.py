@@ -284,7 +284,7 @@ class Survey:
                 self.messages - self._messages_to[row],
                 time_ms,
                 self._id[row] in duplicates,
-                self._turn_open(index),
+                self.turn_open(index),
                 self._prefix_bound(index),
             )
             number = self._subject[row]
@@ -325,6 +325,11 @@ class Survey:
             twice.update(one for one in ids if since.has_id(one))
         return twice - {_NO_ID}
 
+    @property
+    def signed(self) -> bool:
+        """Whether there are signatures that bind what is before them."""
+        return bool(self._signed)
+
     def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
         """Return the checkpoint after so many of the entries that were read.
 
@@ -347,7 +352,8 @@ class Survey:
             bound or bool(since and since.bound),
         )
 
-    def _turn_open(self, index: int) -> bool:
+    def turn_open(self, index: int) -> bool:
+        """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
         unfinished = self._turn_from is not None and index >= self._turn_from
         return unfinished or index == self._latest_assistant
 

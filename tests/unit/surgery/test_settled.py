@@ -1,0 +1,159 @@
+"""Beginning at a checkpoint finds what beginning at the first line finds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bsd.formats.base import Format
+from bsd.formats.openclaw import OPENCLAW
+from bsd.store.checkpoint import Checkpoint
+from bsd.surgery.extract import plan_extraction
+from bsd.surgery.settled import fingerprint
+from bsd.transcript.reader import BytesTranscript
+from tests.unit.surgery.sessions import sessions
+from tests.unit.surgery.test_properties import EXAMPLES, policies
+from tests.unit.surgery.theatre import HEADER, NOW, Session, config
+from tests.unit.transcript import nasty
+
+RULES: list[dict[str, Any]] = [
+    {"type": "tool_result", "min_length": 10, "keep_recent": 0},
+    {"type": "assistant", "min_length": 10, "keep_recent": 3},
+    {"type": "*", "min_length": 30, "keep_recent": 1},
+]
+
+
+def extract(
+    session: Session, since: Checkpoint | None, now: float, fields: dict[str, Any]
+) -> Checkpoint | None:
+    plan = plan_extraction(
+        session.source, session.fmt, config(**fields), now, session.shelf, since=since
+    )
+    session.carry_out(plan)
+    return plan.checkpoint
+
+
+@st.composite
+def bound_sessions(draw: st.DrawFn) -> tuple[bytes, Format]:
+    """Signatures that bind what is before them, and compactions that set it free."""
+    lines = [json.dumps(HEADER)]
+    for number in range(draw(st.integers(1, 12))):
+        entry: dict[str, Any] = {"type": "message", "id": f"e{number}"}
+        kind = draw(st.sampled_from(["result", "result", "signed", "plain", "user", "compaction"]))
+        if kind == "compaction":
+            kept = draw(st.none() | st.integers(0, 12))
+            entry = {"type": "compaction", "id": f"e{number}", "summary": "s"}
+            if kept is not None:
+                entry["firstKeptEntryId"] = f"e{kept}"
+        elif kind == "result":
+            entry["message"] = {
+                "role": "toolResult",
+                "content": [{"type": "text", "text": "x" * 40}],
+                "details": {"diff": "d" * 40},
+            }
+        elif kind == "user":
+            entry["message"] = {"role": "user", "content": "go on"}
+        else:
+            block = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 9}
+            entry["message"] = {
+                "role": "assistant",
+                "api": "anthropic-messages",
+                "model": "claude-opus-6" if kind == "signed" else "claude-opus-4-5",
+                "stopReason": "stop",
+                "content": [block],
+            }
+        lines.append(json.dumps(entry))
+    return "\n".join(lines).encode() + b"\n", OPENCLAW
+
+
+@settings(nasty.unhurried, max_examples=EXAMPLES)
+@given(
+    sessions() | bound_sessions(),
+    policies | st.just({"trigger_rules": RULES}) | st.just({"min_value_length": 20}),
+    st.data(),
+)
+def test_a_checkpoint_hides_nothing(
+    given: tuple[bytes, Format], fields: dict[str, Any], data: st.DataObject
+) -> None:
+    raw, fmt = given
+    whole, by_parts = Session(b"", fmt), Session(b"", fmt)
+    since: Checkpoint | None = None
+    now, start = NOW, 0
+    while start < len(raw):
+        end = data.draw(st.integers(start + 1, len(raw)))
+        for session in (whole, by_parts):
+            session.raw += raw[start:end]
+        start = end
+        now += data.draw(st.sampled_from([1, 5000]))
+        extract(whole, None, now, fields)
+        since = extract(by_parts, since, now, fields)
+        assert by_parts.raw == whole.raw
+        if since:
+            assert by_parts.raw[: since.offset].count(b"\n") == since.index
+    assert by_parts.shelf.files == whole.shelf.files
+
+
+def test_what_is_settled_is_not_read_again() -> None:
+    entries = [
+        {"type": "message", "id": f"e{n}", "message": {"role": "user", "content": "hi"}}
+        for n in range(50)
+    ]
+    session = Session("".join(json.dumps(one) + "\n" for one in [HEADER, *entries]).encode())
+    since = extract(session, None, NOW, {})
+    assert since is not None
+    assert since.index == 50  # of the last one the turn is open
+
+    read: list[int] = []
+
+    class Reader(BytesTranscript):
+        def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Any:
+            for line in super().lines(start, first_index, end):
+                read.append(line.index)
+                yield line
+
+    plan_extraction(Reader(session.raw), OPENCLAW, config(), NOW, session.shelf, since=since)
+    assert read == [50]
+
+
+def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
+    def result(number: int) -> dict[str, Any]:
+        text = [{"type": "text", "text": "x" * 600}]
+        return {
+            "type": "message",
+            "id": f"e{number}",
+            "message": {"role": "toolResult", "content": text},
+        }
+
+    end = {
+        "type": "message",
+        "id": "a",
+        "message": {"role": "assistant", "content": "", "stopReason": "stop"},
+    }
+    session = Session("".join(json.dumps(one) + "\n" for one in [HEADER, result(1), end]).encode())
+    since = extract(session, None, NOW, {"keep_recent": 0})
+    assert since is not None
+    assert since.index == 2
+    more = [result(1), {**end, "id": "b"}]
+    session.raw += "".join(json.dumps(one) + "\n" for one in more).encode()
+    plan = plan_extraction(
+        session.source, OPENCLAW, config(keep_recent=0), NOW, session.shelf, since=since
+    )
+    assert plan.report.reasons["duplicate_entry_id"] == 1
+    assert not plan.edits
+
+
+def test_ids_are_compared_whole() -> None:
+    ids = (0x0102030405060708).to_bytes(8, "little") + (0x1112131415161718).to_bytes(8, "little")
+    checkpoint = Checkpoint(0, 0, 0, ids, 0)
+    across = int.from_bytes(ids[3:11], "little")
+    assert checkpoint.has_id(0x1112131415161718)
+    assert not checkpoint.has_id(across)
+
+
+def test_settings_that_judge_entries_differently_have_their_own_fingerprint() -> None:
+    assert fingerprint(config()) == fingerprint(config(retention="7d", auto_cron="@hourly"))
+    assert fingerprint(config()) != fingerprint(config(keep_recent=4))
+    assert fingerprint(config()) != fingerprint(config(trigger_rules=[]))
