@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format lock compat compat-install clean .venv
+.PHONY: help demo test bench lint format lock generated deb compat compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -33,6 +33,12 @@ format: .venv ## put the code into shape
 lock: .venv ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
+
+generated: .venv ## write man page and shell completions anew, from the command line
+	$(BIN)/python packaging/generate.py
+
+deb: .venv ## build the Debian package, into dist/
+	$(BIN)/python packaging/debian/build_deb.py dist
 
 compat-install: .venv
 	$(BIN)/python -m tests.compat.install

@@ -20,7 +20,7 @@ _SESSION = click.option(
 
 @command(
     "restore_remote",
-    r"""
+    """
     \b
     Example:
       bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
@@ -39,7 +39,7 @@ def restore_remote(
 
 @command(
     "purge_control",
-    r"""
+    """
     Arguments may stand in any order; --action and --entry name them, if you like that better.
 
     \b

@@ -1,0 +1,57 @@
+"""Writes what is made from the command line: the man page and the shell completions.
+
+python packaging/generate.py           writes them into contrib/
+python packaging/generate.py --check   names those that are not up to date; exit code 1
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from click.shell_completion import get_completion_class
+from man_page import man_page
+
+from bsd.cli.main import bsd
+
+_CONTRIB = Path(__file__).parents[1] / "contrib"
+_COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
+
+
+def generated() -> dict[Path, str]:
+    """Each file, and what should be in it."""
+    files = {_CONTRIB / "man" / "bsd.1": man_page()}
+    for shell, name in _COMPLETIONS.items():
+        files[_CONTRIB / "completions" / name] = _completion(shell)
+    return files
+
+
+def _completion(shell: str) -> str:
+    """The shell asks bsd itself what fits, so this changes only with click."""
+    made_by = get_completion_class(shell)
+    assert made_by is not None, shell
+    completion = made_by(bsd, {}, "bsd", "_BSD_COMPLETE")
+    # Not `source()`: for bash it would first look at the bash of this machine.
+    source = completion.source_template % completion.source_vars()
+    return "\n".join(line.rstrip() for line in source.strip("\n").split("\n")) + "\n"
+
+
+def main() -> int:
+    stale = [
+        path
+        for path, text in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path} is not up to date; run `make generated`")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(generated()[path], encoding="utf-8")
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

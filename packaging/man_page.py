@@ -1,0 +1,153 @@
+"""Writes bsd(1) from what the commands say of themselves; the words around them stand here."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from bsd import __version__
+from bsd.cli.commands import SECTIONS
+from bsd.cli.main import bsd
+from bsd.foundation.settings import VARIABLES, Settings
+
+_EXIT_CODES = {
+    "0": "done",
+    "1": "failed",
+    "2": "wrong usage",
+    "3": "no daemon is running (\\fBbsd status\\fP, \\fBbsd service status\\fP)",
+    "4": "a session is in use; the same call may succeed later",
+    "69": "something that is needed is not available",
+    "75": "a passing failure; everything is as it was",
+    "77": "no permission",
+    "78": "wrong configuration",
+}
+_SIGNALS = {
+    "SIGTERM, SIGINT": "finish the commit that is going on, and end; a second one ends at once",
+    "SIGHUP": "read the settings again, and reopen the log",
+    "SIGUSR1": "write state and stacks to the log",
+}
+_FILES = {
+    "$XDG_CONFIG_HOME/bsd/bsd.toml": "settings that are fixed at start",
+    "ROOT/.brainsurgeon/config.json": "settings that work at once (\\fBbsd config\\fP)",
+    "ROOT/.brainsurgeon/bsd.sock": "where the daemon answers: HTTP, for its owner only",
+    "ROOT/.brainsurgeon/audit.jsonl": "one line for each change",
+    "ROOT/extracted/": "what was taken out of the sessions",
+    "ROOT/logs/brainsurgeon.log": "the log: one JSON document a line",
+}
+_DESCRIPTION = """\
+AI agents write everything they see and think into transcripts: JSONL files that only grow. bsd
+moves the large old values of such a transcript into a store beside it and leaves a short
+placeholder. Nothing is thrown away: any value comes back, exact to the byte, when you or the agent
+asks for it.
+
+`bsd run` does this by itself, as a service. All other commands work with or without it."""
+
+
+def man_page() -> str:
+    """Return the page, in the man macros of roff; ASCII only."""
+    lines = [
+        '.\\" Made by `make generated` from the command line itself; do not edit.',
+        f'.TH BSD 1 "" "bsd {__version__}" "User Commands"',
+        ".SH NAME",
+        "bsd \\- keeps AI\\-agent session files lean without ever losing a byte",
+        ".SH SYNOPSIS",
+        "\\fBbsd\\fP [\\fIOPTIONS\\fP] \\fICOMMAND\\fP [\\fIARGS\\fP]...",
+        ".SH DESCRIPTION",
+        *_paragraphs(_DESCRIPTION),
+        ".SH OPTIONS",
+        *_global_options(),
+        ".SH COMMANDS",
+        *_commands(),
+        ".SH EXIT STATUS",
+        *_list(_EXIT_CODES),
+        ".SH SIGNALS",
+        "\\fBbsd run\\fP understands:",
+        *_list(_SIGNALS),
+        ".SH ENVIRONMENT",
+        *_environment(),
+        ".SH FILES",
+        "ROOT is the OpenClaw directory.",
+        *_list(_FILES),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _global_options() -> list[str]:
+    """As the first help page words them: it says more than the options themselves."""
+    text = bsd.get_help(click.Context(bsd)).partition("Options:\n")[2].partition("\n\n")[0]
+    items = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.splitlines()]
+    return _list({_escaped(name): _marked(help_) for name, help_ in items})
+
+
+def _commands() -> list[str]:
+    context = click.Context(bsd, info_name="bsd")
+    lines = []
+    for title, commands in SECTIONS.items():
+        lines.append(f".SS {_escaped(title)}")
+        for known in commands:
+            command = bsd.get_command(context, known.name)
+            assert command is not None, known.name
+            lines += _command(command, click.Context(command, context, known.name))
+    return lines
+
+
+def _command(command: click.Command, context: click.Context) -> list[str]:
+    pieces = command.collect_usage_pieces(context)
+    usage = " ".join(["\\fB" + _escaped(context.command_path) + "\\fP", *map(_escaped, pieces)])
+    lines = [".TP", usage, *_paragraphs(command.help or "", inside=True)]
+    records = [
+        record
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name != "json"
+        if (record := parameter.get_help_record(context)) is not None
+    ]
+    if records:
+        lines += [".RS", *_list({_escaped(name): _marked(text) for name, text in records}), ".RE"]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None, name
+            lines += _command(below, click.Context(below, context, name))
+    return lines
+
+
+def _environment() -> list[str]:
+    found = {
+        "OPENCLAW_ROOT": "the OpenClaw directory",
+        "BRAINSURGEON_AGENTS_DIR": "its directory \\fIagents\\fP, if OPENCLAW_ROOT is not set",
+    }
+    for variable, setting in VARIABLES.items():
+        description = Settings.model_fields[setting].description or ""
+        found[variable] = f"the setting \\fB{_escaped(setting)}\\fP: {_marked(description)}"
+    return _list(found)
+
+
+def _list(items: dict[str, str]) -> list[str]:
+    """A list of things and what is to be said of them, both in roff already."""
+    return [line for name, text in items.items() for line in (".TP", f"\\fB{name}\\fP", text)]
+
+
+def _paragraphs(text: str, *, inside: bool = False) -> list[str]:
+    """Text as click takes it: paragraphs, some of them marked to keep their lines."""
+    lines: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if lines:
+            lines.append(".IP" if inside else ".PP")
+        kept = paragraph.partition("\b\n")[2]
+        if kept:
+            lines += [".nf", *map(_escaped, kept.splitlines()), ".fi"]
+        else:
+            lines.append(_marked(" ".join(paragraph.split())))
+    return lines
+
+
+def _marked(text: str) -> str:
+    """Escape a sentence; what stands between `…` is set in bold."""
+    return re.sub(r"`([^`]+)`", r"\\fB\1\\fP", _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    text = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in text)
+    return "\\&" + text if text.startswith((".", "'")) else text
