@@ -21,7 +21,9 @@ from bsd.operation import (
     in_run,
     open_session,
 )
+from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
+from bsd.store.state import StateDb
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
@@ -42,7 +44,8 @@ Progress = Callable[[int], None]
 class Surgeon:
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended.
+    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended. With
+    `state` an extraction begins where the last one had settled everything, and tells of the rest.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Surgeon:
         patience: Patience | None = None,
         exchanger: Exchanger | None = None,
         noticed: Noticed | None = None,
+        state: StateDb | None = None,
     ) -> None:
         self.layout = layout
         self._config = config
@@ -61,6 +65,7 @@ class Surgeon:
         self._patience = patience or Patience()
         self._exchanger = exchanger or DirectExchanger()
         self._noticed = noticed
+        self._state = state
         self._inflight = InFlight(layout)
         self._chart = Chart(layout, actor, self._patience.clock)
 
@@ -89,13 +94,21 @@ class Surgeon:
         Forbidden, Invalid for a wrong name or setting.
         """
         config = self._settings(overrides)
-        self.layout.session_file(name)
+        path = self.layout.session_file(name)
         tell = self._chart.teller(name)
+        recollection = Recollection(None if dry_run else self._state, name, config)
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
-            now = self._patience.clock()
             found = plan_extraction(
-                source, fmt, config, now, store, dry_run=dry_run, tell=tell, progress=progress
+                source,
+                fmt,
+                config,
+                self._patience.clock(),
+                store,
+                dry_run=dry_run,
+                tell=tell,
+                progress=progress,
+                since=recollection.recall(source),
             )
             return found, None
 
@@ -105,6 +118,7 @@ class Surgeon:
             for done, _ in self._trial(name, plan) if dry_run else batches:
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
+                recollection.keep(path, done)
                 if done.outcome:
                     self._chart.extracted(name, done.plan)
         self._chart.concluded("extract", name, tally)
@@ -191,7 +205,6 @@ class Surgeon:
         config = self._config.current
         if not overrides:
             return config
-        # Who names what to extract means it, even while the daemon is switched off.
         return PruningConfig.checked({**config.model_dump(), **overrides})
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:

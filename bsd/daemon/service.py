@@ -42,6 +42,7 @@ from bsd.foundation.logs import configure_logs, get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.times import iso_utc
+from bsd.store.state import StateDb
 from bsd.surgeon import Patience, Surgeon
 from bsd.transcript.commit import Outcome
 
@@ -105,6 +106,7 @@ class Daemon:
             patience=Patience(wait=0.0, quiet=settings.quiet_seconds, clock=wall),
             exchanger=self._helper,
             noticed=self._attempted,
+            state=StateDb(layout.state_db),
         )
         self._queue = WorkQueue(workers=settings.workers, clock=self._clocks.steady)
         self._scan = Scan(layout)

@@ -89,6 +89,11 @@ class Layout:
         return self.own / "audit.jsonl"
 
     @property
+    def state_db(self) -> Path:
+        """What was settled in each session; losing it loses only speed."""
+        return self.own / "state.db"
+
+    @property
     def locks(self) -> Path:
         return self.own / "locks"
 

@@ -14,8 +14,10 @@ import pytest
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.verify import verify
-from bsd.surgeon import Status, Surgeon
+from bsd.store.state import StateDb
+from bsd.surgeon import Patience, Status, Surgeon
 from tests.files.surgeon.conftest import (
     HEADER,
     LONG,
@@ -440,3 +442,31 @@ def test_the_header_is_never_edited(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, [long_header, *conversation()[1:]])
     surgeon.extract(NAME)
     assert lines(path)[0] == long_header
+
+
+# --- from one extraction to the next ----------------------------------------------------------
+
+
+def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Clock) -> None:
+    patience = Patience(clock=clock.now, sleep=clock.sleep)
+    surgeon = Surgeon(
+        layout,
+        ConfigService(layout.config_file),
+        patience=patience,
+        state=StateDb(layout.state_db),
+    )
+    path = write(layout, conversation(50))
+    assert sum(surgeon.extract(NAME).reasons.values()) == 56
+    with path.open("a") as stream:
+        for number in range(90, 96):
+            result = entry(number, "toolResult", LONG)
+            stream.write(
+                json.dumps(result) + "\n" + json.dumps(entry(-number, "assistant", "ok")) + "\n"
+            )
+    again = surgeon.extract(NAME)
+    assert again.entries == 5
+    assert sum(again.reasons.values()) < 20
+    restored = surgeon.restore(NAME, "e3")
+    assert restored["restored"]
+    assert surgeon.extract(NAME).reasons["recently_restored"] == 1
+    assert verify(layout).clean

@@ -1,0 +1,142 @@
+"""Checkpoints are used only where they fit, and nothing depends on them."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.layout import SessionName
+from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import StateDb
+from bsd.transcript.change import Identity
+from bsd.transcript.reader import TranscriptFile
+from tests.logs import capture_logs
+
+NAME = SessionName("main", "s1")
+SETTINGS = "abc"
+CONTENT = b"".join(b"line %d\n" % number for number in range(2000))
+AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, b"12345678" * 3, 7, ("call",), True)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "s1.jsonl"
+    path.write_bytes(CONTENT)
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path, session: Path) -> StateDb:
+    state = StateDb(tmp_path / "own" / "state.db")
+    state.save(NAME, SETTINGS, session, identity(session), AT)
+    return state
+
+
+def identity(path: Path) -> Identity:
+    return Identity.of(path.stat())
+
+
+def load(state: StateDb, session: Path, settings: str = SETTINGS) -> Checkpoint | None:
+    with TranscriptFile(session) as source:
+        return state.load(NAME, settings, source)
+
+
+def test_it_is_there_again_and_private(state: StateDb, session: Path, tmp_path: Path) -> None:
+    assert load(state, session) == AT
+    assert load(StateDb(tmp_path / "own" / "state.db"), session) == AT
+    for path in (tmp_path / "own").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_an_append_leaves_it_good(state: StateDb, session: Path) -> None:
+    with session.open("ab") as stream:
+        stream.write(b"more\n")
+    assert load(state, session) == AT
+
+
+def test_it_does_not_fit_other_settings(state: StateDb, session: Path) -> None:
+    assert load(state, session, "other") is None
+
+
+def test_it_does_not_fit_another_file(state: StateDb, session: Path) -> None:
+    other = session.with_suffix(".new")
+    other.write_bytes(CONTENT)
+    other.rename(session)
+    assert load(state, session) is None
+
+
+def test_it_does_not_fit_other_bytes_before_it(state: StateDb, session: Path) -> None:
+    with session.open("r+b") as stream:
+        stream.seek(AT.offset - 2)
+        stream.write(b"!")
+    assert load(state, session) is None
+
+
+def test_it_does_not_fit_a_shorter_file(state: StateDb, session: Path) -> None:
+    with session.open("r+b") as stream:
+        stream.truncate(AT.offset - 1)
+    assert load(state, session) is None
+
+
+def test_it_is_not_kept_of_a_file_that_was_replaced(
+    state: StateDb, session: Path, tmp_path: Path
+) -> None:
+    left_as = identity(session)
+    session.rename(tmp_path / "elsewhere")
+    session.write_bytes(CONTENT)
+    state.forget(NAME)
+    state.save(NAME, SETTINGS, session, left_as, AT)
+    assert load(state, session) is None
+    session.unlink()
+    state.save(NAME, SETTINGS, session, left_as, AT)
+
+
+def test_it_can_be_forgotten(state: StateDb, session: Path) -> None:
+    state.forget(NAME)
+    assert load(state, session) is None
+
+
+@pytest.mark.parametrize("damage", [b"not a database at all" * 100, b""])
+def test_a_damaged_database_is_replaced(
+    state: StateDb, session: Path, tmp_path: Path, damage: bytes
+) -> None:
+    path = tmp_path / "own" / "state.db"
+    for extra in path.parent.glob("state.db-*"):
+        extra.unlink()
+    path.write_bytes(damage)
+    with capture_logs() as logs:
+        assert load(state, session) is None
+    assert len(logs) == bool(damage)
+    state.save(NAME, SETTINGS, session, identity(session), AT)
+    assert load(state, session) == AT
+
+
+def test_a_database_of_another_version_is_made_anew(
+    state: StateDb, session: Path, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database, database:
+        database.execute("PRAGMA user_version = 99")
+    assert load(state, session) is None
+    state.save(NAME, SETTINGS, session, identity(session), AT)
+    assert load(state, session) == AT
+
+
+def test_a_row_that_makes_no_sense_is_not_used(
+    state: StateDb, session: Path, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database, database:
+        database.execute("UPDATE checkpoints SET place = ?", (b'{"offset":1}',))
+    assert load(state, session) is None
+
+
+def test_without_a_database_nothing_is_known_and_nothing_made(
+    session: Path, tmp_path: Path
+) -> None:
+    state = StateDb(tmp_path / "none" / "state.db")
+    assert load(state, session) is None
+    state.forget(NAME)
+    assert not (tmp_path / "none").exists()
