@@ -14,8 +14,9 @@ from bsd.foundation.times import iso_utc
 from bsd.lifecycle.retention import StoreShelf, forecast
 from bsd.transcript.orphans import list_orphans
 
-# A forecast looks at every store file: not for each of many questions.
-_FORECAST_SECONDS = 60.0
+# A forecast looks at every store file: that may take a hundredth of the time, not more.
+_FORECAST_SHARE = 100
+_LONGEST_FORECAST_SECONDS = 60.0
 
 # These pass, or are nobody's fault.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
@@ -64,7 +65,7 @@ def orphans(layout: Layout) -> dict[str, int]:
 
 
 class NextRetention:
-    """What the next run of the retention will delete; looked up once a minute at most."""
+    """What the next run of the retention will delete."""
 
     def __init__(self, layout: Layout, clock: Callable[[], float]) -> None:
         self._layout = layout
@@ -80,7 +81,9 @@ class NextRetention:
         with self._lock:
             if self._answer is None or self._asked != (keep, next_run) or now >= self._until:
                 self._answer = self._look(keep, next_run, now)
-                self._asked, self._until = (keep, next_run), now + _FORECAST_SECONDS
+                took = max(0.0, self._clock() - now)
+                pause = min(_FORECAST_SHARE * took, _LONGEST_FORECAST_SECONDS)
+                self._asked, self._until = (keep, next_run), now + took + pause
             return self._answer
 
     def forget(self) -> None:

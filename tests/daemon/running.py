@@ -1,0 +1,182 @@
+"""A real `bsd run` in a process of its own, over a root of a test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+DEADLINE_SECONDS = 40.0
+_PAUSE_SECONDS = 0.02
+
+Found = TypeVar("Found")
+
+# What the daemon does by the clock shall not do the work of what is under test.
+QUIET_CONFIG = {"auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
+
+
+def wait_for(look: Callable[[], Found], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
+    """Wait until `look` finds something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(_PAUSE_SECONDS)
+    return found
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("bsd", timeout=DEADLINE_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+@dataclass
+class Running:
+    """One daemon's process."""
+
+    root: Path
+    socket: Path
+    process: subprocess.Popen[bytes]
+    env: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, route: str, method: str = "GET") -> Any:
+        """What the API answers; raises OSError while nobody listens."""
+        connection = _UnixConnection(self.socket)
+        try:
+            connection.request(method, f"/api/{route}")
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.ask("status")
+        return answer
+
+    def is_running(self) -> bool:
+        self.must_run()
+        with suppress(OSError, http.client.HTTPException):
+            return bool(self.ask("health")["status"] in {"ok", "degraded"})
+        return False
+
+    def must_run(self) -> None:
+        assert self.process.poll() is None, f"it ended:\n{self.log()}"
+
+    def log(self) -> str:
+        path = self.root / "logs" / "brainsurgeon.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def events(self) -> list[dict[str, Any]]:
+        """All lines of the log."""
+        return [json.loads(line) for line in self.log().splitlines() if line.endswith("}")]
+
+    def said(self, text: str) -> bool:
+        return any(text in event["event"] for event in self.events())
+
+    def bsd(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another bsd on the same root."""
+        return subprocess.run(
+            [sys.executable, "-m", "bsd", "--root", str(self.root), *arguments],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            env=self.env,
+        )
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_SECONDS)
+
+
+def configure(root: Path, **fields: Any) -> None:
+    """Write config.json before a start."""
+    own = root / ".brainsurgeon"
+    own.mkdir(mode=0o700, exist_ok=True)
+    (own / "config.json").write_text(json.dumps({**QUIET_CONFIG, **fields}))
+
+
+def launch(root: Path, tmp_path: Path, **env: str) -> Running:
+    """Start `bsd run`; `until_ready` waits for it."""
+    # Not under tmp_path, which may be too long for a socket; private, as bsd demands.
+    place = Path(tempfile.mkdtemp(prefix="bsd-test-")) / "bsd.sock"
+    full = {
+        **os.environ,
+        "BRAINSURGEON_SOCKET": str(place),
+        "BRAINSURGEON_DEBOUNCE_SECONDS": "0.1",
+        "BRAINSURGEON_LOG_LEVEL": "debug",
+        **env,
+    }
+    with (tmp_path / "bsd.out").open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bsd", "--root", str(root), "run"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=full,
+        )
+    return Running(root, place, process, full)
+
+
+@contextmanager
+def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
+    """A daemon that has been started, and is gone at the end with all processes it started."""
+    daemon = launch(root, tmp_path, **env)
+    children: list[int] = []
+    try:
+        yield daemon
+        children = children_of(daemon.process.pid)
+        if daemon.process.poll() is None:
+            assert daemon.stop() == 0, daemon.log()
+    finally:
+        children += children_of(daemon.process.pid)
+        daemon.process.kill()
+        daemon.process.wait()
+        shutil.rmtree(daemon.socket.parent)
+        wait_for(lambda: not any(map(is_alive, children)), "helpers to leave")
+    out = (tmp_path / "bsd.out").read_text()
+    assert "Traceback" not in out, out
+
+
+@contextmanager
+def running(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
+    """A daemon that is ready."""
+    with launched(root, tmp_path, **env) as daemon:
+        wait_for(daemon.is_running, "the daemon to be ready")
+        yield daemon
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be buried does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
