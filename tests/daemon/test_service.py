@@ -18,7 +18,6 @@ import pytest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 from tests.daemon.running import (
-    Running,
     children_of,
     configure,
     is_alive,
