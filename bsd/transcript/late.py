@@ -62,10 +62,13 @@ def missing(late: bytes, after: bytes) -> tuple[int, int, bytes]:
     them the late bytes themselves, if they were carried before, whole or torn off anywhere.
     """
     start, there = _arrived(late, after)
+    offset = start + there if there else max(0, _zeros_begin(after))
     rest = late[there:]
-    offset = start + there if there else 0
     # Of bytes that were being written when the power was cut, zeros may be left.
-    return offset, _leading_zeros(after[offset : offset + len(rest)]), rest
+    zeros = _leading_zeros(after[offset : offset + len(rest)])
+    # A crash may have left no note of lines that an undo had carried the other way.
+    known = {line for line in _lines(after) if _has_id(line)}
+    return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
 
 
 def without(late: bytes, carried: bytes) -> bytes:
@@ -100,6 +103,13 @@ def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
             if rest.startswith(b"\0") or (rest.startswith(b"{") and is_json(rest)):
                 return line + torn
     return line
+
+
+def _zeros_begin(data: bytes) -> int:
+    """Where a line of zeros begins, or -1."""
+    if data.startswith(b"\0"):
+        return 0
+    return data.find(b"\n\0") + 1 or -1
 
 
 def _leading_zeros(data: bytes) -> int:

@@ -174,7 +174,7 @@ class _Recovery:
         self.alone = self.nobody_has_it_open()
         self.after_step("watched")
         if not self.of:
-            return self.give_shelter("it is neither the file planned on nor the new one", 0)
+            return self.replaced(new)
         watched, other = (old, new) if self.of == "old" else (new, old)
         if self.was_rewritten(watched):
             return self.rewritten(other)
@@ -318,7 +318,7 @@ class _Recovery:
         if reason := self.access.still_idle(self.record.session, self.record.target):
             raise _Late(State.WAITING, reason)
 
-    # A displaced file that was rewritten as a whole.
+    # A displaced file that was rewritten as a whole, or came from somebody else.
 
     def rewritten(self, other: Mark) -> Recovered:
         """Put it back if nobody has touched its successor; else keep all of it as an orphan."""
@@ -327,6 +327,12 @@ class _Recovery:
         if self.alone and newer and self.swap_back(other):
             return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
         return self.give_shelter("somebody rewrote it after it was displaced", 0)
+
+    def replaced(self, new: Mark) -> Recovered:
+        """Put back what somebody put at the path just before the exchange, as an undo would."""
+        if self.alone and self.swap_back(new):
+            return self.result(State.PUT_BACK, "somebody had replaced the session")
+        return self.give_shelter("it is neither the file planned on nor the new one", 0)
 
     def swap_back(self, other: Mark) -> bool:
         record = self.record

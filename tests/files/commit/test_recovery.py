@@ -485,16 +485,30 @@ def test_a_rewritten_file_whose_successor_went_on_becomes_an_orphan(
     assert scene.in_flight() == scene.records() == []
 
 
-def test_a_stranger_in_flight_is_kept(scene: Scene) -> None:
-    """Two replaced the session while we exchanged names: the earlier one has no path any more."""
+def put_stranger_in_flight(scene: Scene, data: bytes) -> None:
+    """As if it had been put at the path just before the exchange, and we had died just after."""
     scene.commit()
     stranger = scene.root / "stranger"
-    stranger.write_bytes(b"not ours\n")
+    stranger.write_bytes(data)
     stranger.rename(displaced(scene))
+
+
+def test_a_stranger_that_came_out_goes_back(scene: Scene) -> None:
+    put_stranger_in_flight(scene, HEADER + NEXT)
+    assert states(scene.recover()) == [State.PUT_BACK]
+    assert scene.content == HEADER + NEXT
+    assert displaced(scene).read_bytes() == EDITED
+    assert states(scene.recover(61)) == [State.FINISHED]
+    assert scene.content == HEADER + NEXT
+
+
+def test_a_stranger_whose_place_is_taken_is_kept(scene: Scene) -> None:
+    put_stranger_in_flight(scene, b"not ours\n")
+    append(scene.path, NEXT)
     assert states(scene.recover()) == [State.WATCHED]
     assert states(scene.recover(61)) == [State.ORPHANED]
     assert_orphan(scene, b"not ours\n", "neither")
-    assert scene.content == EDITED
+    assert scene.content == EDITED + NEXT
 
 
 def test_nothing_is_in_flight_of_a_commit_that_gave_up_early(scene: Scene) -> None:
