@@ -117,7 +117,7 @@ def _in_child(order: Order) -> Report:
 
 
 def _read_all(fd: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while True:
         ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))

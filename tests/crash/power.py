@@ -255,8 +255,7 @@ def states(events: list[Event], moment: int, root: Path) -> Iterator[Disk]:
     choices: list[tuple[str, list[Names]]] = [("no name", []), ("all names", pending)]
     choices += [(f"only {one.call}", [one]) for one in pending]
     choices += [
-        (f"all but {one.call}", [other for other in pending if other is not one])
-        for one in pending
+        (f"all but {one.call}", [other for other in pending if other is not one]) for one in pending
     ]
     known = {inode for change in names for _, inode in change.sets}
     last = past[-1]
@@ -321,8 +320,7 @@ def _damaged(inode: int, synced: Data | None, latest: Data | None, damage: str) 
     if synced is latest or damage == "there":
         return latest
     if damage == "missing" or not latest.content.startswith(before):
-        base = synced or Data(latest.inode, b"", latest.mtime_ns)
-        return base
+        return synced or Data(inode, b"", latest.mtime_ns)
     fresh = latest.content[len(before) :]
     rest = bytes(len(fresh)) if damage == "zeros" else fresh[: len(fresh) // 2]
     return Data(latest.inode, before + rest, latest.mtime_ns)

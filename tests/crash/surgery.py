@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from bsd.formats.detect import NotOurs, detect
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.operation import Patience
 from bsd.store.extracted import SessionStore
+from bsd.surgeon import Surgeon
 from bsd.surgery.extract import plan_extraction
 from bsd.transcript.change import Change
 from bsd.transcript.commit import Outcome, commit
@@ -75,8 +79,13 @@ def recover_all(
     )
 
 
-def configured(root: Path) -> ConfigService:
-    """The settings of the tests, as config.json has them."""
-    service = ConfigService(Layout(root).config_file)
-    service.update(SETTINGS)
-    return service
+def operate(act: str, root: Path, after_step: Step) -> str:
+    """Extract or restore everything through the façade, whose commits tell their steps too."""
+    layout = Layout(root)
+    config = ConfigService(layout.config_file)
+    config.update(SETTINGS)
+    surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
+    watched = partial(commit, after_step=after_step)
+    with patch("bsd.operation.commit", watched):
+        result = surgeon.extract(NAME) if act == "extract" else surgeon.restore_all(NAME)
+    return result.reason or str(result.status)

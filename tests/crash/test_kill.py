@@ -17,6 +17,7 @@ from tests.crash.children import Children, Order, Report
 from tests.crash.owner import OWNERS
 from tests.crash.theatre import Theatre, theatre
 from tests.crash.worlds import WORLDS
+from tests.openclaw_tree import set_at_rest
 
 _ALL = os.environ.get("BSD_CRASH_ALL") == "1"
 _TORN = ("write", "copy_file_range")
@@ -109,12 +110,9 @@ def test_killed_while_others_write(children: Children, world: str) -> None:
     for turn, (number, when) in enumerate(places):
         for owner in owners if _ALL else [owners[turn % 2]]:
             order = Order("", "", world=world, die_at_call=number, when=when)
-            report, problems = _crash(children, order, owner)
-            if not report.killed:  # the others' timing made it shorter
-                problems = problems or []
-            failures += [
-                f"{when} {calls[number - 1]}, {owner}: {problem}" for problem in problems
-            ]
+            # The others' timing may have made it shorter: then it lives, and is judged alike.
+            _, problems = _crash(children, order, owner)
+            failures += [f"{when} {calls[number - 1]}, {owner}: {problem}" for problem in problems]
     _judge(failures, len(places))
 
 
@@ -132,3 +130,33 @@ def test_killed_after_each_step_while_others_write(children: Children, world: st
             _, problems = _crash(children, order, owner)
             failures += [f"after {step}, {owner}: {problem}" for problem in problems]
     _judge(failures, runs)
+
+
+@pytest.mark.parametrize("act", ["extract", "restore"])
+def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> None:
+    """With what lies around the commit: settings, index, audit, history."""
+
+    def prepare(scene: Theatre) -> Order:
+        order = _in(scene, Order("", "", act=act))
+        children.run(replace(order, act="extract", die_after="checked"))  # settings, locks
+        if act == "restore":
+            done = children.run(replace(order, act="extract"))
+            assert done.ended == "extracted", done
+            set_at_rest(scene.path)
+        return order
+
+    with theatre() as scene:
+        order = prepare(scene)
+        report = children.run(order)
+        assert report.ended == f"{act}ed".replace("storeed", "stored"), report
+        assert report.unseen == []
+        assert scene.recover_and_judge() == []
+    failures = []
+    for number, call in enumerate(report.calls, 1):
+        with theatre() as scene:
+            order = prepare(scene)
+            assert children.run(replace(order, die_at_call=number, when="torn")).killed
+            owner = ("appends", "nothing")[number % 2]
+            OWNERS[owner](scene.path, scene.ledger)
+            failures += [f"{call}, {owner}: {problem}" for problem in scene.recover_and_judge()]
+    _judge(failures, len(report.calls))

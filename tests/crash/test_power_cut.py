@@ -55,17 +55,15 @@ def _after_the_cut(scene: Theatre, disk: Disk) -> list[str]:
     oracle = Oracle(scene.root, scene.path, scene.original, scene.ledger, lost_with_reason)
     problems = []
     for seconds in (5.0, 70.0, 140.0):
-        for result in recover_all(scene.root, seconds):
-            if result.state == "failed":
-                problems.append(f"{seconds} s: {result.detail}")
+        results = recover_all(scene.root, seconds)
+        problems += [f"{seconds} s: {one.detail}" for one in results if one.state == "failed"]
         found = oracle.judge(is_over=seconds > 100)
-        # Zeros and half lines of others who did not sync are theirs, not ours.
         problems += [f"{seconds} s: {problem}" for problem in found]
     problems += [f"left over: {file}" for file in oracle.leftovers()]
     return problems
 
 
-def _verdict(tried: int, at_least: int, failures: list[str]) -> None:
+def _verdict(at_least: int, tried: int, failures: list[str]) -> None:
     assert tried >= at_least, f"only {tried} different disks"
     assert failures == [], f"{len(failures)} problems:\n" + "\n".join(failures[:20])
 
@@ -83,11 +81,7 @@ def _verdict(tried: int, at_least: int, failures: list[str]) -> None:
 def test_power_cut_during_a_commit(children: Children, world: str) -> None:
     with theatre() as scene:
         log = _record(children, scene, world=world)
-        _verdict(*_with_minimum(_cut_everywhere(scene, log), 50))
-
-
-def _with_minimum(result: tuple[int, list[str]], at_least: int) -> tuple[int, int, list[str]]:
-    return result[0], at_least, result[1]
+        _verdict(50, *_cut_everywhere(scene, log))
 
 
 def _late(scene: Theatre) -> None:
@@ -128,4 +122,4 @@ def test_power_cut_during_the_recovery_from_a_crash(
         others(scene)
         before = len(read_log(log))
         _record(children, scene, act="recover", seconds_later=seconds)
-        _verdict(*_with_minimum(_cut_everywhere(scene, log, before), 1))
+        _verdict(1, *_cut_everywhere(scene, log, before))

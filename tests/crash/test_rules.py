@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from tests.crash.ledger import line
 from tests.crash.surgery import NAME, recover_all
 from tests.crash.theatre import Theatre, theatre
 from tests.crash.worlds import WORLDS
+from tests.openclaw_tree import set_at_rest
 
 
 def _killed(children: Children, scene: Theatre, step: str, world: str = "quiet") -> Report:
@@ -121,8 +125,7 @@ def test_rule_b_a_recovery_that_is_killed_anywhere_doubles_nothing(
         for when in ("after", "torn") if call.startswith("write") else ("after",):
             with theatre() as scene:
                 order = prepare(scene)
-                late = Order(**{**vars_of(order), "die_at_call": number, "when": when})
-                assert children.run(late).killed
+                assert children.run(replace(order, die_at_call=number, when=when)).killed
                 if number % 2:
                     owner.appends(scene.path, scene.ledger, "since")
                 failures += [f"{when} {call}: {p}" for p in scene.recover_and_judge()]
@@ -130,18 +133,12 @@ def test_rule_b_a_recovery_that_is_killed_anywhere_doubles_nothing(
     assert failures == [], "\n".join(failures[:20])
 
 
-def vars_of(order: Order) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(order)
-
-
 def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Children) -> None:
     """A late line that reads like an older one is not that one."""
     ping = b'{"type":"ping"}\n'
     with theatre() as scene:
         scene.path.write_bytes(scene.original + ping)
-        owner_rests(scene.path)
+        set_at_rest(scene.path)
         _killed(children, scene, "durable")
         content = scene.path.read_bytes()
         assert content.count(ping) == 1
@@ -152,12 +149,6 @@ def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Chil
         recover_all(scene.root, 5.0)
         recover_all(scene.root, 70.0)
         assert scene.path.read_bytes().count(ping) == 2
-
-
-def owner_rests(path: Path) -> None:
-    from tests.openclaw_tree import set_at_rest
-
-    set_at_rest(path)
 
 
 @pytest.mark.parametrize("act", [owner.deletes, owner.renames_away, owner.replaces_by_another])
@@ -181,9 +172,6 @@ def test_rule_c_late_lines_without_their_session_become_an_orphan(
 
 
 def test_rule_c_an_orphan_is_reported_by_doctor_and_verify(children: Children) -> None:
-    pytest.importorskip("bsd.lifecycle.doctor")
-    from bsd.lifecycle import doctor, verify  # noqa: F401 what is reported is asked through the CLI
-
     with theatre() as scene:
         _killed(children, scene, "durable")
         owner.deletes(scene.path, scene.ledger)
@@ -196,9 +184,6 @@ def test_rule_c_an_orphan_is_reported_by_doctor_and_verify(children: Children) -
 
 
 def _bsd(root: Path, *arguments: str) -> str:
-    import subprocess
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-m", "bsd", "--root", str(root), *arguments, "--json"],
         check=False,
@@ -281,12 +266,12 @@ def test_late_lines_of_an_earlier_commit_find_the_session_after_a_later_one(
     """Two commits within the 60 s: what comes late to the first is in nobody's way."""
     with theatre() as scene:
         _killed(children, scene, "durable")
-        owner_rests(scene.path)
+        set_at_rest(scene.path)
         first = _displaced(scene)
         appended = line("between", 0, message={"role": "toolResult", "content": "y" * 3000})
         owner.append(scene.path, appended)
         scene.ledger.wrote(appended)
-        owner_rests(scene.path)
+        set_at_rest(scene.path)
         report = children.run(Order(str(scene.root), str(scene.ledger.path)))
         assert report.ended == "committed", report
         data = line("late", 0)

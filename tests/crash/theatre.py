@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.crash.ledger import Ledger
 from tests.crash.oracle import Oracle
 from tests.crash.surgery import recover_all
 from tests.openclaw_tree import set_at_rest
+
+_THEN = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -45,40 +48,28 @@ class Theatre:
         return problems
 
 
-def _text(letter: str, size: int) -> str:
-    return (letter * 40 + " ") * (size // 41 + 1)
-
-
 def session() -> bytes:
-    """A small session: three values that leave, a stretch long enough to be copied in the kernel."""
-    entries: list[dict[str, object]] = [
-        {"type": "session", "version": 3, "id": "the-session", "timestamp": "2026-01-01T00:00:00Z"},
-        _message("e1", {"role": "user", "content": [{"type": "text", "text": _text("u", 200)}]}),
-    ]
+    """A small session: three values that leave, and a stretch that the kernel copies."""
+    header = {"type": "session", "version": 3, "id": "the-session", "timestamp": _THEN}
+    entries: list[dict[str, Any]] = [header, _message("e1", "user", _block("u", 200))]
     for number in range(2, 8, 2):
-        call = {"type": "toolCall", "id": f"call{number}", "name": "read", "arguments": {"path": "a"}}
-        entries.append(_message(f"e{number}", {"role": "assistant", "content": [call]}))
-        result = {
-            "role": "toolResult",
-            "toolCallId": f"call{number}",
-            "content": [{"type": "text", "text": _text(str(number), 1500)}],
-        }
-        entries.append(_message(f"e{number + 1}", result))
-    long = {"role": "user", "content": [{"type": "text", "text": _text("c", 70_000)}]}
-    entries.append(_message("e8", long))
-    end = {"role": "assistant", "content": [{"type": "text", "text": "done"}], "stopReason": "stop"}
-    entries.append(_message("e9", end))
+        call = {"type": "toolCall", "id": f"call{number}", "name": "read", "arguments": {}}
+        answer = _block(str(number), 1500)
+        entries.append(_message(f"e{number}", "assistant", call))
+        entries.append(_message(f"e{number + 1}", "toolResult", answer, toolCallId=call["id"]))
+    entries.append(_message("e8", "user", _block("c", 70_000)))
+    entries.append(_message("e9", "assistant", _block("d", 20), stopReason="stop"))
     return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
 
 
-def _message(identity: str, message: dict[str, object]) -> dict[str, object]:
-    return {
-        "type": "message",
-        "id": identity,
-        "parentId": None,
-        "timestamp": "2026-01-01T00:00:00Z",
-        "message": message,
-    }
+def _block(letter: str, size: int) -> dict[str, Any]:
+    return {"type": "text", "text": (letter * 40 + " ") * (size // 41 + 1)}
+
+
+def _message(identity: str, role: str, block: dict[str, Any], **more: Any) -> dict[str, Any]:
+    message = {"role": role, "content": [block], **more}
+    about = {"type": "message", "id": identity, "parentId": None, "timestamp": _THEN}
+    return {**about, "message": message}
 
 
 def fast_directory() -> str | None:

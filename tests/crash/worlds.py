@@ -112,7 +112,5 @@ WORLDS = {
     "replaced after the exchange": World(
         {"verified": _blocked(0), "exchanged": _replaces}, (_holds,)
     ),
-    "held and deleted": World(
-        {"verified": _blocked(0), "exchanged": _deletes}, (_holds,)
-    ),
+    "held and deleted": World({"verified": _blocked(0), "exchanged": _deletes}, (_holds,)),
 }
