@@ -38,8 +38,9 @@ class NoSuchValue(SpliceError):
 
 
 _SPACE = rb"[ \t\r\n]*+"
-# Possessive throughout: no backtracking, so neither time nor memory grows beyond the match.
-_KEY = rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"' + _SPACE + rb":" + _SPACE
+# Possessive or atomic throughout: no backtracking, so neither time nor memory grows beyond the
+# match. A possessive repetition of a group, `(?:…)*+`, takes a byte too many before CPython 3.11.5.
+_KEY = rb'"((?>[^"\\]*+(?:\\.[^"\\]*+)*))"' + _SPACE + rb":" + _SPACE
 # A step in Python costs what the regular expression needs for some 40 bytes; `bytes.find` is
 # far faster than both. So expressions take short strings along and leave long ones alone.
 _SCALAR = rb"[-+.0-9A-Za-z]++"
@@ -49,8 +50,8 @@ _NEXT_MEMBER = re.compile(_SPACE + rb"(?:," + _SPACE + _MEMBER + rb"|\})", re.DO
 _FIRST_ELEMENT = re.compile(rb"\[" + _SPACE + rb"(\])?")
 _NEXT_ELEMENT = re.compile(_SPACE + rb"(?:," + _SPACE + rb"|(\]))")
 _SCALAR_ALONE = re.compile(_SCALAR)
-_FLAT = rb'[^"{}\[\]]*+(?:"[^"\\]{0,40}+"[^"{}\[\]]*+)*+'
-_NEARLY_FLAT = re.compile(_FLAT + rb"(?:[{\[]" + _FLAT + rb"[}\]]" + _FLAT + rb")*+")
+_FLAT = rb'(?>[^"{}\[\]]*+(?:"[^"\\]{0,40}+"[^"{}\[\]]*+)*)'
+_NEARLY_FLAT = re.compile(rb"(?>" + _FLAT + rb"(?:[{\[]" + _FLAT + rb"[}\]]" + _FLAT + rb")*)")
 
 _QUOTE, _BACKSLASH = b'"\\'
 _OPENING = b"{["
