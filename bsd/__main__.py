@@ -29,6 +29,11 @@ def _front(argv: list[str]) -> int | None:
 
     if argv in ([], ["--help"], ["-h"]) and "_BSD_COMPLETE" not in os.environ:
         return print_help()
+    if "status" in argv and "_BSD_COMPLETE" not in os.environ:
+        from bsd.cli.quick_status import quick_status
+
+        if (code := quick_status(argv)) is not None:
+            return code
     if takes_lock(argv):
         from bsd.host import ensure_host_token
 

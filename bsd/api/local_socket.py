@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError, Busy, ConfigError, Forbidden, os_problem
+from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure, os_problem
 from bsd.foundation.layout import make_private_dir
 from bsd.foundation.locations import LONGEST_SOCKET_PATH
 from bsd.foundation.logs import get_logger
@@ -52,9 +52,9 @@ class LocalSocket:
 def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
     """Listen at `path` with mode 0600 in a directory with mode 0700; a stale socket is replaced.
 
-    `tighten`: the directory is ours alone, and gets its mode if it has another. Raises Busy if
-    somebody listens there, ConfigError if the path cannot be one of a socket or something else
-    is there, Forbidden if others may write into the directory.
+    `tighten`: the directory is ours alone, and gets its mode if it has another. Raises
+    TemporaryFailure if somebody listens there, ConfigError if the path cannot be one of a socket
+    or something else is there, Forbidden if others may enter the directory.
     """
     temporary = path.with_name("~" + path.name[1:])  # no longer than the name itself
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
@@ -116,9 +116,8 @@ def _refuse_if_taken(path: Path) -> None:
             hint="move it away, or choose another path with BRAINSURGEON_SOCKET",
         )
     if _is_alive(path):
-        raise Busy(
-            f"another bsd is listening on {path}",
-            hint="`bsd status` shows it; stop it first",
+        raise TemporaryFailure(
+            f"another bsd is listening on {path}", hint="`bsd status` asks it how it is"
         )
     _log.info("A stale socket is replaced", path=str(path))
 
@@ -157,7 +156,7 @@ def _our_turn(
                 break
             except BlockingIOError:
                 if attempt + 1 == tries:
-                    raise Busy(
+                    raise TemporaryFailure(
                         f"another program keeps {path.parent} locked",
                         hint="wait a moment and run it again",
                     ) from None

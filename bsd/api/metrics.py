@@ -30,7 +30,7 @@ _TOTALS = {
     "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
     "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
 }
-_QUEUE = ("waiting", "ready", "working")
+_QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
 
 
 class MetricsPage:
@@ -116,10 +116,19 @@ def _totals(totals: Document) -> Iterator[Metric]:
 
 
 def _queue(queue: Document, workers: list[Document]) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily("bsd_queue_sessions", "Sessions in the queue.", labels=["state"])
+    sessions = GaugeMetricFamily(
+        "bsd_queue_sessions",
+        "Sessions with work: waiting for quiet, for their time, for a worker, at work, "
+        "or until enough can be saved.",
+        labels=["state"],
+    )
     for state in _QUEUE:
-        jobs.add_metric([state], queue[state])
-    yield jobs
+        sessions.add_metric([state], queue[state])
+    yield sessions
+    yield CounterMetricFamily(
+        "bsd_queue_refused", "Sessions that found the queue full.", queue["refused"]
+    )
+    yield CounterMetricFamily("bsd_queue_retried", "Jobs that were tried again.", queue["retried"])
     yield GaugeMetricFamily(
         "bsd_parked_sessions",
         "Sessions that kept failing and are left until they change.",

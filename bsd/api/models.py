@@ -45,10 +45,13 @@ class Status(_Document):
     started_at: str
     uptime_seconds: float
     enabled: bool
+    readonly: bool
     auto_refresh_ms: int
     roots: list[dict[str, Any]] = Field(description="path, level (strong or weak), filesystem, why")
     watcher: dict[str, Any] = Field(description="directories, watched, scan_only, problems")
-    queue: dict[str, Any] = Field(description="waiting, ready, working, parked")
+    queue: dict[str, Any] = Field(
+        description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
+    )
     workers: list[dict[str, Any]] = Field(description="name, session, since")
     totals: dict[str, Any]
     left_alone: dict[str, Any] = Field(description="count, reasons")

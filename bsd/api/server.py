@@ -69,7 +69,7 @@ class ApiServer:
     def start(self) -> None:
         """Listen and serve; returns when the first request may come.
 
-        Raises Busy if another bsd has the socket, ConfigError, Forbidden, Unavailable.
+        Raises TemporaryFailure if another bsd has the socket, ConfigError, Forbidden, Unavailable.
         """
         settings = self._settings
         ours = settings.socket == find_socket(settings.root, os.environ)

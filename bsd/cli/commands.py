@@ -20,7 +20,12 @@ class Command(NamedTuple):
 
 
 SECTIONS: dict[str, tuple[Command, ...]] = {
-    "Run": (Command("run", "run", "Watch, extract and clean up, until told to stop.", True),),
+    "Run": (
+        Command("run", "run", "Watch, extract and clean up, until told to stop.", True),
+        Command("status", "status", "Ask the running daemon how it is."),
+        Command("jobs", "jobs", "List the scheduled jobs, or run one now."),
+        Command("logs", "logs", "Show the log, and go on showing what is added."),
+    ),
     "Look": (
         Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
         Command("show", "show", "Show the entries of a session, or one of them in full."),
@@ -42,6 +47,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         ),
         Command("retention", "retention", "Delete what was kept long enough, or say what goes."),
         Command("doctor", "doctor", "Check this machine and this directory for trouble."),
+        Command("service", "service", "Start bsd at login, as a service of this user."),
         Command("config", "config", "Show or change the settings that work at once."),
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
     ),

@@ -17,7 +17,7 @@ import pytest
 
 from bsd.api.local_protocol import LocalProtocol
 from bsd.api.server import ApiServer
-from bsd.foundation.errors import Busy, ConfigError, Unavailable
+from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
 from tests.daemon.api import (
     DEADLINE_SECONDS,
     UnixConnection,
@@ -135,7 +135,7 @@ def test_it_beats_while_it_runs_and_says_goodbye(root: Path) -> None:
 
 def test_a_second_daemon_is_refused_and_the_first_goes_on(root: Path) -> None:
     with serving(root) as (_, settings):
-        with pytest.raises(Busy), serving(root):
+        with pytest.raises(TemporaryFailure), serving(root):
             pass
         assert over_socket(settings.socket, "/api/health")[0] == 200
 

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.api.local_socket import open_local_socket
 from bsd.api.peer import peer_uid
-from bsd.foundation.errors import BsdError, Busy, ConfigError, Forbidden
+from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
 from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket
 from tests.logs import capture_logs
 
@@ -80,7 +80,7 @@ def test_what_a_crash_left_half_done_is_cleared_away(path: Path) -> None:
 
 def test_a_live_one_is_refused_and_goes_on(path: Path) -> None:
     first = open_local_socket(path)
-    with pytest.raises(Busy, match="another bsd is listening") as refused:
+    with pytest.raises(TemporaryFailure, match="another bsd is listening") as refused:
         open_local_socket(path)
     assert str(path) in refused.value.message
     assert refused.value.hint
@@ -104,7 +104,7 @@ def test_a_live_one_that_has_no_time_to_answer_is_refused_too(path: Path) -> Non
                 client.connect(str(path))
             except BlockingIOError:
                 break
-        with pytest.raises(Busy):
+        with pytest.raises(TemporaryFailure):
             open_local_socket(path)
         for client in waiting:
             client.close()
@@ -114,7 +114,7 @@ def test_a_socket_of_another_kind_is_somebodys(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(str(path))
-        with pytest.raises(Busy):
+        with pytest.raises(TemporaryFailure):
             open_local_socket(path)
         assert path.is_socket()
 
@@ -221,11 +221,11 @@ _RACER = """
 import sys, time
 from pathlib import Path
 from bsd.api.local_socket import open_local_socket
-from bsd.foundation.errors import Busy
+from bsd.foundation.errors import TemporaryFailure
 sys.stdin.readline()
 try:
     opened = open_local_socket(Path(sys.argv[1]))
-except Busy:
+except TemporaryFailure:
     print("busy", flush=True)
 else:
     print("won", flush=True)

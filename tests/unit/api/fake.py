@@ -24,6 +24,7 @@ def sample_status() -> dict[str, Any]:
         "started_at": "2026-11-21T08:00:00.000Z",
         "uptime_seconds": 93_784.5,
         "enabled": True,
+        "readonly": False,
         "auto_refresh_ms": 10_000,
         "roots": [
             {"path": "/home/ada/.openclaw", "level": "strong", "filesystem": "ext4", "why": ""}
@@ -41,9 +42,13 @@ def sample_status() -> dict[str, Any]:
             ],
         },
         "queue": {
+            "debouncing": 2,
             "waiting": 3,
             "ready": 1,
             "working": 1,
+            "gathering": 4,
+            "refused": 0,
+            "retried": 6,
             "parked": [{"session": "main/bad", "error": "disk full", "failures": 5}],
         },
         "workers": [
@@ -67,19 +72,9 @@ def sample_status() -> dict[str, Any]:
         },
         "left_alone": {"count": 2, "reasons": {"the transcript is of version 1": 2}},
         "sessions": [
-            {
-                "session": "main/a",
-                "status": "changed",
-                "bytes_saved": 5_000_000,
-                "values": 12,
-                "at": "2026-11-22T10:02:00.000Z",
-            },
-            {
-                "session": "main/bad",
-                "status": "failed",
-                "error": "disk full",
-                "at": "2026-11-22T10:01:00.000Z",
-            },
+            sample_result("main/a", "extracted", values=12, bytes_saved=5_000_000),
+            sample_result("main/bad", "failed", reason="disk full", hint="free some space"),
+            sample_result("main/idle", "unchanged"),
         ],
         "orphans": {"count": 1, "bytes": 17},
         "config": {"path": "/home/ada/.openclaw/.brainsurgeon/config.json", "problem": None},
@@ -91,6 +86,12 @@ def sample_status() -> dict[str, Any]:
             "next_expiry": "2026-11-22T13:00:00.000Z",
         },
     }
+
+
+def sample_result(session: str, status: str, **more: Any) -> dict[str, Any]:
+    """The fields of a session's last result that matter here."""
+    result = {"session": session, "status": status, "values": 0, "bytes_saved": 0}
+    return {**result, "reason": None, "at": "2026-11-22T10:02:00.000Z", **more}
 
 
 def sample_job(name: str = "retention") -> dict[str, Any]:
