@@ -1,0 +1,243 @@
+"""Retention: what goes, what stays, under whose lock, and what a failure costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.errors import Forbidden
+from bsd.foundation.layout import Layout, SessionName
+from bsd.lifecycle import retention
+from bsd.lifecycle.retention import (
+    Cleaned,
+    StoreShelf,
+    clean,
+    forecast,
+    in_plain_words,
+    run_retention,
+)
+from bsd.store.extracted import SessionStore
+from bsd.store.index import Record
+from bsd.transcript.lock import own_lock
+from tests.logs import capture_logs
+
+NOW = time.time()
+HOUR = 3600.0
+NAME = SessionName("main", "s1")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path / "root")
+    layout.agents.mkdir(parents=True)
+    return layout
+
+
+def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 100) -> SessionStore:
+    """Store files of the given ages (hours), indexed as an extraction would."""
+    store = SessionStore(layout, name)
+    store.directory.mkdir(parents=True, exist_ok=True)
+    for ref, hours in ages.items():
+        store.file(ref).write_bytes(b"x" * size)
+        os.utime(store.file(ref), (NOW - hours * HOUR,) * 2)
+    store.index.add(
+        Record(
+            entry_id=f"e-{ref}",
+            index=int(ref[:4]),
+            file=f"{ref}.json",
+            hash="sha256:0",
+            size=size,
+            keys=("text",),
+            sizes_bytes={"text": size},
+            extracted_at="2026-01-01T00:00:00.000Z",
+        )
+        for ref in ages
+    )
+    return store
+
+
+def shelf(layout: Layout, keep: str = "24h") -> StoreShelf:
+    return StoreShelf(layout, keep, wait=0.0)
+
+
+def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23, "0003_tool_result": 400})
+    assert clean(shelf(layout), NOW) == Cleaned(2, 200, 0)
+    again = SessionStore(layout, NAME)
+    assert again.refs() == ["0002_thinking"]
+    assert list(again.index.records) == ["0002_thinking.json"]
+    assert json.loads(store.index.path.read_bytes())["session"] == "main/s1"
+
+
+def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 24})
+    exact = SessionStore(layout, NAME).file("0001_thinking").stat().st_mtime
+    assert clean(shelf(layout), exact + 24 * HOUR) == Cleaned()
+    assert clean(shelf(layout), exact + 24 * HOUR + 1) == Cleaned(1, 100, 0)
+
+
+def test_directories_that_became_empty_go_too(layout: Layout) -> None:
+    gone = put(layout, NAME, {"0001_thinking": 25})
+    hollow = put(layout, SessionName("main", "hollow"), {})
+    strange = put(layout, SessionName("main", "strange"), {"0001_thinking": 25})
+    (strange.directory / "note.txt").write_text("mine")
+    assert clean(shelf(layout), NOW) == Cleaned(2, 200, 0)
+    assert not gone.directory.exists()
+    assert not hollow.directory.exists()
+    assert sorted(os.listdir(strange.directory)) == ["index.json", "note.txt"]
+
+
+def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
+    layout: Layout,
+) -> None:
+    long = SessionName("a_b", "s" * 250)
+    names = [SessionName("gone", "for_ever"), SessionName("under_score", "x"), long]
+    for name in names:
+        put(layout, name, {"0001_thinking": 25, "0002_thinking": 1})
+    SessionStore(layout, long).index.path.unlink()  # nothing tells any more whose it is
+    assert clean(shelf(layout), NOW) == Cleaned(3, 300, 0)
+    for name in names:
+        assert SessionStore(layout, name).refs() == ["0002_thinking"]
+    index = SessionStore(layout, names[1]).index
+    assert json.loads(index.path.read_bytes())["session"] == "under_score/x"
+
+
+def test_never_is_never(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 24 * 365 * 20})
+    for word in ("never", " Never "):
+        assert clean(shelf(layout, word), NOW) == Cleaned()
+    found = forecast(shelf(layout, "never"), NOW)
+    assert (found.going, found.staying, found.next_expiry) == ((), 1, None)
+
+
+def test_a_time_in_the_future_is_young(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": -1000})
+    assert clean(shelf(layout), NOW) == Cleaned()
+
+
+def test_a_file_that_was_used_again_meanwhile_stays(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time counts that the file has under the lock, not when it was found."""
+    store = put(layout, NAME, {"0001_thinking": 25})
+    lock = retention._StoreLot._lock
+
+    def renewed(lot: retention._StoreLot) -> object:
+        os.utime(store.file("0001_thinking"))
+        return lock(lot)
+
+    monkeypatch.setattr(retention._StoreLot, "_lock", renewed)
+    assert clean(shelf(layout), NOW) == Cleaned()
+    assert store.file("0001_thinking").exists()
+
+
+def test_what_is_locked_is_left_and_stops_nothing(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 25})
+    put(layout, SessionName("main", "s2"), {"0001_thinking": 25})
+    with own_lock(layout, NAME, 0.0), capture_logs() as lines:
+        assert clean(shelf(layout), NOW) == Cleaned(1, 100, 1)
+    assert any("another bsd" in line.get("problem", "") for line in lines)
+    assert clean(shelf(layout), NOW) == Cleaned(1, 100, 0)
+
+
+def test_a_file_that_cannot_be_deleted_stops_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 26})
+    unlink = Path.unlink
+
+    def stubborn(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name == "0001_thinking.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stubborn)
+        assert clean(shelf(layout), NOW) == Cleaned(1, 100, 1)
+    assert store.refs() == ["0001_thinking"]
+    assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
+
+
+def test_links_and_strange_files_are_not_touched(layout: Layout, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "0001_thinking.json").write_text("not ours")
+    os.utime(outside / "0001_thinking.json", (0, 0))
+    store = put(layout, NAME, {"0001_thinking": 1})
+    (layout.extracted / "main_link").symlink_to(outside)
+    (store.directory / "0009_thinking.json").symlink_to(outside / "0001_thinking.json")
+    (store.directory / "notes.json").write_text("{}")
+    os.utime(store.directory / "notes.json", (0, 0))
+    assert clean(shelf(layout), NOW) == Cleaned()
+    assert (outside / "0001_thinking.json").exists()
+
+
+def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path: Path) -> None:
+    outside = Layout(tmp_path / "elsewhere")
+    put(outside, NAME, {"0001_thinking": 25})
+    layout.extracted.symlink_to(outside.extracted)
+    assert clean(shelf(layout), NOW) == Cleaned(0, 0, 1)
+    with pytest.raises(Forbidden):
+        forecast(shelf(layout), NOW)
+    assert SessionStore(outside, NAME).refs() == ["0001_thinking"]
+
+
+def test_leftovers_of_an_interrupted_extraction_go_with_the_rest(layout: Layout) -> None:
+    store = put(layout, NAME, {"0002_thinking": 1})
+    half = store.file("0001_thinking").with_suffix(".tmp")
+    half.write_bytes(b"half")
+    os.utime(half, (NOW - 25 * HOUR,) * 2)
+    assert clean(shelf(layout), NOW) == Cleaned(1, 4, 0)
+    assert store.refs() == ["0002_thinking"]
+
+
+def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
+    put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 30, "0003_thinking": 23})
+    put(layout, SessionName("main", "s2"), {"0001_thinking": 1})
+    found = forecast(shelf(layout), NOW)
+    assert [thing.path.stem for thing in found.going] == ["0002_thinking", "0001_thinking"]
+    assert found.staying == 2
+    assert found.next_expiry == pytest.approx(NOW + HOUR, abs=1)
+    later = forecast(shelf(layout), NOW + 2 * HOUR)
+    assert len(later.going) == 3
+    assert clean(shelf(layout), NOW) == Cleaned(len(found.going), found.bytes, 0)
+
+
+def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
+    put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
+    with capture_logs() as lines:
+        done = run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+    assert done.as_json() == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
+    told = [line for line in lines if line["log_level"] == "info"]
+    assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
+    (audited,) = map(json.loads, layout.audit_file.read_bytes().splitlines())
+    assert audited["actor"] == "daemon"
+    assert audited["action"] == "retention"
+    assert audited["filesRemoved"] == 15
+    with capture_logs() as lines:
+        run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+    assert [line for line in lines if line["log_level"] != "debug"] == []
+
+
+def test_a_run_that_is_to_stop_stops_between_two_sessions(layout: Layout) -> None:
+    for number in range(3):
+        put(layout, SessionName("main", f"s{number}"), {"0001_thinking": 25})
+    answers = iter([False, True])
+    assert clean(shelf(layout), NOW, lambda: next(answers)) == Cleaned(1, 100, 0)
+
+
+def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
+    assert clean(shelf(layout), NOW) == Cleaned()
+    assert not layout.own.exists(), "looking leaves no traces"
+
+
+def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
+    words = in_plain_words("24h")
+    assert "24h" in words
+    assert "deleted for good" in words
+    assert "bsd config set retention never" in words
+    assert "kept for ever" in in_plain_words("never")
