@@ -36,6 +36,10 @@ _AUDITED = {
 Observer = Callable[["Call"], None]
 
 
+class _Inside(threading.local):
+    depth = 0  # of wrappers, in this thread
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call that changed the disk."""
@@ -65,7 +69,7 @@ class DiskCalls:
     unseen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._inside = threading.local()
+        self._inside = _Inside()
         self._paused = False
         self._lock = threading.RLock()
 
@@ -131,7 +135,7 @@ class DiskCalls:
 
     @contextmanager
     def _known(self) -> Iterator[None]:
-        before = getattr(self._inside, "depth", 0)
+        before = self._inside.depth
         self._inside.depth = before + 1
         try:
             yield
@@ -139,7 +143,7 @@ class DiskCalls:
             self._inside.depth = before
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self._paused or getattr(self._inside, "depth", 0):
+        if self._paused or self._inside.depth:
             return
         if event == "open":
             path, _, flags = arguments

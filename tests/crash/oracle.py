@@ -124,10 +124,9 @@ class Oracle:
         identity = _id(raw)
         if identity not in wanted:
             self._say(f"nobody wrote {raw[:80]!r}")
-        elif raw != wanted[identity]:
-            if (kept := self._kept(raw)) != wanted[identity]:
-                what = "cannot be restored" if kept is None else "would be restored wrongly"
-                self._say(f"{identity} {what}")
+        elif raw != wanted[identity] and (kept := self._kept(raw)) != wanted[identity]:
+            what = "cannot be restored" if kept is None else "would be restored wrongly"
+            self._say(f"{identity} {what}")
 
     def _kept(self, raw: bytes) -> bytes | None:
         """The original of an edited line, by its marker; restored lines are their original."""

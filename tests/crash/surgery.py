@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from bsd.formats.detect import NotOurs, detect
@@ -24,7 +25,7 @@ from bsd.transcript.lock import SessionLock, own_lock
 from bsd.transcript.reader import TranscriptFile
 from bsd.transcript.recovery import Access, Recovered, recover
 
-SETTINGS = {"keep_recent": 0, "min_value_length": 500}
+SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")
 
 

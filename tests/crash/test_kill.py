@@ -160,3 +160,14 @@ def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> Non
             OWNERS[owner](scene.path, scene.ledger)
             failures += [f"{call}, {owner}: {problem}" for problem in scene.recover_and_judge()]
     _judge(failures, len(report.calls))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_an_undone_extraction_leaves_what_somebody_may_have_read(
+    children: Children, world: str
+) -> None:
+    """Once the new file was at the path, its markers may come back from any reader's memory."""
+    with theatre() as scene:
+        report = children.run(_in(scene, Order("", "", act="extract", world=world)))
+        assert report.error == ""
+        assert scene.recover_and_judge() == []

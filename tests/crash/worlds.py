@@ -43,6 +43,23 @@ def _twice(hand: Hand) -> None:
     hand.append()
 
 
+def _only_holds(hand: Hand) -> None:
+    hand.open()
+    hand.wait()
+    hand.close()
+
+
+def _reads_and_rewrites_later(hand: Hand) -> None:
+    """A gateway that compacts: what it read while the new file was at the path, it writes later."""
+    content = hand.path.read_bytes()
+    hand.wait()
+    added = line(hand.writer, 0)
+    other = hand.path.with_suffix(".tmp")
+    other.write_bytes(content + added)
+    other.rename(hand.path)
+    hand.ledger.wrote(added)
+
+
 def _blocked(number: int) -> Act:
     def act(stage: Stage) -> None:
         stage.writers[number].go_and_block(os.stat(stage.path).st_ino)
@@ -100,6 +117,10 @@ WORLDS = {
     ),
     "held and awaited, durably": World(
         {"verified": _blocked(0), "exchanged": _blocked(1)}, (_holds, _once_durably)
+    ),
+    "held and read": World(
+        {"verified": _blocked(0), "exchanged": _blocked(1)},
+        (_only_holds, _reads_and_rewrites_later),
     ),
     "rewritten after the exchange": World({"draining": _rewrites_displaced}),
     "appended to after the exchange": World({"released": _appends_durably}),
