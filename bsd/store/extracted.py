@@ -22,6 +22,7 @@ from bsd.store.index import Index
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _FSYNC_THREADS = 8  # fsync waits for the disk, not for the CPU
 _COPY_BLOCK = 1 << 20
+_UNFINISHED, _FINISHED = ".tmp", ".json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,12 @@ class SessionStore:
         self.name = name
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
-        self._unfinished: list[Path] = []  # temporary files of the `keep` under way
+        self._unfinished: list[str] = []  # stems of the files of the `keep` under way
+        self._names: frozenset[str] | None = None  # refs that are there, since we last wrote
 
     def file(self, ref: str) -> Path:
         """Path of a stored file; raises Invalid for a ref that is none."""
-        if not _REF.fullmatch(ref):
-            raise Invalid(f"{ref!r} is not the name of an extracted file")
-        return self.directory / f"{ref}.json"
+        return Path(self._stem(ref) + _FINISHED)
 
     def refs(self) -> list[str]:
         """Refs of all files that are there, in order."""
@@ -106,13 +106,13 @@ class SessionStore:
             return []
         except OSError as error:
             raise os_problem(error, f"reading {self.directory}") from error
-        refs = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+        refs = (name.removesuffix(_FINISHED) for name in names if name.endswith(_FINISHED))
         return sorted(ref for ref in refs if _REF.fullmatch(ref))
 
     def leftovers(self) -> list[Path]:
         """Files that an interrupted `keep` left behind; nothing refers to them."""
         with suppress(OSError):
-            return sorted(self.directory.glob("*.tmp"))
+            return sorted(self.directory.glob(f"*{_UNFINISHED}"))
         return []
 
     def read(self, ref: str) -> bytes | None:
@@ -140,7 +140,9 @@ class SessionStore:
 
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists or is indexed."""
-        return self.index.names(ref) or os.path.lexists(self.file(ref))
+        if self._names is None:
+            self._names = frozenset(self.refs())
+        return ref in self._names or self.index.names(ref)
 
     def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
         """Make all of `keeps` durable, or none of them; `source` is the planned session file.
@@ -151,6 +153,7 @@ class SessionStore:
         if not keeps:
             return
         self._unfinished = []
+        self._names = None
         try:
             self._make_directory()
             for keep in keeps:
@@ -158,9 +161,9 @@ class SessionStore:
                     self._renew(keep)
                 else:
                     self._write(keep, keep.line, source)
-            _fsync_all(self._unfinished)
-            for temporary in self._unfinished:
-                temporary.rename(temporary.with_suffix(".json"))
+            _fsync_all([stem + _UNFINISHED for stem in self._unfinished])
+            for stem in self._unfinished:
+                os.rename(stem + _UNFINISHED, stem + _FINISHED)
             sync_dir(self.directory)
         except OSError as error:
             self._remove(self._unfinished)
@@ -171,7 +174,8 @@ class SessionStore:
 
     def discard(self, keeps: Iterable[Keep]) -> None:
         """Remove what a successful `keep` wrote, since its commit gave up."""
-        self._remove([self._temporary(keep.ref) for keep in keeps if keep.line is not None])
+        self._names = None
+        self._remove(self._stem(keep.ref) for keep in keeps if keep.line is not None)
 
     def _make_directory(self) -> None:
         if not self.directory.is_dir():
@@ -185,14 +189,13 @@ class SessionStore:
         os.utime(self.file(keep.ref))
 
     def _write(self, keep: Keep, line: Span | bytes, source: Readable) -> None:
-        if os.path.lexists(self.file(keep.ref)):
-            raise TemporaryFailure(f"{self.file(keep.ref)} appeared while its name was to be used")
-        temporary = self._temporary(keep.ref)
+        stem = self._stem(keep.ref)
+        if os.path.lexists(stem + _FINISHED):
+            raise TemporaryFailure(f"{stem}{_FINISHED} appeared while its name was to be used")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        target = os.open(temporary, flags, 0o600)
-        self._unfinished.append(temporary)
+        target = os.open(stem + _UNFINISHED, flags, 0o600)
+        self._unfinished.append(stem)
         try:
-            os.fchmod(target, 0o600)
             hasher = hashlib.sha256()
             for block in _blocks(line, source):
                 hasher.update(block)
@@ -202,14 +205,17 @@ class SessionStore:
         if f"sha256:{hasher.hexdigest()}" != keep.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
 
-    def _temporary(self, ref: str) -> Path:
-        return self.file(ref).with_suffix(".tmp")
+    def _stem(self, ref: str) -> str:
+        """A stored file's path without its ending: as text, since a backlog has thousands."""
+        if not _REF.fullmatch(ref):
+            raise Invalid(f"{ref!r} is not the name of an extracted file")
+        return f"{self.directory}/{ref}"
 
-    def _remove(self, temporaries: Iterable[Path]) -> None:
-        for temporary in temporaries:
-            for path in (temporary, temporary.with_suffix(".json")):
+    def _remove(self, stems: Iterable[str]) -> None:
+        for stem in stems:
+            for ending in (_UNFINISHED, _FINISHED):
                 with suppress(FileNotFoundError):
-                    path.unlink()
+                    os.unlink(stem + ending)
         with suppress(OSError):  # other entries lie there, or it was never made
             self.directory.rmdir()
 
@@ -223,7 +229,7 @@ def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
         yield source.read(offset, min(_COPY_BLOCK, end - offset))
 
 
-def _fsync(path: Path) -> None:
+def _fsync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -231,7 +237,7 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _fsync_all(paths: Sequence[Path]) -> None:
+def _fsync_all(paths: Sequence[str]) -> None:
     if len(paths) < _FSYNC_THREADS:
         for path in paths:
             _fsync(path)

@@ -6,7 +6,7 @@ Restoring never needs it; it finds a file to use again, lists what is kept, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ class Record:
     @property
     def ref(self) -> str:
         return self.file.removesuffix(".json")
+
+
+_FIELDS = tuple(field.name for field in fields(Record))
 
 
 class Index:
@@ -76,7 +79,7 @@ class Index:
         document = {
             "version": _VERSION,
             "session": str(self.name),
-            "entries": [asdict(record) for record in self.records.values()],
+            "entries": [_json(record) for record in self.records.values()],
         }
         try:
             write_private(self.path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
@@ -105,6 +108,10 @@ class Index:
         if len(records) != len(entries):
             self.broken = "some of its entries are not readable"
         return {record.file: record for record in records}
+
+
+def _json(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _FIELDS}
 
 
 def _record(entry: Any) -> Record | None:
