@@ -11,7 +11,15 @@ from typing import TypeVar
 from bsd.formats.base import Format
 from bsd.formats.detect import NotOurs, detect
 from bsd.formats.openclaw import running, sqlite_database
-from bsd.foundation.errors import Busy, Conflict, LeftAlone, NotFound, TemporaryFailure, Unavailable
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    LeftAlone,
+    NotFound,
+    TemporaryFailure,
+    Unavailable,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
@@ -20,7 +28,7 @@ from bsd.surgery.plan import Plan
 from bsd.transcript.change import Change, Identity
 from bsd.transcript.commit import GiveUp, Outcome, commit
 from bsd.transcript.exchangers import Exchanger
-from bsd.transcript.inflight import InFlight
+from bsd.transcript.inflight import InFlight, read_record
 from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
@@ -184,7 +192,7 @@ class Operation:
                 self.store.keep(plan.keeps, source)
             kept = True
 
-        committed = False
+        outcome: Outcome | None = None
         try:
             outcome = commit(
                 Change(self.path, plan.planned_on, plan.edits, self.name, planned_at_ns),
@@ -196,14 +204,32 @@ class Operation:
                 still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,
             )
-            committed = outcome.committed
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            # Only if it is certain that no line at the path refers to these files.
-            if kept and not committed and self._stands(plan.planned_on):
+            if kept and not self._may_have_been_seen(outcome, plan.planned_on):
                 self.store.discard(plan.keeps)
         return outcome
+
+    def _may_have_been_seen(self, outcome: Outcome | None, planned_on: Identity) -> bool:
+        """Whether a line that refers to this plan's store files may have been at the path.
+
+        Whoever has read such a line, even in the moment before an exchange was undone, may write
+        it back at any time. A commit that raised (no outcome) left a record if it exchanged.
+        """
+        if outcome is not None and (outcome.committed or outcome.in_flight is not None):
+            return True
+        return not self._stands(planned_on) or (outcome is None and self._is_in_flight())
+
+    def _is_in_flight(self) -> bool:
+        for path in self._inflight.records():
+            try:
+                record = read_record(path)
+            except (OSError, BsdError):  # whose it is cannot be told
+                return True
+            if record is not None and record.session == self.name:
+                return True
+        return False
 
     def _stands(self, planned_on: Identity) -> bool:
         """Whether the file at the path is the one that was planned on, whatever became of it."""
