@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bsd.api.answer import Answer, error_document
 from bsd.foundation.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

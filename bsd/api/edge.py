@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bsd.api.answer import Answer, error_document
 from bsd.foundation.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 

@@ -15,7 +15,7 @@ from bsd.api.answer import Answer, error_answer, error_document
 from bsd.foundation.errors import BsdError, FieldError
 from bsd.foundation.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 LARGEST_BODY = 1 << 20  # bytes
 

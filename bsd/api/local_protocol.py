@@ -14,7 +14,7 @@ from bsd.api.answer import error_document
 from bsd.api.peer import may_talk_to_us, peer_uid
 from bsd.foundation.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 
 _PATIENCE_SECONDS = 2.0

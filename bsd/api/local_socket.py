@@ -16,7 +16,7 @@ from bsd.foundation.layout import make_private_dir
 from bsd.foundation.locations import LONGEST_SOCKET_PATH
 from bsd.foundation.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 _BACKLOG = 64
 _PROBE_SECONDS = 1.0

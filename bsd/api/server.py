@@ -28,7 +28,7 @@ from bsd.foundation.locations import find_socket
 from bsd.foundation.logs import get_logger
 from bsd.foundation.settings import HttpAddress, Settings
 
-_log = get_logger(__name__)
+_log = get_logger("api")
 
 LOOP_NAME = "api"
 _START_SECONDS = 10.0

@@ -12,6 +12,7 @@ Document = Mapping[str, Any]
 
 _MOST_SHOWN = 10
 _WIDTH = 11
+_NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
 
 
 def status_lines(status: Document, now: float) -> Iterator[str]:
@@ -94,7 +95,7 @@ def _trouble(status: Document) -> Iterator[str]:
 
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:
-    told = [session for session in sessions if session["status"] != "unchanged"]
+    told = [session for session in sessions if session["status"] not in _NO_NEWS]
     if told:
         yield ""
     for session in told[:_MOST_SHOWN]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import http.client
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +133,27 @@ def test_it_beats_while_it_runs_and_says_goodbye(root: Path) -> None:
         assert daemon.beats == [("api", 60.0)]
         assert daemon.ended == []
     assert daemon.ended == ["api"]
+
+
+def test_idle_it_waits_for_nothing_but_its_beat(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn's own loop would tick ten times a second."""
+    timers: list[float] = []
+    call_at = asyncio.BaseEventLoop.call_at
+
+    def noting(loop: asyncio.BaseEventLoop, when: float, *rest: Any, **more: Any) -> Any:
+        if threading.current_thread().name == "bsd-api":
+            timers.append(when - loop.time())
+        return call_at(loop, when, *rest, **more)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_at", noting)
+    with serving(root) as (_, settings):
+        # The answer is the proof that the loop has come past the start.
+        assert over_socket(settings.socket, "/api/health")[0] == 200
+        beat, *others = [round(seconds) for seconds in timers]
+        assert beat == 60
+        assert set(others) <= {5}, "the connection that was kept open for a while"
 
 
 def test_a_second_daemon_is_refused_and_the_first_goes_on(root: Path) -> None:

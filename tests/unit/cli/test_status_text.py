@@ -47,7 +47,10 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     status["totals"] = dict.fromkeys(status["totals"], 0) | {"give_ups": {}}
     status["orphans"] = {"count": 0, "bytes": 0}
     status["left_alone"] = {"count": 0, "reasons": {}}
-    status["sessions"] = [sample_result("main/idle", "unchanged")]
+    status["sessions"] = [
+        sample_result("main/idle", "unchanged"),
+        sample_result("main/idle-too", "left_alone", reason="version 1"),
+    ]
     status["workers"] = [{"name": "worker-1", "session": None, "since": None}]
     status["retention"] |= {"keep": "never", "next_run": None}
     text = shown(status)
