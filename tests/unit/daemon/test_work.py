@@ -1,0 +1,363 @@
+"""What a worker makes of each result: when to come again, what to remember, whom to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.daemon.debounce import Debounce
+from bsd.daemon.events import Events
+from bsd.daemon.intake import Intake
+from bsd.daemon.jobs import Busy, Failed, Finished
+from bsd.daemon.ledger import Ledger
+from bsd.daemon.queue import WorkQueue
+from bsd.daemon.rounds import Rounds
+from bsd.daemon.savings import LONGEST_SECONDS, Savings
+from bsd.daemon.scan import Scan
+from bsd.daemon.work import Stopping, Work
+from bsd.foundation.errors import BsdError, Forbidden, NotFound
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.operation import Worth
+from bsd.surgery.plan import Plan, Report
+from bsd.surgery.result import SessionResult, Status
+from bsd.transcript.change import Edit, Identity
+from tests.logs import capture_logs
+
+NAME = SessionName("main", "s1")
+MB = 1 << 20
+
+
+class Surgeon:
+    """Answers what it is told to; asks whether `plan` is worth it, as the real one does."""
+
+    def __init__(self) -> None:
+        self.answer: SessionResult | BsdError = SessionResult(str(NAME), Status.UNCHANGED)
+        self.plan: Plan | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.calls = 0
+        self.committed = 0
+
+    def extract(
+        self,
+        name: SessionName,
+        *,
+        dry_run: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Callable[[int], None] | None = None,
+        worth: Worth | None = None,
+    ) -> SessionResult:
+        self.calls += 1
+        self.meanwhile()
+        if progress:
+            progress(MB)
+        if isinstance(self.answer, BsdError):
+            raise self.answer
+        if self.plan is not None and worth is not None:
+            if not worth(self.plan):
+                left = self.plan.planned_on
+                return SessionResult(str(name), Status.UNCHANGED, left_as=left, postponed=True)
+            self.committed += 1
+        return self.answer
+
+
+class House:
+    """Everything around the work, with a clock that stands still unless moved."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.now = 1_000_000.0
+        self.steady = 50.0
+        self.layout = Layout(tmp_path / "root")
+        self.sessions = self.layout.agents / "main" / "sessions"
+        self.sessions.mkdir(parents=True)
+        self.config = ConfigService(self.layout.config_file)
+        self.surgeon = Surgeon()
+        self.queue = WorkQueue(clock=lambda: self.steady)
+        self.scan = Scan(self.layout)
+        self.savings = Savings()
+        self.ledger = Ledger()
+        self.events = Events(lambda: self.now)
+        self.intake = Intake(
+            self.queue,
+            self.scan,
+            Debounce(2.0, 30.0),
+            quiet=2.0,
+            wake=lambda: None,
+            clock=lambda: self.steady,
+        )
+        self.rounds = Rounds(
+            self.layout,
+            self.config,
+            self.intake,
+            self.scan,
+            self.savings,
+            clock=lambda: self.now,
+            steady=lambda: self.steady,
+        )
+        self.work = Work(
+            self.layout,
+            self.config,
+            self.surgeon,
+            intake=self.intake,
+            scan=self.scan,
+            savings=self.savings,
+            ledger=self.ledger,
+            events=self.events,
+            worked=self.rounds.worked,
+            clock=lambda: self.now,
+            steady=lambda: self.steady,
+        )
+
+    def write(self, content: bytes = b"{}\n", name: SessionName = NAME) -> Path:
+        path = self.sessions / f"{name.session}.jsonl"
+        path.write_bytes(content)
+        return path
+
+    def identity(self) -> Identity:
+        return Identity.of((self.sessions / "s1.jsonl").stat())
+
+    def look(self) -> list[SessionName]:
+        return [name for name, _ in self.scan.step()]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def small_saving(house: House) -> Plan:
+    edit = Edit(0, 1, b'{"id":"e1"}\n')
+    report = Report("extract", 1, 1, 32 * MB + 10, 32 * MB)
+    return Plan(house.identity(), (edit,), report)
+
+
+def test_our_own_writing_wakes_nobody(house: House) -> None:
+    house.write()
+    assert house.look() == [NAME]
+
+    def commit() -> None:
+        house.write(b'{"shorter":1}\n')
+        house.surgeon.answer = SessionResult(
+            str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity()
+        )
+
+    house.surgeon.meanwhile = commit
+    assert house.work.on(NAME) == Finished(None)
+    assert not house.scan.changed(NAME)
+    house.intake.hint(NAME)
+    house.intake.step(house.steady + 60)
+    assert house.queue.next_due() is None
+    assert house.look() == []
+
+
+def test_a_change_during_the_work_is_not_taken_for_ours(house: House) -> None:
+    house.write()
+    house.look()
+    planned = house.identity()
+    house.surgeon.meanwhile = lambda: house.write(b"{}\n{}\n")
+    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=planned)
+    assert house.work.on(NAME) == Finished(None)
+    assert house.scan.changed(NAME)
+
+
+def test_lines_that_came_in_with_a_commit_are_looked_at_soon(house: House) -> None:
+    house.write()
+    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=None)
+    outcome = house.work.on(NAME)
+    assert isinstance(outcome, Finished)
+    assert outcome.next_due is not None
+    assert house.steady < outcome.next_due < house.steady + 10
+    assert house.scan.changed(NAME)
+
+
+def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
+    house.write()
+    house.surgeon.answer = SessionResult(
+        str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now + 600
+    )
+    assert house.work.on(NAME) == Finished(house.steady + 600)
+    house.surgeon.answer = SessionResult(
+        str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now - 5
+    )
+    assert house.work.on(NAME) == Finished(house.steady)
+
+
+def test_small_savings_gather_for_an_hour(house: House) -> None:
+    house.write()
+    house.surgeon.plan = small_saving(house)
+    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, left_as=house.identity())
+    began = house.steady
+    assert house.work.on(NAME) == Finished(began + LONGEST_SECONDS)
+    house.steady += 1800
+    assert house.work.on(NAME) == Finished(began + LONGEST_SECONDS)
+    assert house.surgeon.committed == 0
+    house.steady += 1800
+    assert house.work.on(NAME) == Finished(None)
+    assert house.surgeon.committed == 1
+    assert len(house.savings) == 0
+
+
+def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:
+    house.write()
+    house.surgeon.plan = small_saving(house)
+    house.rounds.run()
+    assert house.queue.take_now(house.steady + 5) == NAME
+    house.surgeon.answer = SessionResult(str(NAME), Status.BUSY)
+    assert house.work.on(NAME) == Busy()
+    # Busy, so it is as urgent as before.
+    house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1)
+    house.work.on(NAME)
+    assert house.surgeon.committed == 2
+    house.work.on(NAME)
+    assert house.surgeon.committed == 2, "it was urgent once"
+
+
+def test_outcomes_are_what_the_queue_understands(house: House) -> None:
+    house.write()
+    house.look()
+    answers: list[tuple[SessionResult | BsdError, Any]] = [
+        (SessionResult(str(NAME), Status.BUSY), Busy()),
+        (SessionResult(str(NAME), Status.FAILED, reason="disk full"), Failed("disk full")),
+        (Forbidden("a link"), Failed("a link")),
+        (NotFound("gone"), Finished(None)),
+        (SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header"), Finished(None)),
+    ]
+    for answer, outcome in answers:
+        house.surgeon.answer = answer
+        assert house.work.on(NAME) == outcome
+    totals = house.ledger.totals()
+    assert (totals["busy"], totals["failed"]) == (1, 2)
+    assert house.ledger.left_alone() == {"count": 1, "reasons": {"no header": 1}}
+    assert not house.scan.changed(NAME), "what is not ours is read once"
+
+
+def test_a_session_that_is_gone_is_forgotten(house: House) -> None:
+    path = house.write()
+    house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="no header")
+    house.work.on(NAME)
+
+    def vanish() -> None:
+        path.unlink()
+        house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="vanished")
+
+    house.surgeon.meanwhile = vanish
+    assert house.work.on(NAME) == Finished(None)
+    assert house.ledger.left_alone()["count"] == 0
+    assert house.ledger.sessions() == []
+    calls = house.surgeon.calls
+    assert house.work.on(NAME) == Finished(None)
+    assert house.surgeon.calls == calls
+
+
+def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> None:
+    house.write()
+    house.look()
+    house.config.update({"enabled": False})
+    assert house.work.on(NAME) == Finished(None)
+    assert house.surgeon.calls == 0
+    assert house.scan.changed(NAME)
+
+
+def test_a_stop_is_taken_between_two_megabytes(house: House) -> None:
+    house.write()
+    house.surgeon.meanwhile = house.work.stopping.set
+    with pytest.raises(Stopping):
+        house.work.on(NAME)
+
+
+def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: House) -> None:
+    house.write()
+    heard = house.events.subscribe()
+    house.surgeon.plan = Plan(house.identity(), (), Report("extract", bytes_before=3))
+    house.surgeon.plan.report.reasons.update({"too_recent": 3, "type_not_matched": 12})
+    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    with capture_logs() as lines:
+        house.work.on(NAME)
+    assert "Processing session main/s1, 15 entries to check" in [line["event"] for line in lines]
+    event = heard.get_nowait()
+    assert event is not None
+    assert event.as_json()["session"] == "main/s1"
+    heard.close()
+
+
+class TestRounds:
+    def test_the_first_run_takes_all_and_the_next_only_what_changed(self, house: House) -> None:
+        names = [SessionName("main", f"s{n}") for n in range(1, 4)]
+        for name in names:
+            house.write(name=name)
+        house.now = (house.sessions / "s1.jsonl").stat().st_mtime + 100
+        house.look()
+        house.rounds.run()
+        taken = self.work_off(house)
+        assert taken == set(names)
+        noted = house.config.current.last_run_at
+        assert noted is not None
+        house.now += 120
+        with capture_logs() as lines:
+            house.rounds.run()
+        assert self.work_off(house) == set()
+        assert f"Session main/s1 unchanged since {noted[:19]}Z, skipping" in [
+            line["event"] for line in lines
+        ]
+        assert house.config.current.last_run_at not in {None, noted}
+
+    def test_a_failed_session_stops_no_other_and_the_run_is_noted(self, house: House) -> None:
+        for number in range(1, 4):
+            house.write(name=SessionName("main", f"s{number}"))
+        house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="no luck")
+        house.rounds.run()
+        assert len(self.work_off(house, once=True)) == 3
+        assert house.config.current.last_run_at is not None
+
+    def test_the_run_is_noted_only_when_all_have_had_their_turn(self, house: House) -> None:
+        for number in range(1, 3):
+            house.write(name=SessionName("main", f"s{number}"))
+        house.rounds.run()
+        first = house.queue.take_now(house.steady + 5)
+        assert first is not None
+        house.work.on(first)
+        assert house.config.current.last_run_at is None
+        house.rounds.run()  # the one before is going on: nothing new
+        second = house.queue.take_now(house.steady + 5)
+        assert second is not None
+        house.work.on(second)
+        assert house.config.current.last_run_at is not None
+
+    def test_switched_off_it_does_nothing(self, house: House) -> None:
+        house.write()
+        house.config.update({"enabled": False})
+        house.rounds.run()
+        assert house.queue.next_due() is None
+        assert house.config.current.last_run_at is None
+
+    def test_what_has_little_to_save_is_taken_though_it_did_not_change(self, house: House) -> None:
+        house.write()
+        house.look()
+        house.config.note_run("last_run_at", 1000.0)
+        house.surgeon.plan = small_saving(house)
+        house.work.on(NAME)
+        assert not house.scan.changed(NAME)
+        house.rounds.run()
+        assert self.work_off(house) == {NAME}
+        assert house.surgeon.committed == 1
+
+    def work_off(self, house: House, *, once: bool = False) -> set[SessionName]:
+        taken = set()
+        house.steady += 10
+        while (name := house.queue.take_now(house.steady)) is not None:
+            taken.add(name)
+            house.surgeon.meanwhile = lambda name=name: self.settle(house, name)  # type: ignore[misc]
+            house.queue.done(name, house.work.on(name), house.steady)
+        return taken
+
+    def settle(self, house: House, name: SessionName) -> None:
+        if isinstance(house.surgeon.answer, SessionResult) and (
+            house.surgeon.answer.status is not Status.FAILED
+        ):
+            path = house.sessions / f"{name.session}.jsonl"
+            house.surgeon.answer = SessionResult(
+                str(name), Status.UNCHANGED, left_as=Identity.of(path.stat())
+            )
