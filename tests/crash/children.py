@@ -18,8 +18,9 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from bsd.transcript.exchangers import HelperExchanger, Step
 from tests.crash.disk_calls import DiskCalls
 from tests.crash.ledger import Ledger
 from tests.crash.power import Recorder
@@ -35,7 +36,8 @@ class Order:
 
     root: str
     ledger: str
-    act: str = "commit"  # commit | recover | extract | restore
+    act: str = "commit"  # commit | helper | recover | extract | restore
+    kills_helper: bool = False  # instead of the child itself; `helper` only
     world: str = "quiet"
     die_at_call: int = 0
     when: str = "after"  # before | after | torn
@@ -149,23 +151,28 @@ def _obey(order: Order) -> Report:
             with disk.paused():
                 world.at[step](stage)
         if len(steps) == order.die_after_step or step == order.die_after:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill((helper.pid or 0) if order.kills_helper else os.getpid(), signal.SIGKILL)
 
+    helper = HelperExchanger()
+    if order.act == "helper":
+        helper.start()
     disk.install()
     if order.largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.largest_file, order.largest_file))
     try:
-        ended, error = _act(order, root, after_step), ""
+        with helper:
+            ended, error = _act(order, root, after_step, helper), ""
     except Exception:  # noqa: BLE001 whatever it is, the test wants to read it
         ended, error = "error", traceback.format_exc()
     return Report(False, ended, steps, disk.trace, disk.unseen, error)
 
 
-def _act(order: Order, root: Path, after_step: Any) -> str:
+def _act(order: Order, root: Path, after_step: Step, helper: HelperExchanger) -> str:
     from tests.crash import surgery
 
-    if order.act == "commit":
-        outcome = surgery.commit_extraction(root, after_step)
+    if order.act in ("commit", "helper"):
+        exchanger = helper if order.act == "helper" else None
+        outcome = surgery.commit_extraction(root, after_step, exchanger)
         return str(outcome.gave_up or "committed")
     if order.act == "recover":
         found = surgery.recover_all(root, order.seconds_later, after_step)

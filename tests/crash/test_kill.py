@@ -171,3 +171,23 @@ def test_an_undone_extraction_leaves_what_somebody_may_have_read(
         report = children.run(_in(scene, Order("", "", act="extract", world=world)))
         assert report.error == ""
         assert scene.recover_and_judge() == []
+
+
+@pytest.mark.parametrize("world", ["quiet", "drained", "held", "held and awaited"])
+@pytest.mark.parametrize("victim", ["helper", "parent"])
+def test_one_of_two_processes_is_killed_after_each_step(
+    children: Children, victim: str, world: str
+) -> None:
+    """The helper dies in the middle of an exchange, or lives on alone when its parent dies."""
+    order = Order("", "", act="helper", world=world, kills_helper=victim == "helper")
+    steps = _crash(children, order, "nothing")[0].steps
+    failures, runs = [], 0
+    for number, step in enumerate(steps, 1):
+        if not steps.index("opened") <= number - 1 <= steps.index("unlocked"):
+            continue
+        runs += 1
+        killing = replace(order, die_after_step=number)
+        owner = ("appends", "nothing")[number % 2]
+        _, problems = _crash(children, killing, owner)
+        failures += [f"after {step}, {owner}: {problem}" for problem in problems]
+    _judge(failures, runs)
