@@ -38,7 +38,7 @@ generated: .venv ## write man page and shell completions anew, from the command 
 	$(BIN)/python packaging/generate.py
 
 deb: .venv ## build the Debian package, into dist/
-	$(BIN)/python packaging/debian/build_deb.py dist
+	$(BIN)/python packaging/build_deb.py dist
 
 compat-install: .venv
 	$(BIN)/python -m tests.compat.install
