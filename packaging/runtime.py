@@ -1,4 +1,4 @@
-"""Which of the pinned distributions a running bsd needs: the lock file holds those of tests, too."""
+"""Which of the pinned distributions bsd needs to run: the lock file holds those of tests, too."""
 
 from __future__ import annotations
 
