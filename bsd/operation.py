@@ -39,11 +39,11 @@ _WEAK_QUIET_SECONDS = 30.0
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0
 
-# Waiting does not cure these.
+# Waiting does not cure these; what to try instead.
 _FINAL = {
-    GiveUp.GONE: NotFound,
-    GiveUp.NOT_REGULAR: Conflict,
-    GiveUp.CANNOT_KEEP_METADATA: Conflict,
+    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
+    GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
+    GiveUp.CANNOT_KEEP_METADATA: (Conflict, "run bsd as the user who owns the session"),
 }
 
 Answer = TypeVar("Answer")
@@ -57,12 +57,16 @@ Noticed = Callable[[SessionName, Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a session in use is waited for (seconds), and by which clock."""
+    """How long a session in use is waited for (seconds), and by which clock.
+
+    `check` is called while nothing is half done yet; what it raises ends the operation there.
+    """
 
     wait: float = 30.0
     quiet: float = 2.0
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class Operation:
             with TranscriptFile(self.path) as source:
                 if source.identity != plan.planned_on:
                     raise TemporaryFailure("the session changed since it was planned")
-                self.store.keep(plan.keeps, source)
+                self.store.keep(plan.keeps, _Checked(source, self._patience.check))
             kept = True
 
         outcome: Outcome | None = None
@@ -258,9 +262,21 @@ class Operation:
 
     def _raise_if_final(self, outcome: Outcome) -> None:
         if outcome.gave_up in _FINAL:
-            raise _FINAL[outcome.gave_up](
-                f"session {self.name} was left as it was: {outcome.detail}"
-            )
+            error, hint = _FINAL[outcome.gave_up]
+            message = f"session {self.name} was left as it was: {outcome.detail}"
+            raise error(message, hint=hint)
+
+
+class _Checked:
+    """The planned session for the store to read from; each read may be the last."""
+
+    def __init__(self, source: TranscriptFile, check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._check()
+        return self._source.read(offset, length)
 
 
 def _why(outcome: Outcome) -> str:

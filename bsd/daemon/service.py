@@ -34,7 +34,7 @@ from bsd.daemon.scheduler import Run
 from bsd.daemon.settings_watch import SettingsWatch
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.watcher import Watcher
-from bsd.daemon.work import Work
+from bsd.daemon.work import Stopping, Work
 from bsd.daemon.workers import Workers
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -103,7 +103,9 @@ class Daemon:
             layout,
             self.config,
             actor="daemon",
-            patience=Patience(wait=0.0, quiet=settings.quiet_seconds, clock=wall),
+            patience=Patience(
+                wait=0.0, quiet=settings.quiet_seconds, clock=wall, check=self._stop_here
+            ),
             exchanger=self._helper,
             noticed=self._attempted,
             state=StateDb(layout.state_db),
@@ -344,6 +346,10 @@ class Daemon:
         self._next_retention.forget()
 
     # --- what the parts tell ---
+
+    def _stop_here(self) -> None:
+        if self._stopping.is_set():
+            raise Stopping
 
     def _attempted(self, name: SessionName, outcome: Outcome) -> None:
         self._ledger.attempted(name, outcome)

@@ -34,6 +34,7 @@ BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
 STORED_MISSING = "stored_missing"  # values are away whose file is gone or damaged
 
+_PROGRESS_ENTRIES = 64
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
 
@@ -88,6 +89,8 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
             tally.complete = False
             settling.stop(outcome)
         else:
+            if progress and tally.entries % _PROGRESS_ENTRIES == 0:
+                progress(source.identity.size)  # all is read, but not all is done
             operation = surgery.operate(outcome)
             tally.take(operation, dry_run=dry_run)
             if isinstance(operation, str):
