@@ -134,7 +134,14 @@ class Layout:
         return path
 
     def store_dir(self, name: SessionName) -> Path:
-        """Where the session's extracted values lie: `extracted/<agent>_<session>`.
+        """Where the session's extracted values lie: `extracted/<agent>_<session>`, links resolved.
+
+        Raises Forbidden if a link leads out of the root.
+        """
+        return self._inside(self.extracted / self._store_name(name))
+
+    def _store_name(self, name: SessionName) -> str:
+        """A directory's name that no two sessions share.
 
         An `_` in the agent's name becomes `~`, which no name may hold: so the first `_` always
         ends the agent, and two sessions never share a directory. A name too long for a file
@@ -144,11 +151,11 @@ class Layout:
         if len(text) > _LONGEST_STORE_NAME:
             digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             text = f"{text[:_LONGEST_STORE_NAME]}~{digest}"
-        return self.extracted / text
+        return text
 
     def lock_file(self, name: SessionName) -> Path:
         """bsd's own lock of a session (not the gateway's)."""
-        return self.locks / f"{self.store_dir(name).name}.lock"
+        return self.locks / f"{self._store_name(name)}.lock"
 
     def _inside(self, path: Path) -> Path:
         real = Path(os.path.realpath(path))
