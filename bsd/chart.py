@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, LeftAlone
+from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.extracted import Missing
@@ -115,7 +115,8 @@ class Chart:
                 bytes_saved=tally.bytes_saved,
             )
         if tally.error is not None:
-            level = _log.debug if isinstance(tally.error, LeftAlone) else _log.warning
+            expected = isinstance(tally.error, LeftAlone | Busy)  # whoever asked is told
+            level = _log.debug if expected else _log.warning
             level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
 
     def _record(self, action: str, name: SessionName, **what: object) -> None:
