@@ -101,6 +101,7 @@ def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution
         stripdir=str(root),
         prependdir="/",
         quiet=1,
+        workers=0,  # all cores
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
     if not compiled:

@@ -30,7 +30,11 @@ Examples:
 """
 
 
-@click.group("service", help=f"{COMMANDS['service'].help}\n\n{_MORE}")
+class _Service(click.Group, BsdCommand):
+    """A group that understands the global options before its subcommands, too."""
+
+
+@click.group("service", cls=_Service, help=f"{COMMANDS['service'].help}\n\n{_MORE}")
 def service() -> None:
     pass
 

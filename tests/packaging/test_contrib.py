@@ -169,7 +169,10 @@ def test_nginx_has_no_objection(tmp_path: Path) -> None:
     nginx = require_program("nginx")
     config = _nginx_config(tmp_path, 8443, 8000)
     done = subprocess.run(
-        [nginx, "-t", "-q", "-c", str(config)], check=False, capture_output=True, text=True
+        [nginx, "-e", "stderr", "-t", "-q", "-c", str(config)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -179,7 +182,9 @@ def test_nginx_passes_on_and_limits(tmp_path: Path, upstream: int) -> None:
     port = _free_port()
     config = _nginx_config(tmp_path, port, upstream)
     with subprocess.Popen(
-        [nginx, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [nginx, "-e", "stderr", "-c", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     ) as server:
         try:
             _wait_until_open(port)
