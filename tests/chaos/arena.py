@@ -167,7 +167,7 @@ class StoppingExchanger:
         self._inner = inner
         self._chance = random.Random(seed)
         self._late = 0
-        self._fresh: list[str] = []
+        self._fresh: list[list[str]] = []
 
     def exchange(self, request: Request, after_step: Step) -> Result:
         with ExitStack() as held:
@@ -186,7 +186,7 @@ class StoppingExchanger:
     def written(self) -> list[list[str]]:
         """The lines that came through displaced files, since this was last asked."""
         fresh, self._fresh = self._fresh, []
-        return [fresh] if fresh else []
+        return fresh
 
     def _do(self, mood: str, step: str, displaced: str, held: ExitStack) -> None:
         match mood, step:
@@ -198,13 +198,15 @@ class StoppingExchanger:
                 held.callback(os.close, self._write(displaced, keep=True))
 
     def _write(self, displaced: str, *, keep: bool = False) -> int:
-        identity = f"late-{self._late}"
+        identity = (
+            f"late{self._late}-0"  # each through a descriptor of its own: no order among them
+        )
         self._late += 1
         message = {"role": "user", "content": "late"}
         body = {"type": "message", "id": identity, "parentId": None, "message": message}
         fd = os.open(displaced, os.O_WRONLY | os.O_APPEND)
         os.write(fd, json.dumps(body).encode() + b"\n")
-        self._fresh.append(identity)
+        self._fresh.append([identity])
         if not keep:
             os.close(fd)
         return fd
