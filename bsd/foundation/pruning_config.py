@@ -274,7 +274,11 @@ class ConfigService:
         from filelock import FileLock, Timeout  # noqa: PLC0415
 
         root = self._path.parent.parent
-        if not root.is_dir():  # mistyped, most likely: it is not created for a setting
+        try:
+            there = root.is_dir()
+        except OSError as error:
+            raise os_problem(error, f"looking at {root}") from error
+        if not there:  # mistyped, most likely: it is not created for a setting
             hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
             raise NotFound(f"there is no directory {root}", hint=hint)
         with self._mutex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -458,3 +459,14 @@ ConfigService(Path({str(path)!r})).current
 assert not {{"structlog", "croniter", "filelock", "pydantic_settings"}} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_root_that_cannot_be_entered_is_an_error_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(Forbidden, match="Permission denied"):
+        ConfigService(tmp_path / ".brainsurgeon" / "config.json").update({"keep_recent": 4})
