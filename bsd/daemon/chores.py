@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from bsd.daemon import directories
@@ -13,12 +14,14 @@ from bsd.daemon.intake import Intake
 from bsd.daemon.ledger import Ledger
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
-from bsd.foundation.layout import Layout
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.retention import Cleaned, in_plain_words, run_retention
+from bsd.lifecycle.verify import reindex
 from bsd.surgeon import Surgeon
-from bsd.transcript.inflight import InFlight
+from bsd.transcript.inflight import InFlight, read_record
 from bsd.transcript.recovery import Recovered, State
 
 _log = get_logger("daemon")
@@ -86,6 +89,22 @@ class Chores:
         self._told = {each.record: (each.state, each.detail) for each in found}
         return any(each.state not in _DONE_WITH for each in found)
 
+    def begin(self) -> bool:
+        """Put in order what a former daemon left, as it may have been killed; as `recover`."""
+        left = self._sessions_in_flight()
+        more = self.recover()
+        for name in sorted(left):
+            try:
+                if reindex(self._layout, name, wait=0.0):
+                    _log.info("The index of a store was made anew", session=str(name))
+            except BsdError as problem:
+                _log.warning(
+                    "The index of a store may lack files, `bsd verify --repair` mends it",
+                    session=str(name),
+                    problem=problem.message,
+                )
+        return more
+
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
@@ -99,6 +118,14 @@ class Chores:
         if not self._stopping():
             self._config.note_run("last_retention_run_at", started)
         return done
+
+    def _sessions_in_flight(self) -> set[SessionName]:
+        found = set()
+        for path in self._inflight.records():
+            with suppress(OSError, BsdError):
+                if (record := read_record(path)) is not None:
+                    found.add(record.session)
+        return found
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""

@@ -186,7 +186,7 @@ class Daemon:
         self._timetable.start(readonly=self.settings.readonly)
         if not self.settings.readonly:
             self._chores.explain_retention()
-            if self._chores.recover():
+            if self._chores.begin():
                 self._timetable.in_flight()
             self._helper.start()
         self._watcher.step(self._clocks.steady())

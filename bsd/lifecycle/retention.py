@@ -20,7 +20,7 @@ import orjson
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.durations import parse_duration
-from bsd.foundation.errors import BsdError, Forbidden, os_problem
+from bsd.foundation.errors import BsdError, Busy, Forbidden, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
@@ -32,7 +32,8 @@ _log = get_logger("retention")
 
 NEVER = "never"
 _INDEX = "index.json"
-_STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.(?:json|tmp)")
+_STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
+_LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 _WAIT_SECONDS = 5.0
 
@@ -62,8 +63,12 @@ class Lot(Protocol):
         """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
         ...
 
-    def is_hollow(self, things: list[Thing]) -> bool:
-        """Whether it shall go though nothing in it is expired, as nothing is left in it."""
+    def is_untidy(self) -> bool:
+        """Whether `things` found what is of no use to anybody: leftovers of what was cut short."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove such things; raises Busy at once if somebody is at work there."""
         ...
 
 
@@ -143,11 +148,9 @@ def clean(shelf: Shelf, now: float, stopping: Callable[[], bool] = lambda: False
     """
     lifetime = lifetime_seconds(shelf.keep)
     done = Cleaned()
-    if lifetime is None:
-        return done
 
     def expired(thing: Thing) -> bool:
-        return now - thing.mtime > lifetime
+        return lifetime is not None and now - thing.mtime > lifetime
 
     try:
         for lot in shelf.lots():
@@ -166,10 +169,12 @@ def clean(shelf: Shelf, now: float, stopping: Callable[[], bool] = lambda: False
 def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
     try:
         # Without the lock: most lots have nothing to give, and need not be locked to know it.
-        things = lot.things()
-        if not any(map(expired, things)) and not lot.is_hollow(things):
-            return Cleaned()
-        return lot.delete(expired)
+        if any(map(expired, lot.things())):
+            return lot.delete(expired)
+        if lot.is_untidy():
+            with suppress(Busy):
+                lot.tidy()
+        return Cleaned()
     except FileNotFoundError:
         return Cleaned()  # it went by itself
     except (BsdError, OSError) as error:
@@ -266,11 +271,14 @@ class _StoreLot:
         self.path = path
         self._layout = layout
         self._wait = wait
+        self._names: set[str] = set()  # of all that lay there at the last look
 
     def things(self) -> list[Thing]:
         found = []
+        self._names.clear()
         with os.scandir(self.path) as entries:
             for entry in entries:
+                self._names.add(entry.name)
                 if not _STORED.fullmatch(entry.name):
                     continue
                 with suppress(FileNotFoundError):
@@ -280,15 +288,18 @@ class _StoreLot:
                         found.append(thing)
         return found
 
-    def is_hollow(self, things: list[Thing]) -> bool:
-        return not things and set(os.listdir(self.path)) <= {_INDEX}
+    def is_untidy(self) -> bool:
+        return self._names <= {_INDEX} or any(map(_LEFTOVER.fullmatch, self._names))
+
+    def tidy(self) -> None:
+        with self._lock(0.0):
+            self._tidy_up()
 
     def delete(self, expired: Expired) -> Cleaned:
         done = Cleaned()
-        with self._lock():
+        with self._lock(self._wait):
             # Looked at anew: an extraction may have used a file again, and renewed its time.
-            things = self.things()
-            for thing in filter(expired, things):
+            for thing in filter(expired, self.things()):
                 done += _unlink(thing)
             try:
                 self._tidy_up()
@@ -298,15 +309,18 @@ class _StoreLot:
                 done += Cleaned(errors=1)
         return done
 
-    def _lock(self) -> OwnLock:
+    def _lock(self, wait: float) -> OwnLock:
         """The session's own lock. Its file is named like the directory, so no name is needed."""
         file = self._layout.locks / f"{self.path.name}.lock"
         return OwnLock(
-            file, self._wait, mode=0o600, fallback_to_soft=False, name=_apparent_name(self.path)
+            file, wait, mode=0o600, fallback_to_soft=False, name=_apparent_name(self.path)
         )
 
     def _tidy_up(self) -> None:
         there = set(os.listdir(self.path))
+        for name in filter(_LEFTOVER.fullmatch, list(there)):
+            (self.path / name).unlink()  # who wrote it held the lock that we have now
+            there.discard(name)
         if there <= {_INDEX}:
             with suppress(FileNotFoundError):
                 (self.path / _INDEX).unlink()

@@ -94,6 +94,19 @@ def verify(
     return result
 
 
+def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
+    """Mend the index of one session's store if it lacks a file, as after a crash.
+
+    Whether it had to; raises NotFound, Busy after `wait` seconds, and what reading a session does.
+    """
+    with own_lock(layout, name, wait):
+        store = SessionStore(layout, name)
+        if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
+            return False
+        _Session(layout, name, Verification(), repair=True).mend_index()
+        return True
+
+
 def _check_orphans(layout: Layout, result: Verification) -> None:
     for orphan in list_orphans(layout):
         result.findings.append(
@@ -160,6 +173,10 @@ class _Session:
         self._check_lines()
         self._check_modes()
         self._check_leftovers()
+        self._check_index()
+
+    def mend_index(self) -> None:
+        self._check_lines()  # which say what the files are
         self._check_index()
 
     def _found(self, kind: str, where: str, message: str, hint: str | None = None) -> None:

@@ -126,9 +126,9 @@ def test_a_file_that_was_used_again_meanwhile_stays(
     store = put(layout, NAME, {"0001_thinking": 25})
     lock = retention._StoreLot._lock
 
-    def renewed(lot: retention._StoreLot) -> object:
+    def renewed(lot: retention._StoreLot, wait: float) -> object:
         os.utime(store.file("0001_thinking"))
-        return lock(lot)
+        return lock(lot, wait)
 
     monkeypatch.setattr(retention._StoreLot, "_lock", renewed)
     assert clean(shelf(layout), NOW) == Cleaned()
@@ -186,12 +186,18 @@ def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path:
     assert SessionStore(outside, NAME).refs() == ["0001_thinking"]
 
 
-def test_leftovers_of_an_interrupted_extraction_go_with_the_rest(layout: Layout) -> None:
+@pytest.mark.parametrize("keep", ["24h", "never"])
+def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
+    layout: Layout, keep: str
+) -> None:
     store = put(layout, NAME, {"0002_thinking": 1})
     half = store.file("0001_thinking").with_suffix(".tmp")
     half.write_bytes(b"half")
-    os.utime(half, (NOW - 25 * HOUR,) * 2)
-    assert clean(shelf(layout), NOW) == Cleaned(1, 4, 0)
+    with own_lock(layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
+        assert clean(shelf(layout, keep), NOW) == Cleaned()
+    assert half.exists()
+    assert clean(shelf(layout, keep), NOW) == Cleaned()
+    assert not half.exists()
     assert store.refs() == ["0002_thinking"]
 
 
