@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -205,10 +206,19 @@ def test_another_user_cannot_even_connect(root: Path) -> None:
     assert (done.returncode, done.stderr.strip()) == (1, "no permission")
 
 
-def test_another_user_who_gets_in_is_refused(root: Path) -> None:
-    with capture_logs() as lines, serving(root) as (_, settings):
+@pytest.fixture
+def reachable_root() -> Iterator[Path]:
+    """A root that other users can get to: pytest's own directories are closed to them."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "root"
+        root.mkdir(mode=0o700)
+        yield root
+
+
+def test_another_user_who_gets_in_is_refused(reachable_root: Path) -> None:
+    with capture_logs() as lines, serving(reachable_root) as (_, settings):
         for directory in [settings.socket, *settings.socket.parents]:
-            if directory.is_relative_to(root.parents[2]):
+            if directory.is_relative_to(reachable_root.parent):
                 directory.chmod(0o777)  # somebody has opened all doors
         done = as_another_user(settings.socket)
         assert over_socket(settings.socket, "/api/health")[0] == 200
