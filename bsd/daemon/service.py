@@ -31,7 +31,7 @@ from bsd.daemon.rounds import Rounds
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
 from bsd.daemon.scheduler import Run
-from bsd.daemon.settings_watch import SettingsWatch
+from bsd.daemon.settings_watch import SettingsWatch, follow
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.work import Stopping, Work
@@ -52,9 +52,6 @@ _log = get_logger("daemon")
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _TIMER_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
-
-# What else a running daemon could follow is the path to it, or the number of its threads.
-_ONLY_AT_START = ("root", "socket", "http", "workers", "api_keys", "cors_origins", "readonly")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,7 @@ class Daemon:
         self._mounts = Mounts()
         self._next_retention = snapshot.NextRetention(self.layout, self._clocks.wall)
         self._told_status = ""
+        self._looked = False
         self._compose()
 
     def _compose(self) -> None:
@@ -191,6 +189,7 @@ class Daemon:
             self._helper.start()
         self._watcher.step(self._clocks.steady())
         self._settings_watch.start()
+        self._looked = True
         self._timetable.run(SCAN)
         for loop in self._loops:
             loop.start()
@@ -234,7 +233,7 @@ class Daemon:
         """Read settings and config anew, and open the log anew (SIGHUP)."""
         self._notifier.reloading()
         try:
-            self._adopt(self._reload_settings())
+            self.settings = follow(self.settings, self._reload_settings())
         except BsdError as problem:
             _log.error("The settings cannot be used, those before stay", problem=problem.message)
         configure_logs(self.layout, self.settings.log_level, self.settings.log_format)
@@ -323,7 +322,7 @@ class Daemon:
         self._intake.hint(name)
 
     def rescan(self, why: str) -> None:
-        if self._state == "starting":
+        if not self._looked:
             return  # the first scan is still to come
         _log.debug("A scan was asked for", why=why)
         self._timetable.ask(SCAN)
@@ -395,14 +394,6 @@ class Daemon:
     def _say_who_is_late(self, late: list[str]) -> None:
         _log.error("Not answering; the service manager is told nothing more", loops=late)
 
-    def _adopt(self, new: Settings) -> None:
-        old, self.settings = self.settings, new
-        waiting = [key for key in _ONLY_AT_START if getattr(old, key) != getattr(new, key)]
-        waiting += [k for k in ("debounce_seconds", "quiet_seconds") if _differ(old, new, k)]
-        if waiting:
-            _log.warning("These settings take effect at the next start", keys=waiting)
-            self.settings = new.model_copy(update={key: getattr(old, key) for key in waiting})
-
     def _totals(self) -> dict[str, Any]:
         totals = self._ledger.totals()
         totals["crashes"] += sum(loop.crashes for loop in self._loops)
@@ -414,7 +405,3 @@ class Daemon:
             f"{len(self._scan)} sessions, {health.watched} of {health.dirs} directories watched, "
             f"{counts.parked} sessions parked"
         )
-
-
-def _differ(old: Settings, new: Settings, key: str) -> bool:
-    return bool(getattr(old, key) != getattr(new, key))

@@ -1,4 +1,4 @@
-"""Notices that `config.json` was replaced, so that a change by any process works at once."""
+"""Which changes of settings a running daemon follows, and how it notices those in `config.json`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from pathlib import Path
 
 from bsd.daemon.watches import Watches, open_watches
 from bsd.foundation.logs import get_logger
+from bsd.foundation.settings import Settings
 
 _log = get_logger(__name__)
+
+_WHILE_RUNNING = {"log_level", "log_format", "auto_refresh_ms"}
+
+
+def follow(old: Settings, new: Settings) -> Settings:
+    """Return `old` with the changes that a running daemon can follow; the log names the others."""
+    changed = {key for key in Settings.model_fields if getattr(old, key) != getattr(new, key)}
+    if waiting := sorted(changed - _WHILE_RUNNING):
+        _log.warning("These settings take effect at the next start", keys=waiting)
+    return old.model_copy(update={key: getattr(new, key) for key in changed & _WHILE_RUNNING})
 
 
 class SettingsWatch:

@@ -12,11 +12,14 @@ import pytest
 from bsd.daemon.events import Events
 from bsd.daemon.instance import SingleInstance, holder
 from bsd.daemon.ledger import Ledger
+from bsd.daemon.settings_watch import follow
 from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.settings import load_settings
 from bsd.surgery.result import SessionResult, Status
 from bsd.transcript.commit import GiveUp, Outcome
+from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")
 
@@ -163,3 +166,16 @@ class TestLedger:
         assert ledger.left_alone() == {"count": 1, "reasons": {"foreign": 1}}
         ledger.worked(NAME, SessionResult(str(NAME), Status.UNCHANGED), 0.0)
         assert ledger.left_alone()["count"] == 0
+
+
+class TestFollowing:
+    def test_what_can_be_followed_is_and_the_rest_is_named(self, tmp_path: Path) -> None:
+        old = load_settings(root=tmp_path, environ={})
+        wanted = {"BRAINSURGEON_LOG_LEVEL": "debug", "BRAINSURGEON_WORKERS": "7"}
+        with capture_logs() as lines:
+            now = follow(old, load_settings(root=tmp_path, environ=wanted))
+        assert (now.log_level, now.workers) == ("debug", old.workers)
+        assert [line["keys"] for line in lines] == [["workers"]]
+        with capture_logs() as lines:
+            assert follow(now, now) == now
+        assert lines == []
