@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bsd.formats.base import Format
@@ -23,7 +23,9 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
+from bsd.store.history import Act, History
 from bsd.store.index import Record
+from bsd.store.whereabouts import happened
 from bsd.surgery.plan import Plan
 from bsd.transcript.change import Change, Identity
 from bsd.transcript.commit import GiveUp, Outcome, commit
@@ -32,6 +34,7 @@ from bsd.transcript.inflight import InFlight, read_record
 from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
+from bsd.transcript.recovery import Access, State, recover
 
 # Within this time of a change a second one may not show in the file's timestamps (DESIGN §4).
 _UNCERTAIN_SECONDS = 2.0
@@ -76,6 +79,7 @@ class Done:
     plan: Plan
     outcome: Outcome | None
     postponed: bool = False  # there were edits, but they were not worth it
+    number: int | None = None  # of the operation in the session's history, if it is one
 
     @property
     def left_as(self) -> Identity | None:
@@ -113,11 +117,16 @@ class Operation:
         exchanger: Exchanger,
         patience: Patience,
         noticed: Noticed | None = None,
+        *,
+        actor: str = "cli",
     ) -> None:
         self.layout = layout
         self.name = name
         self.path = layout.session_file(name)
         self.store = SessionStore(layout, name)
+        self.history = History(layout, name)
+        self._actor = actor
+        self._number: int | None = None
         self._inflight = inflight
         self._exchanger = exchanger
         self._patience = patience
@@ -139,6 +148,7 @@ class Operation:
         attempt = 0
         while True:
             why, pause = self.in_use(quiet)
+            why = why or self._late_lines()
             if why is None:
                 planned_at_ns, (plan, answer) = self._plan(planner)
                 worth_it = worth is None or worth(plan)
@@ -149,7 +159,7 @@ class Operation:
                     self._noticed(self.name, outcome)
                 if outcome.committed:
                     self._index(plan)
-                    return Done(plan, outcome), answer
+                    return Done(plan, outcome, number=self._number), answer
                 why = _why(outcome)
                 self._raise_if_final(outcome)
             left = deadline - self._patience.clock()
@@ -175,6 +185,27 @@ class Operation:
             return f"it was written to {age:.1f} s ago", needed - age
         return None, None
 
+    def _late_lines(self) -> str | None:
+        """Put back what others wrote into files that our last commits displaced.
+
+        Before the next commit displaces another one: then lines come back in their order. Returns
+        why that must wait, if it must.
+        """
+        records = self._inflight.remembered(self.name)
+        if not records:
+            return None
+        usual = Access.to(self.layout, lambda name, _: in_run(self.layout, name))
+        for found in recover(
+            self._inflight,
+            replace(usual, own_lock=lambda _: nullcontext()),  # the caller holds it
+            self._exchanger,
+            now_ns=lambda: int(self._patience.clock() * 1e9),
+            records=records,
+        ):
+            if found.state is State.WAITING:
+                return f"late lines are still to be put back: {found.detail}"
+        return None
+
     def _quiet(self) -> float:
         level = strength(self.path.parent).level
         return self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
@@ -194,7 +225,8 @@ class Operation:
                 if source.identity != plan.planned_on:
                     raise TemporaryFailure("the session changed since it was planned")
                 self.store.keep(plan.keeps, _Checked(source, self._patience.check))
-            kept = True
+                kept = True
+                self._remember(plan, source)
 
         outcome: Outcome | None = None
         try:
@@ -211,9 +243,32 @@ class Operation:
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            if kept and not self._may_have_been_seen(outcome, plan.planned_on):
+            if outcome is not None and outcome.committed:
+                self.history.done()
+            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+                self.history.discard()
                 self.store.discard(plan.keeps)
         return outcome
+
+    def _remember(self, plan: Plan, source: TranscriptFile) -> None:
+        settle(self.history, source)
+        report = plan.report
+        self._number = self.history.begin(
+            Act(
+                report.action,
+                self._actor,
+                iso_utc(self._patience.clock()),
+                values=report.values,
+                bytes_before=report.bytes_before,
+                bytes_after=report.bytes_after,
+                undoes=plan.undoes,
+            ),
+            plan.edits,
+            plan.touched,
+            plan.keeps,
+            source,
+            self.store,
+        )
 
     def _may_have_been_seen(self, outcome: Outcome | None, planned_on: Identity) -> bool:
         """Whether a line that refers to this plan's store files may have been at the path.
@@ -265,6 +320,16 @@ class Operation:
             error, hint = _FINAL[outcome.gave_up]
             message = f"session {self.name} was left as it was: {outcome.detail}"
             raise error(message, hint=hint)
+
+
+def settle(history: History, source: TranscriptFile) -> None:
+    """Tell what became of operations whose process ended before it could note it.
+
+    The caller holds bsd's own lock of the session, so nobody is in the middle of one.
+    """
+    for deed in history.pending():
+        with suppress(NotFound, Unavailable):  # never complete: then it never took effect
+            history.settle(deed, happened=happened(source, history.lines(deed)))
 
 
 class _Checked:

@@ -241,6 +241,7 @@ class _Commit:
     def conclude(self, draft: Draft, request: Request, result: Result | None) -> Outcome:
         """Make the names durable and say what happened."""
         if self.handed_over:
+            self.inflight.remember(self.change.session, draft.record)
             sync_dir(self.change.path.parent)
             sync_dir(draft.record.parent)
             self.after_step("durable")

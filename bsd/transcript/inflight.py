@@ -173,6 +173,22 @@ class InFlight:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._found: dict[Path, Path] = {}
+        self._exchanged: dict[SessionName, list[Path]] = {}
+
+    def remember(self, session: SessionName, record: Path) -> None:
+        """Note that a commit by this process has left a record."""
+        self._exchanged.setdefault(session, []).append(record)
+
+    def remembered(self, session: SessionName) -> list[Path]:
+        """Records that commits by this process have left for a session, the oldest first."""
+        if session not in self._exchanged:
+            return []
+        left = [record for record in self._exchanged[session] if record.exists()]
+        if left:
+            self._exchanged[session] = left
+        else:
+            del self._exchanged[session]
+        return left
 
     def directory_for(self, session: Path) -> Path:
         """The in-flight directory on the mount of `session`; raises Unavailable, Forbidden.

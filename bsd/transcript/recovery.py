@@ -18,7 +18,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,17 +58,18 @@ def recover(
     now_ns: Callable[[], int] = time.time_ns,
     after_step: Step = no_step,
     strength: Callable[[Path], Strength] = mount.strength,
+    records: Iterable[Path] | None = None,
 ) -> list[Recovered]:
-    """Deal with every record under the root as far as that is possible now.
+    """Deal with `records`, or with every record under the root, as far as that is possible now.
 
     One that fails stops no other; call it again for what is not finished. Costs one listing of
     the in-flight directories if there is nothing.
     """
     results = [
         _recovered(path, _Means(inflight, access, exchanger, now_ns, after_step, strength))
-        for path in inflight.records()
+        for path in (inflight.records() if records is None else records)
     ]
-    for file in inflight.strays():
+    for file in inflight.strays() if records is None else ():
         with suppress(FileNotFoundError):
             if now_ns() - file.lstat().st_mtime_ns >= _KEEP_NS:
                 file.unlink()

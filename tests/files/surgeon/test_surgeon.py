@@ -470,3 +470,22 @@ def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Cl
     assert restored["restored"]
     assert surgeon.extract(NAME).reasons["recently_restored"] == 1
     assert verify(layout).clean
+
+
+def test_a_late_line_comes_back_before_the_next_commit(
+    layout: Layout, surgeon: Surgeon, clock: Clock
+) -> None:
+    path = write(layout, conversation(2))
+    surgeon.extract(NAME)
+    (displaced,) = layout.inflight.glob("*.file")
+    with displaced.open("a") as stream:  # somebody had opened it before the exchange
+        stream.write(json.dumps(entry(50, "toolResult", "first")) + "\n")
+    with path.open("a") as stream:
+        stream.write(json.dumps(entry(51, "toolResult", f"second {LONG}")) + "\n")
+        stream.writelines(json.dumps(entry(n, "assistant", "ok")) + "\n" for n in range(60, 65))
+    result = surgeon.extract(NAME)
+    assert result.entries == 1
+    ids = [line["id"] for line in lines(path)]
+    assert ids.count("e50") == 1
+    assert ids.index("e50") < ids.index("e51")
+    assert verify(layout).clean
