@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bsd.transcript.scan import Member, NoSuchValue, Place, SpliceError
+from bsd.foundation.value_path import ValuePath
+from bsd.transcript.scan import Found, Member
 
 Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
 
@@ -28,12 +29,16 @@ class _Slot:
 
 
 class Members:
-    """The members of the object at `place`, as they shall become."""
+    """The members of the object at `path`, as they shall become.
 
-    def __init__(self, raw: bytes, place: Place) -> None:
+    Only of an object that was searched for as a listed one can members be taken out or put back;
+    the line's own object takes new ones without that.
+    """
+
+    def __init__(self, raw: bytes, found: Found, path: ValuePath) -> None:
         self._raw = raw
-        self._place = place
-        self._members = members_of(place)
+        self._found = found
+        self._path = path
         self._added: list[bytes] = []
         self._margins: tuple[bytes, bytes] | None = None  # of the original line, if they come back
         self._turns: list[_Slot] | None = None  # made when a member goes or comes back
@@ -43,7 +48,9 @@ class Members:
         if self._turns is None:
             self._turns = [
                 _Slot(key, separator, start, end)
-                for (key, start, end), separator in _separated(self._raw, self._members)
+                for (key, start, end), separator in _separated(
+                    self._raw, self._found.members_of(self._path)
+                )
             ]
         return self._turns
 
@@ -55,13 +62,13 @@ class Members:
         """Add a member after all others; `text` is its key, colon and value."""
         self._added.append(text)
 
-    def reinsert(self, key: bytes, original: bytes, place: Place) -> None:
-        """Put a member back where it stood in the object at `place` of the original line.
+    def reinsert(self, key: bytes, original: bytes, there: Found) -> None:
+        """Put a member back where it stood in this object in the original line.
 
         That is after the nearest of its old predecessors that is still there, else before the
         nearest of its old successors, else before everything.
         """
-        old = list(_separated(original, members_of(place)))
+        old = list(_separated(original, there.members_of(self._path)))
         names = _names(old_key for (old_key, _, _), _ in old)
         position = {name: index for index, name in enumerate(_names(s.key for s in self._slots))}
         turn = names.index((key, 0))
@@ -77,26 +84,26 @@ class Members:
                 slot.separator, successor.separator = successor.separator, old[later][1]
                 self._slots.insert(position[names[later]], slot)
                 return
-        self._margins = _margins(original, place)
+        self._margins = _margins(original, there, self._path)
         self._slots.insert(0, slot)
 
     def patches(self) -> Iterator[Patch]:
         """What changes between the members that stay; their own bytes are never touched."""
         if self._turns is not None:
             yield from self._gaps()
-        elif self._members:
-            end = self._members[-1][2]
+        elif (end := self._found.last_end) >= 0:
             yield end, end, b"".join(b"," + text for text in self._added)
         else:
-            end = self._place.end - 1
+            end = self._found.span(self._path)[1] - 1
             yield end, end, b",".join(self._added)
 
     def _gaps(self) -> Iterator[Patch]:
         slots = [*self._slots, *(_Slot(b"", None, text=text) for text in self._added)]
-        before, after = self._margins or _margins(self._raw, self._place)
+        start, end = self._found.span(self._path)
+        before, after = self._margins or _margins(self._raw, self._found, self._path)
         if not self._slots:  # as if the members had left first, and the others come then
             before, after = before + after, b""
-        done, gap = self._place.start + 1, before
+        done, gap = start + 1, before
         for index, slot in enumerate(slots):
             if index:
                 gap += b"," if slot.separator is None else slot.separator
@@ -105,24 +112,16 @@ class Members:
                 continue
             yield done, slot.start, gap
             done, gap = slot.end, b""
-        yield done, self._place.end - 1, gap + after
+        yield done, end - 1, gap + after
 
 
-def members_of(place: Place) -> list[Member]:
-    """The members that `scan` found; raises SpliceError if there is no object."""
-    if place.start < 0:
-        raise NoSuchValue("the line has no object where a member is to be edited")
-    if place.members is None:
-        raise SpliceError("only members of objects can be taken out or put back")
-    return place.members
-
-
-def _margins(raw: bytes, place: Place) -> tuple[bytes, bytes]:
+def _margins(raw: bytes, found: Found, path: ValuePath) -> tuple[bytes, bytes]:
     """The white space before the first member and after the last one."""
-    members = members_of(place)
+    start, end = found.span(path)
+    members = found.members_of(path)
     if not members:
-        return raw[place.start + 1 : place.end - 1], b""
-    return raw[place.start + 1 : members[0][1]], raw[members[-1][2] : place.end - 1]
+        return raw[start + 1 : end - 1], b""
+    return raw[start + 1 : members[0][1]], raw[members[-1][2] : end - 1]
 
 
 def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, bytes | None]]:

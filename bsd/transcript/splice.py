@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
@@ -18,8 +19,9 @@ from bsd.transcript.members import Members, Patch
 from bsd.transcript.scan import (
     BrokenLine,
     DuplicateKey,
+    Found,
     NoSuchValue,
-    Place,
+    Search,
     SpliceError,
     TooDeep,
     encode_key,
@@ -64,13 +66,8 @@ class Span(NamedTuple):
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
     """Where the values of all `paths` stand; raises NoSuchValue, DuplicateKey, BrokenLine."""
     wanted = tuple(paths)
-    root = Place.tree(wanted)
-    scan(raw, root)
-    spans = {}
-    for path in wanted:
-        place = root.found(path)
-        spans[path] = Span(place.start, place.end)
-    return spans
+    found = scan(raw, Search.of(wanted))
+    return {path: Span(*found.span(path)) for path in wanted}
 
 
 def replace(raw: bytes, values: Mapping[ValuePath, bytes]) -> bytes:
@@ -129,25 +126,19 @@ def edit_and_find(
     """As `edit`, and where in `raw` the values stood that were replaced or removed."""
     replace = replace or {}
     put_paths = {(key,): value for key, value in (put or {}).items()}
-    paths = (*replace, *remove, *reinsert, *put_paths)
-    root = Place.tree(paths)
-    _check_apart(root, paths)
-    scan(raw, root)
+    back = tuple(reinsert)
+    search = _apart((*replace, *remove, *back, *put_paths), (*remove, *back))
+    found = scan(raw, search)
 
-    spans = {}
-    for path in (*replace, *remove):
-        place = root.found(path)
-        spans[path] = Span(place.start, place.end)
-    patches = [_value_patch(root.at(path), value) for path, value in replace.items()]
-    objects = _Objects(raw, root)
+    spans = {path: Span(*found.span(path)) for path in (*replace, *remove)}
+    patches = [(*spans[path], _one_line(value)) for path, value in replace.items()]
+    objects = _Objects(raw, found)
     for path in remove:
-        key = _member_key(path)
-        root.found(path)
-        objects.around(path).remove(key)
-    objects.reinsert(reinsert, original)
+        objects.around(path).remove(encode_key(str(path[-1])))
+    objects.reinsert(back, original)
     for path, value in put_paths.items():
-        if root.at(path).start >= 0:
-            patches.append(_value_patch(root.at(path), value))
+        if found.has(path):
+            patches.append((*found.span(path), _one_line(value)))
         else:
             objects.around(path).append(encode_string(path[0]) + b":" + _one_line(value))
     return _patched(raw, [*patches, *objects.patches()]), spans
@@ -164,51 +155,49 @@ def encode_string(text: str) -> bytes:
 class _Objects:
     """The objects of one line whose members are edited, each once."""
 
-    def __init__(self, raw: bytes, root: Place) -> None:
+    def __init__(self, raw: bytes, found: Found) -> None:
         self._raw = raw
-        self._root = root
+        self._found = found
         self._members: dict[ValuePath, Members] = {}
 
     def around(self, path: ValuePath) -> Members:
         """The members of the object that has, had or gets the member at `path`."""
         holder = path[:-1]
         if holder not in self._members:
-            self._members[holder] = Members(self._raw, self._root.at(holder))
+            self._members[holder] = Members(self._raw, self._found, holder)
         return self._members[holder]
 
-    def reinsert(self, paths: Collection[ValuePath], original: bytes) -> None:
+    def reinsert(self, paths: tuple[ValuePath, ...], original: bytes) -> None:
         if not paths:
             return
-        old = Place.tree(paths)
-        scan(original, old)
+        old = scan(original, _apart(paths, paths))
         for path in paths:
-            if self._root.at(path).start >= 0:
+            if self._found.has(path):
                 raise MemberExists(f"the line has a value {format_path(path)} already")
-            key = _member_key(path)
-            old.found(path)
-            self.around(path).reinsert(key, original, old.at(path[:-1]))
+            old.span(path)
+            self.around(path).reinsert(encode_key(str(path[-1])), original, old)
 
     def patches(self) -> Iterator[Patch]:
         for members in self._members.values():
             yield from members.patches()
 
 
-def _check_apart(root: Place, paths: Collection[ValuePath]) -> None:
+@lru_cache(maxsize=128)
+def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...]) -> Search:
+    """The search for all these values, of which none is or contains another.
+
+    Those that are `members` are to be taken out of their objects, or put back.
+    """
+    for path in members:
+        if not path or isinstance(path[-1], int):
+            raise SpliceError(f"{format_path(path)!r} is not a member of an object")
+    search = Search(paths, {path[:-1] for path in members})
     if len(set(paths)) < len(paths):
         raise PathsOverlap("one value is named twice in one edit")
     for path in paths:
-        if root.at(path).children:
+        if search[path].children:
             raise PathsOverlap(f"{format_path(path)} is edited, and a value inside it too")
-
-
-def _member_key(path: ValuePath) -> bytes:
-    if not path or isinstance(path[-1], int):
-        raise SpliceError(f"{format_path(path)!r} is not a member of an object")
-    return encode_key(path[-1])
-
-
-def _value_patch(place: Place, value: bytes) -> Patch:
-    return place.start, place.end, _one_line(value)
+    return search
 
 
 def _one_line(value: bytes) -> bytes:
