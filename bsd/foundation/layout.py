@@ -103,6 +103,16 @@ class Layout:
         return self.own / "bsd.lock"
 
     @property
+    def history(self) -> Path:
+        """What undo needs, one directory for each session."""
+        return self.own / "history"
+
+    @property
+    def edits(self) -> Path:
+        """Entries that people are editing, and what they wrote that could not be applied."""
+        return self.own / "edits"
+
+    @property
     def inflight(self) -> Path:
         """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
         return self.own / "inflight"
@@ -111,6 +121,11 @@ class Layout:
     def orphans(self) -> Path:
         """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
         return self.own / "orphans"
+
+    @property
+    def moving(self) -> Path:
+        """Journals of sessions on their way into the trash, out of it, or away for good."""
+        return self.own / "moving"
 
     def sessions_dir(self, agent: str) -> Path:
         """An agent's session directory, links resolved; raises Forbidden if it leaves the root."""
@@ -140,6 +155,10 @@ class Layout:
         """
         return self._inside(self.extracted / self._store_name(name))
 
+    def history_dir(self, name: SessionName) -> Path:
+        """Where the session's history lies, named as its store; raises Forbidden as there."""
+        return self._inside(self.history / self._store_name(name))
+
     def _store_name(self, name: SessionName) -> str:
         """A directory's name that no two sessions share.
 
@@ -152,6 +171,14 @@ class Layout:
             digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             text = f"{text[:_LONGEST_STORE_NAME]}~{digest}"
         return text
+
+    def trash_dir(self) -> Path:
+        """Where deleted sessions lie, links resolved; raises Forbidden if one leaves the root."""
+        return self._inside(self.trash)
+
+    def trash_name(self, name: SessionName) -> str:
+        """How names in the trash begin, as no other session's do (see `_store_name`)."""
+        return self._store_name(name)
 
     def lock_file(self, name: SessionName) -> Path:
         """bsd's own lock of a session (not the gateway's)."""

@@ -16,6 +16,7 @@ from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
+from bsd.store.history import Touched
 from bsd.surgery.kept import Original, Return, is_away, paths_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
@@ -351,6 +352,7 @@ class _Tally:
             tuple(self.edits),
             report,
             tuple(self.keeps),
+            tuple(Touched(keep.index, keep.entry_id) for keep in self.keeps),
             complete=self.complete,
             due_at=self.due_at,
             checkpoint=checkpoint,

@@ -8,6 +8,7 @@ from typing import Any
 from bsd.formats.base import Format
 from bsd.formats.marker import EXTRACTABLE
 from bsd.foundation.errors import Invalid
+from bsd.store.history import Touched
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -63,7 +64,8 @@ def plan_set_extractable(
         bytes_after=size + (len(new) - len(raw)),
     )
     answer = PinAnswer(located.facts.id, located.line.index, value, previous)
-    return Plan(source.identity, edits, report), answer
+    touched = (Touched(answer.index, answer.entry_id),) if edits else ()
+    return Plan(source.identity, edits, report, touched=touched), answer
 
 
 def _json(value: bool | int) -> bytes:  # noqa: FBT001 - the value itself, not a switch

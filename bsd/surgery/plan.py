@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep
+from bsd.store.history import Touched
 from bsd.transcript.change import Edit, Identity
 from bsd.transcript.reader import Line
 
@@ -73,6 +74,8 @@ class Plan:
     edits: tuple[Edit, ...]
     report: Report
     keeps: tuple[Keep, ...] = ()
+    touched: tuple[Touched, ...] = ()  # for the history: what each of the edits is about
+    undoes: int | None = None  # number of the operation that this one undoes
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect

@@ -13,6 +13,7 @@ from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Missing, Stored
+from bsd.store.history import Touched
 from bsd.surgery.kept import Original, Return, is_away, paths_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
@@ -256,4 +257,5 @@ def _plan(
         bytes_before=size,
         bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
     )
-    return Plan(source.identity, tuple(edits), report, complete=complete)
+    touched = tuple(Touched(one.index, one.entry_id) for one in answers if one.keys_restored)
+    return Plan(source.identity, tuple(edits), report, touched=touched, complete=complete)

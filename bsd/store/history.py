@@ -1,0 +1,338 @@
+"""What undo needs of every operation on a session: which lines it changed, and from what.
+
+One file for each operation, in a directory for each session. It is named `….pending` and durable
+before the session file changes, and renamed `….jsonl` afterwards; whether a pending operation that
+a crash left took effect is seen in the session itself. After a head with the numbers, each changed
+line has a line of JSON, and after it those bytes of its former self that stand nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from bsd.foundation.atomic import sync_dir
+from bsd.foundation.errors import NotFound, Unavailable, os_problem
+from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
+from bsd.store.recipe import (
+    Piece,
+    Place,
+    Recipe,
+    follow,
+    whole_file,
+    write_recipe,
+    write_recipe_with,
+)
+from bsd.transcript.change import Edit
+
+_VERSION = 1
+_NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
+_DONE, _PENDING = ".jsonl", ".pending"
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What an edit of a plan was about; a plan has one for each of its edits."""
+
+    index: int  # 0-based line number
+    entry_id: str | None
+    undoes: int | None = None  # which of the lines of the operation that is undone
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What an operation was, in numbers; sizes are bytes of the session file."""
+
+    action: str  # extract, restore, edit, undo, …
+    actor: str
+    at: str  # ISO 8601, Z
+    values: int
+    bytes_before: int
+    bytes_after: int
+    undoes: int | None = None  # number of the operation that this one undid
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One operation that is kept."""
+
+    number: int  # counts the operations of one session
+    act: Act
+    entries: int  # changed lines
+    path: Path
+
+    @property
+    def pending(self) -> bool:
+        """Whether nobody has noted yet that it took effect."""
+        return self.path.name.endswith(_PENDING)
+
+    def __str__(self) -> str:
+        return f"operation {self.number} ({self.act.action}, {self.act.at})"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedLine:
+    """One line that an operation changed. Hashes and sizes are of the raw line with its end."""
+
+    index: int  # 0-based line number at the time
+    entry_id: str | None
+    was: str
+    was_size: int
+    now: str
+    now_size: int
+    ended: bool  # False: it was the last line and had no line end
+    undoes: int | None
+    ref: str | None  # stored file that the recipe names
+    hash: str | None
+    recipe: Recipe
+    kept_at: int  # where the kept bytes stand in the operation's file
+    kept: int
+
+
+class History:
+    """The operations of one session. Whoever writes holds bsd's own lock of the session."""
+
+    def __init__(self, layout: Layout, name: SessionName) -> None:
+        self.name = name
+        self._layout = layout
+        self._begun: Path | None = None
+
+    @cached_property
+    def directory(self) -> Path:
+        return self._layout.history_dir(self.name)
+
+    def deeds(self) -> list[Deed]:
+        """All that are kept, the oldest first; what a crash left half written is left out."""
+        found = (_read_head(self.directory / name, number) for number, name in self._names())
+        return [deed for deed in found if deed is not None]
+
+    def pending(self) -> list[Deed]:
+        """Those of which it is not known whether they took effect."""
+        names = [(number, name) for number, name in self._names() if name.endswith(_PENDING)]
+        found = (_read_head(self.directory / name, number) for number, name in names)
+        return [deed for deed in found if deed is not None]
+
+    def lines(self, deed: Deed) -> list[ChangedLine]:
+        """The lines that an operation changed; raises NotFound, Unavailable if it is damaged."""
+        try:
+            with deed.path.open("rb", _BUFFER) as stream:
+                stream.readline()
+                found = list(_read_lines(stream, deed.entries))
+        except FileNotFoundError:
+            raise NotFound(f"{deed} of {self.name} is no longer kept") from None
+        except OSError as error:
+            raise os_problem(error, f"reading {deed.path}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unavailable(
+                f"{deed} of {self.name} cannot be undone: {deed.path} is damaged ({error})"
+            ) from error
+        return found
+
+    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+        """The bytes that a line had before; `now` are those that it had afterwards."""
+        kept = b""
+        if line.kept:
+            try:
+                with deed.path.open("rb", 0) as stream:
+                    kept = os.pread(stream.fileno(), line.kept, line.kept_at)
+            except OSError as error:
+                raise os_problem(error, f"reading {deed.path}") from error
+        content: bytes | Missing = b""
+        if line.ref is not None and any(piece.place is Place.STORED for piece in line.recipe):
+            content = stored.load(line.ref, line.hash or "")
+        if isinstance(content, Missing):
+            return content
+        was = follow(line.recipe, now, content, kept)
+        return was if digest(was) == line.was else Missing.CORRUPT
+
+    def begin(
+        self,
+        act: Act,
+        edits: Sequence[Edit],
+        touched: Sequence[Touched],
+        keeps: Iterable[Keep],
+        source: Readable,
+        store: SessionStore,
+    ) -> int:
+        """Make durable what undoing these edits takes; the store has kept `keeps` by now.
+
+        Each edit replaces one line by one line. Returns the operation's number; `done` or
+        `discard` must follow. Raises Unavailable, Forbidden.
+        """
+        number = self._next_number()
+        path = self.directory / f"{number:06d}_{act.action}{_PENDING}"
+        recorder = _Recorder(source, store, {keep.index: keep for keep in keeps})
+        try:
+            self._make_directory()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(path, flags, 0o600), "wb", _BUFFER) as stream:
+                self._begun = path
+                head = {"version": _VERSION, "session": str(self.name), "operation": number}
+                stream.write(_json({**head, "entries": len(edits), **asdict(act)}))
+                for edit, about in zip(edits, touched, strict=True):
+                    line, kept = recorder.record(edit, about)
+                    stream.write(_json(line))
+                    stream.write(kept + b"\n")
+                stream.flush()
+                os.fchmod(stream.fileno(), 0o600)
+                os.fsync(stream.fileno())
+            sync_dir(self.directory)
+        except OSError as error:
+            self.discard()
+            raise os_problem(error, f"writing to {self.directory}") from error
+        except BaseException:  # Ctrl-C included: it did not happen
+            self.discard()
+            raise
+        return number
+
+    def done(self) -> None:
+        """The operation begun last took effect."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            # Not synced: until the next operation is, the session itself tells as much.
+            with suppress(OSError):
+                os.rename(begun, begun.with_suffix(_DONE))
+
+    def discard(self) -> None:
+        """The operation begun last did not take effect."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            with suppress(OSError):
+                begun.unlink()
+            with suppress(OSError):  # others lie there
+                self.directory.rmdir()
+
+    def leave(self) -> None:
+        """Whether the operation begun last took effect is for the session to tell."""
+        self._begun = None
+
+    def settle(self, deed: Deed, *, happened: bool) -> None:
+        """Note of a pending operation what the session told."""
+        self._begun = deed.path
+        if happened:
+            self.done()
+        else:
+            self.discard()
+
+    def _names(self) -> list[tuple[int, str]]:
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise os_problem(error, f"reading {self.directory}") from error
+        return sorted((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
+
+    def _next_number(self) -> int:
+        names = self._names()
+        return names[-1][0] + 1 if names else 1
+
+    def _make_directory(self) -> None:
+        if not self.directory.is_dir():
+            make_private_dir(self.directory)
+            sync_dir(self.directory.parent)
+            sync_dir(self.directory.parent.parent)
+
+
+class _Recorder:
+    """Says of each edit how it is taken back."""
+
+    def __init__(self, source: Readable, store: SessionStore, keeps: Mapping[int, Keep]) -> None:
+        self._source = source
+        self._store = store
+        self._keeps = keeps
+
+    def record(self, edit: Edit, about: Touched) -> tuple[dict[str, Any], bytes]:
+        """Describe one edit; the second answer is what must be kept of the former line."""
+        keep = self._keeps.get(about.index)
+        line: dict[str, Any] = {
+            "index": about.index,
+            "entry_id": about.entry_id,
+            "undoes": about.undoes,
+            "was_size": edit.length,
+            "now": digest(edit.new),
+            "now_size": len(edit.new),
+            "ended": edit.new.endswith(b"\n"),
+            "ref": keep.ref if keep else None,
+            "hash": keep.hash if keep else None,
+        }
+        kept = b""
+        if keep and isinstance(keep.line, Span):
+            # The usual case of a backlog: the stored file is the line, and need not be read.
+            line["was"], recipe = keep.hash, whole_file(keep.size)
+        else:
+            was = self._source.read(edit.offset, edit.length)
+            line["was"] = digest(was)
+            recipe, kept = self._recipe(was, edit.new, keep)
+        line["recipe"] = [[str(place), start, end] for place, start, end in recipe]
+        line["kept"] = len(kept)
+        return line, kept
+
+    def _recipe(self, was: bytes, now: bytes, keep: Keep | None) -> tuple[Recipe, bytes]:
+        stored = self._store.load(keep.ref, keep.hash) if keep else None
+        if keep and isinstance(stored, bytes):
+            return write_recipe_with(was, now, stored, list(_paths(keep.keys)))
+        return write_recipe(was, now)
+
+
+def undone_entries(deeds: Sequence[Deed]) -> dict[int, int]:
+    """How many lines of each operation are undone now, by its number; redoing undoes an undo."""
+    undone = dict.fromkeys((deed.number for deed in deeds), 0)
+    for deed in reversed(deeds):  # what undoes something comes after it
+        if deed.act.undoes in undone:
+            undone[deed.act.undoes] += deed.entries - undone[deed.number]
+    return undone
+
+
+def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:
+    for key in keys:
+        with suppress(ValueError):
+            yield parse_path(key)
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _read_head(path: Path, number: int) -> Deed | None:
+    try:
+        with path.open("rb") as stream:
+            head = orjson.loads(stream.readline())
+        act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
+        return Deed(number, act, int(head["entries"]), path)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None  # it expired meanwhile, or a crash left it
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+
+
+def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
+    for _ in range(count):
+        found = orjson.loads(stream.readline())
+        recipe = tuple(Piece(Place(place), start, end) for place, start, end in found["recipe"])
+        line = ChangedLine(**{**found, "recipe": recipe, "kept_at": stream.tell()})
+        stream.seek(line.kept, os.SEEK_CUR)
+        if stream.read(1) != b"\n":
+            raise ValueError("its end is missing")
+        yield line
+
+
+def with_end(was: bytes, line: ChangedLine, now: bytes) -> bytes:
+    """Give a former line the line end that others have added since."""
+    return was + b"\n" if not line.ended and now.endswith(b"\n") else was
+
+
+def as_ended(line: ChangedLine, now: bytes) -> bytes:
+    """A line as the operation left it: without the line end that others have added since."""
+    return now if line.ended else now.removesuffix(b"\n")

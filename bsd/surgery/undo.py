@@ -1,0 +1,262 @@
+"""Plans the taking back of an operation: each line it changed gets its former bytes again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bsd.formats.base import Format
+from bsd.formats.marker import Marker
+from bsd.foundation.errors import BsdError, Conflict, NotFound
+from bsd.store.extracted import Keep, Missing, Stored
+from bsd.store.history import ChangedLine, Deed, Touched, as_ended, undone_entries, with_end
+from bsd.store.whereabouts import Found, find_lines
+from bsd.surgery.kept import Original, Return, is_away, paths_of
+from bsd.surgery.plan import Plan, Report, Source
+from bsd.transcript.change import Edit
+from bsd.transcript.reader import parse_entry
+
+BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
+_MOST_NAMED = 5
+
+
+class Past(Protocol):
+    """The history of a session, as planners may ask it."""
+
+    def deeds(self) -> list[Deed]:
+        """All operations that are kept, the oldest first."""
+        ...
+
+    def lines(self, deed: Deed) -> list[ChangedLine]:
+        """The lines that an operation changed."""
+        ...
+
+    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+        """The bytes that a line had before; `now` are those that it had afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UndoAnswer:
+    """What is undone."""
+
+    deed: Deed
+    entries: tuple[str, ...]  # ids, or `#` and the line number of those that have none
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields of the contract."""
+        return {
+            "undone": self.deed.number,
+            "action": self.deed.act.action,
+            "at": self.deed.act.at,
+            "entries": list(self.entries),
+        }
+
+
+def choose(past: Past, number: int | None) -> Deed:
+    """Find the operation to undo: the newest that is none itself and not undone, or a named one.
+
+    Raises NotFound, Conflict if it is undone already.
+    """
+    deeds = past.deeds()
+    undone = undone_entries(deeds)
+    if number is None:
+        for deed in reversed(deeds):
+            if deed.act.undoes is None and undone[deed.number] < deed.entries:
+                return deed
+        raise Conflict(
+            "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
+        )
+    for deed in deeds:
+        if deed.number == number:
+            if undone[number] >= deed.entries:
+                by = max(d.number for d in deeds if d.act.undoes == number and not undone[d.number])
+                raise Conflict(
+                    f"{deed} is undone already", hint=f"to do it again, undo operation {by}"
+                )
+            return deed
+    raise NotFound(
+        f"there is no operation {number}",
+        hint="`bsd history AGENT/SESSION` lists those that are kept",
+    )
+
+
+def plan_undo(
+    source: Source,
+    fmt: Format,
+    number: int | None,
+    past: Past,
+    stored: Stored,
+    budget_bytes: int = BUDGET,
+) -> tuple[Plan, UndoAnswer]:
+    """Plan the undoing of one operation, all of it or nothing.
+
+    Raises NotFound for an operation that is not kept, and Conflict if it is undone already,
+    something stands in the way, or content it took out or would take out is no longer stored.
+    """
+    deed = choose(past, number)
+    lines = past.lines(deed)
+    over = _already_undone(past, deed)
+    wanted = [at for at in range(len(lines)) if at not in over]
+    places = find_lines(source, [lines[at] for at in wanted])
+    found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
+    if len(found) < len(wanted):
+        missing = [lines[at] for at in wanted if at not in found]
+        raise _in_the_way(source, fmt, past, deed, missing)
+    undoing = _Undoing(source, fmt, past, stored, deed)
+    new_bytes, complete = 0, True
+    for at, place in sorted(found.items(), key=lambda one: one[1].offset):
+        # Beyond the budget a line is only tried: nothing shall stop in the middle for good.
+        complete = new_bytes < budget_bytes
+        new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
+    answer = UndoAnswer(deed, tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched))
+    return undoing.plan(complete=complete), answer
+
+
+class _Undoing:
+    """Takes back one line after the other."""
+
+    def __init__(self, source: Source, fmt: Format, past: Past, stored: Stored, deed: Deed) -> None:
+        self._source = source
+        self._fmt = fmt
+        self._past = past
+        self._stored = stored
+        self._deed = deed
+        self._edits: list[Edit] = []
+        self._keeps: list[Keep] = []
+        self.touched: list[Touched] = []
+
+    def take_back(self, at: int, line: ChangedLine, place: Found, *, trial: bool) -> int:
+        """Give one line its former bytes; returns how many."""
+        now = self._source.read(place.offset, place.length)
+        former = self._past.former(self._deed, line, as_ended(line, now), self._stored)
+        if isinstance(former, Missing):
+            raise self._content_lost(line, former)
+        was = with_end(former, line, now)
+        keep = self._keep(line, place, now, was)
+        if not trial:
+            self._edits.append(Edit(place.offset, place.length, was))
+            self.touched.append(Touched(place.index, line.entry_id, at))
+            if keep:
+                self._keeps.append(keep)
+        return len(was)
+
+    def _keep(self, line: ChangedLine, place: Found, now: bytes, was: bytes) -> Keep | None:
+        """What must be in the store if values leave the line again with this."""
+        entry = parse_entry(was)
+        marker = Marker.of(entry) if entry else None
+        entry_id = self._fmt.facts(entry).id if entry else None
+        if entry is None or marker is None or entry_id is None:
+            return None
+        paths = {key: p for key, p in paths_of(marker.keys).items() if is_away(entry, p, entry_id)}
+        present = parse_entry(now) or {}
+        before = Marker.of(present)
+        if before and (before.ref, before.hash) == (marker.ref, marker.hash):
+            if all(is_away(present, path, entry_id) for path in paths.values()):
+                return None  # nothing leaves that is not away now
+        content = self._stored.load(marker.ref, marker.hash)
+        original = None if isinstance(content, Missing) else Original.of(content)
+        if original is None or isinstance(content, Missing):
+            why = content if isinstance(content, Missing) else Missing.CORRUPT
+            raise self._content_lost(line, why, marker.ref)
+        sizes = Return.of(present, original, self._fmt, list(paths.values())).sizes
+        return Keep(
+            ref=marker.ref,
+            entry_id=entry_id,
+            index=place.index,
+            type="",
+            hash=marker.hash,
+            size=len(content),
+            keys=tuple(key for key, path in paths.items() if path in sizes),
+            sizes={key: sizes[path] for key, path in paths.items() if path in sizes},
+            line=None,
+        )
+
+    def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:
+        what = "is gone" if why is Missing.GONE else "is damaged"
+        return Conflict(
+            f"{self._deed} cannot be undone: the stored file {ref or line.ref} of "
+            f"{_name(line)} {what}; nothing was changed",
+            hint="`bsd verify` lists what is missing; the setting `retention` says how long "
+            "extracted content is kept",
+        )
+
+    def plan(self, *, complete: bool) -> Plan:
+        size = self._source.identity.size
+        report = Report(
+            "undo",
+            entries=len(self._edits),
+            values=self._deed.act.values,
+            bytes_before=size,
+            bytes_after=size + sum(len(edit.new) - edit.length for edit in self._edits),
+        )
+        return Plan(
+            self._source.identity,
+            tuple(self._edits),
+            report,
+            tuple(self._keeps),
+            tuple(self.touched),
+            self._deed.number,
+            complete=complete,
+        )
+
+
+def _already_undone(past: Past, deed: Deed) -> set[int]:
+    """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
+    deeds = past.deeds()
+    undone = undone_entries(deeds)
+    if not undone[deed.number]:
+        return set()
+    lines: set[int] = set()
+    for other in deeds:
+        if other.act.undoes == deed.number and undone[other.number] < other.entries:
+            back = _already_undone(past, other)
+            of = [line.undoes for line in past.lines(other)]
+            lines.update(at for turn, at in enumerate(of) if at is not None and turn not in back)
+    return lines
+
+
+def _in_the_way(
+    source: Source, fmt: Format, past: Past, deed: Deed, missing: Sequence[ChangedLine]
+) -> BsdError:
+    """Say why lines are not as the operation left them: who changed them afterwards?"""
+    names = {_name(line) for line in missing}
+    hashes = {line.now for line in missing}
+    deeds = past.deeds()
+    undone = undone_entries(deeds)
+    for later in reversed(deeds):
+        cancels_later = later.act.undoes is not None and later.act.undoes > deed.number
+        if later.number <= deed.number or cancels_later or undone[later.number] >= later.entries:
+            continue
+        touched = [
+            _name(line) for line in past.lines(later) if line.was in hashes or _name(line) in names
+        ]
+        if touched:
+            return Conflict(
+                f"{deed} cannot be undone: {later} changed {_list(touched)} afterwards",
+                hint=f"undo operation {later.number} first",
+            )
+    ids = {line.entry_id for line in missing}
+    there = {
+        fmt.facts(entry).id for line in source.lines() if (entry := parse_entry(line.raw))
+    } & ids
+    changed = [_name(line) for line in missing if line.entry_id in there]
+    gone = [_name(line) for line in missing if line.entry_id not in there]
+    what = [f"{_list(changed)} changed"] * bool(changed) + [f"{_list(gone)} gone"] * bool(gone)
+    return Conflict(
+        f"{deed} cannot be undone: another program has been at the session since "
+        f"({', '.join(what)})",
+        hint="`bsd show AGENT/SESSION` shows its entries as they are; "
+        "older operations may still be undone by their number",
+    )
+
+
+def _name(line: ChangedLine) -> str:
+    return line.entry_id if line.entry_id is not None else f"#{line.index}"
+
+
+def _list(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = len(unique) - _MOST_NAMED
+    return ", ".join(unique[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
