@@ -95,12 +95,13 @@ def verify(
 
 
 def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
-    """Mend the index of one session's store if it lacks a file, as after a crash.
+    """Remove what a crash left in a session's store, and mend its index if it lacks a file.
 
     Whether it had to; raises NotFound, Busy after `wait` seconds, and what reading a session does.
     """
     with own_lock(layout, name, wait):
         store = SessionStore(layout, name)
+        store.sweep()
         if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
             return False
         _Session(layout, name, Verification(), repair=True).mend_index()

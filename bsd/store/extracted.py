@@ -115,6 +115,12 @@ class SessionStore:
             return sorted(self.directory.glob(f"*{_UNFINISHED}"))
         return []
 
+    def sweep(self) -> None:
+        """Remove leftovers; under the session's lock nobody is still writing them."""
+        for leftover in self.leftovers():
+            with suppress(OSError):  # `verify` names what stays
+                leftover.unlink()
+
     def read(self, ref: str) -> bytes | None:
         """A stored file's bytes, unchecked; None if it is not there."""
         try:
@@ -156,6 +162,7 @@ class SessionStore:
         self._names = None
         try:
             self._make_directory()
+            self.sweep()
             for keep in keeps:
                 if keep.line is None:
                     self._renew(keep)

@@ -93,6 +93,15 @@ def test_a_file_used_again_is_checked_and_becomes_young(store: SessionStore) -> 
         store.keep([again], SOURCE)
 
 
+def test_leftovers_of_a_killed_process_go_with_the_next_writing(store: SessionStore) -> None:
+    store.keep([keep(0)], SOURCE)
+    for name in ("0007_user.tmp", ".index.json.0011.tmp"):
+        (store.directory / name).write_bytes(b"half")
+    assert len(store.leftovers()) == 2
+    store.keep([keep(1)], SOURCE)
+    assert listing(store) == ["0000_tool_result.json", "0001_tool_result.json"]
+
+
 def test_discard_removes_what_a_commit_did_not_need_and_nothing_else(store: SessionStore) -> None:
     store.keep([keep(0)], SOURCE)
     store.keep([keep(1)], SOURCE)
