@@ -14,6 +14,7 @@ from bsd.surgery.restore import RestoreAnswer
 from bsd.surgery.result import Tally
 from bsd.surgery.rules import Reason
 from bsd.surgery.survey import Outcome as Judged
+from bsd.surgery.undo import UndoAnswer
 
 _log = get_logger("extraction")
 
@@ -94,6 +95,19 @@ class Chart:
             name,
             entry_id=entry,
             values=report.values,
+            bytes_before=report.bytes_before,
+            bytes_after=report.bytes_after,
+        )
+
+    def undone(self, name: SessionName, answer: UndoAnswer, report: Report) -> None:
+        """An operation on a session was taken back."""
+        _log.info(f"undo: {name}, {answer.deed}", actor=self._actor, entries=report.entries)
+        self._record(
+            "undo",
+            name,
+            operation=answer.deed.number,
+            undone=answer.deed.act.action,
+            entries=report.entries,
             bytes_before=report.bytes_before,
             bytes_after=report.bytes_after,
         )

@@ -23,7 +23,7 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
-from bsd.store.history import Act, History
+from bsd.store.history import Act, Damaged, History
 from bsd.store.index import Record
 from bsd.store.whereabouts import happened
 from bsd.surgery.plan import Plan
@@ -328,8 +328,11 @@ def settle(history: History, source: TranscriptFile) -> None:
     The caller holds bsd's own lock of the session, so nobody is in the middle of one.
     """
     for deed in history.pending():
-        with suppress(NotFound, Unavailable):  # never complete: then it never took effect
-            history.settle(deed, happened=happened(source, history.lines(deed)))
+        try:
+            took_effect = happened(source, history.lines(deed))
+        except (NotFound, Damaged):  # never complete, so nothing followed
+            took_effect = False
+        history.settle(deed, happened=took_effect)
 
 
 class _Checked:

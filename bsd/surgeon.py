@@ -20,15 +20,19 @@ from bsd.operation import (
     Worth,
     in_run,
     open_session,
+    settle,
 )
 from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
+from bsd.store.history import History
 from bsd.store.state import StateDb
+from bsd.surgery.edit import EditAnswer, Shown, Wish, plan_edit, show_entry
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
 from bsd.surgery.result import SessionResult, Status, Tally
+from bsd.surgery.undo import UndoAnswer, plan_undo, tell_history
 from bsd.surgery.view import EntryView, context, extracted_content, views
 from bsd.transcript.exchangers import DirectExchanger, Exchanger
 from bsd.transcript.inflight import InFlight
@@ -181,6 +185,64 @@ class Surgeon:
             self._chart.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
 
+    def edit(
+        self, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+    ) -> dict[str, Any]:
+        """Change values of an entry; `seen` is the hash of the line that the wish was made on.
+
+        The answer is {edited, entry_id, index, changed, operation}. Raises NotFound, Invalid,
+        Busy, and EntryChanged (a Conflict).
+        """
+
+        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, EditAnswer]:
+            return plan_edit(source, fmt, entry, wish, seen)
+
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed("edit", name, done.plan.report, entry=answer.entry_id)
+        return {**answer.as_json(), "operation": done.number}
+
+    def show_entry(self, name: SessionName, entry: str) -> Shown:
+        """One entry as a person may edit it."""
+        source, fmt = open_session(self.layout, name)
+        with source:
+            return show_entry(source, fmt, entry)
+
+    def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
+        """Take an operation back: the newest, or one by its number in the history.
+
+        The answer is {undone, action, at, entries, operations}; by `operations` this can be undone
+        in turn. Raises NotFound, Busy, Conflict that says what stands in the way.
+        """
+        history, chosen = History(self.layout, name), number
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, UndoAnswer]:
+            settle(history, source)
+            return plan_undo(source, fmt, chosen, history, store)
+
+        entries: list[str] = []
+        operations: list[int] = []
+        self.layout.session_file(name)
+        for done, answer in self._batches(name, plan):
+            chosen = answer.deed.number
+            entries += answer.entries
+            if done.number is not None:
+                operations.append(done.number)
+                self._chart.undone(name, answer, done.plan.report)
+        StateDb(self.layout.state_db).forget(name)
+        return {**answer.as_json(), "entries": entries, "operations": operations}
+
+    def history(self, name: SessionName) -> list[dict[str, Any]]:
+        """The operations on a session that are kept, the newest first."""
+        history = History(self.layout, name)
+        if not history.pending():
+            return tell_history(history, None)
+        source, _ = open_session(self.layout, name)
+        with source:
+            return tell_history(history, source)
+
     def entries(
         self, name: SessionName, *, start: int = 0, limit: int | None = None
     ) -> Iterator[EntryView]:
@@ -209,7 +271,10 @@ class Surgeon:
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
-            return self._operation(name).perform(planner)
+            done, answer = self._operation(name).perform(planner)
+        if done.outcome:  # a line that was settled may have changed
+            StateDb(self.layout.state_db).forget(name)
+        return done, answer
 
     def _batches(
         self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
@@ -231,5 +296,11 @@ class Surgeon:
 
     def _operation(self, name: SessionName) -> Operation:
         return Operation(
-            self.layout, name, self._inflight, self._exchanger, self._patience, self._noticed
+            self.layout,
+            name,
+            self._inflight,
+            self._exchanger,
+            self._patience,
+            self._noticed,
+            actor=self._actor,
         )

@@ -41,6 +41,10 @@ _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
 
 
+class Damaged(Unavailable):
+    """What is kept of an operation cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Touched:
     """What an edit of a plan was about; a plan has one for each of its edits."""
@@ -124,7 +128,7 @@ class History:
         return [deed for deed in found if deed is not None]
 
     def lines(self, deed: Deed) -> list[ChangedLine]:
-        """The lines that an operation changed; raises NotFound, Unavailable if it is damaged."""
+        """The lines that an operation changed; raises NotFound, Damaged."""
         try:
             with deed.path.open("rb", _BUFFER) as stream:
                 stream.readline()
@@ -134,7 +138,7 @@ class History:
         except OSError as error:
             raise os_problem(error, f"reading {deed.path}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise Unavailable(
+            raise Damaged(
                 f"{deed} of {self.name} cannot be undone: {deed.path} is damaged ({error})"
             ) from error
         return found

@@ -31,6 +31,8 @@ _STRUCTURE = frozenset(
         *("toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "callId", "firstKeptEntryId"),
     )
 )
+# The same in the words of a format.
+_TIES = ("id", "kind", "role", "calls", "result_of", "is_header", "is_message", "kept_from")
 # Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
 
@@ -215,8 +217,9 @@ class _Changes:
         if isinstance(old, dict) and isinstance(new, dict):
             self.removed += [(*path, key) for key in old if key not in new]
             self.added += [(*path, key) for key in new if key not in old]
-            for key in old.keys() & new.keys():
-                self.compare(old[key], new[key], (*path, key))
+            for key in old:
+                if key in new:
+                    self.compare(old[key], new[key], (*path, key))
         elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
             for index, (one, other) in enumerate(zip(old, new, strict=True)):
                 self.compare(one, other, (*path, index))
@@ -295,16 +298,7 @@ def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None
     if entry is None or not same(_read(line), wanted):
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
     old, new = located.facts, fmt.facts(entry)
-    for what in (
-        "id",
-        "kind",
-        "role",
-        "calls",
-        "result_of",
-        "is_header",
-        "is_message",
-        "kept_from",
-    ):
+    for what in _TIES:
         if getattr(old, what) != getattr(new, what):
             name = what.replace("_", " ").removeprefix("is ")
             raise Invalid(
@@ -321,9 +315,7 @@ def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None
 def _placeholders_moved(old: Entry, new: Entry) -> Iterator[str]:
     marker = Marker.of(old)
     for key, path in paths_of(marker.keys if marker else ()).items():
-        if is_present(old, path) != is_present(new, path) or (
-            is_present(old, path) and value_at(old, path) != value_at(new, path)
-        ):
+        if is_present(old, path) and value_at(old, path) != value_at(new, path):
             yield key
 
 

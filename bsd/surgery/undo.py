@@ -10,8 +10,16 @@ from bsd.formats.base import Format
 from bsd.formats.marker import Marker
 from bsd.foundation.errors import BsdError, Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
-from bsd.store.history import ChangedLine, Deed, Touched, as_ended, undone_entries, with_end
-from bsd.store.whereabouts import Found, find_lines
+from bsd.store.history import (
+    ChangedLine,
+    Damaged,
+    Deed,
+    Touched,
+    as_ended,
+    undone_entries,
+    with_end,
+)
+from bsd.store.whereabouts import Found, find_lines, happened
 from bsd.surgery.kept import Original, Return, is_away, paths_of
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -80,6 +88,40 @@ def choose(past: Past, number: int | None) -> Deed:
         f"there is no operation {number}",
         hint="`bsd history AGENT/SESSION` lists those that are kept",
     )
+
+
+def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
+    """List the operations that are kept, the newest first, in the fields of the contract.
+
+    `source`, the session, tells whether one took effect whose process ended too early to say so.
+    """
+    deeds = past.deeds()
+    undone = undone_entries(deeds)
+    told = []
+    for deed in reversed(deeds):
+        try:
+            lines = past.lines(deed)
+        except (NotFound, Damaged):
+            lines = []
+        if deed.pending and not (source and lines and happened(source, lines)):
+            continue
+        state = "undone" if undone[deed.number] >= deed.entries else "partly_undone"
+        told.append(
+            {
+                "operation": deed.number,
+                "action": deed.act.action,
+                "at": deed.act.at,
+                "actor": deed.act.actor,
+                "state": state if undone[deed.number] else "done" if lines else "damaged",
+                "undoes": deed.act.undoes,
+                "entries": deed.entries,
+                "entry_ids": [_name(line) for line in lines],
+                "values": deed.act.values,
+                "bytes_before": deed.act.bytes_before,
+                "bytes_after": deed.act.bytes_after,
+            }
+        )
+    return told
 
 
 def plan_undo(
@@ -152,9 +194,9 @@ class _Undoing:
         paths = {key: p for key, p in paths_of(marker.keys).items() if is_away(entry, p, entry_id)}
         present = parse_entry(now) or {}
         before = Marker.of(present)
-        if before and (before.ref, before.hash) == (marker.ref, marker.hash):
-            if all(is_away(present, path, entry_id) for path in paths.values()):
-                return None  # nothing leaves that is not away now
+        same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
+        if same_file and all(is_away(present, path, entry_id) for path in paths.values()):
+            return None  # nothing leaves that is not away now
         content = self._stored.load(marker.ref, marker.hash)
         original = None if isinstance(content, Missing) else Original.of(content)
         if original is None or isinstance(content, Missing):
@@ -174,10 +216,11 @@ class _Undoing:
         )
 
     def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:
-        what = "is gone" if why is Missing.GONE else "is damaged"
+        file = ref or line.ref
+        what = f"the stored file {file}" if file else "the history"
+        how = "gone" if why is Missing.GONE else "damaged"
         return Conflict(
-            f"{self._deed} cannot be undone: the stored file {ref or line.ref} of "
-            f"{_name(line)} {what}; nothing was changed",
+            f"{self._deed} cannot be undone: {what} of {_name(line)} is {how}; nothing was changed",
             hint="`bsd verify` lists what is missing; the setting `retention` says how long "
             "extracted content is kept",
         )
@@ -220,7 +263,7 @@ def _already_undone(past: Past, deed: Deed) -> set[int]:
 def _in_the_way(
     source: Source, fmt: Format, past: Past, deed: Deed, missing: Sequence[ChangedLine]
 ) -> BsdError:
-    """Say why lines are not as the operation left them: who changed them afterwards?"""
+    """Say why lines are not as the operation left them, and who changed them since."""
     names = {_name(line) for line in missing}
     hashes = {line.now for line in missing}
     deeds = past.deeds()
