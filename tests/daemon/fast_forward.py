@@ -1,0 +1,161 @@
+"""A real daemon, put together as always, whose loops are stepped by hand on a clock of its own.
+
+No thread is started and nobody sleeps; a second of the clock costs nothing unless something happens
+in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.daemon import service
+from bsd.daemon.backoff import Backoff
+from bsd.daemon.health import Health
+from bsd.daemon.loop import Loop
+from bsd.daemon.queue import WorkQueue
+from bsd.daemon.service import Clocks, Daemon
+from bsd.daemon.work import Extractor
+from bsd.daemon.workers import Workers
+from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import close_logs
+from bsd.foundation.settings import load_settings
+
+
+class Clock:
+    """Time as the machine has it."""
+
+    def __init__(self, wall: float) -> None:
+        self.wall = wall
+        self._boot = wall - 5000.0
+
+    @property
+    def steady(self) -> float:
+        """It goes on during suspend, as CLOCK_BOOTTIME does."""
+        return self.wall - self._boot
+
+    def wall_of(self, steady: float) -> float:
+        return steady + self._boot
+
+    def go_to(self, wall: float) -> None:
+        self.wall = max(self.wall, wall)
+
+
+class _NoWatcher:
+    """Events come from the test's script."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.health = Health()
+
+    def step(self, now: float) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is watched."""
+
+
+class _NoHelper:
+    """Nothing is exchanged, or the surgeon does it himself."""
+
+    def __init__(self, _: Any) -> None:
+        self.pid = None
+
+    def start(self) -> None:
+        """No process."""
+
+    def close(self) -> None:
+        """No process."""
+
+
+class _NoSettingsWatch(_NoWatcher):
+    def start(self) -> None:
+        """Whoever changes settings here tells."""
+
+
+class Machine:
+    """The daemon and the clock that drives it."""
+
+    def __init__(self, daemon: Daemon, clock: Clock) -> None:
+        self.daemon = daemon
+        self.clock = clock
+        self.jobs: list[tuple[str, float]] = []  # name and start of every run
+        self.ended: Callable[[str], None] = lambda _: None
+        self._events = daemon.subscribe()
+        self._debounce_at: float | None = None
+        self._timer_at: float | None = None
+
+    def hint(self, name: SessionName) -> None:
+        """What the watcher would say."""
+        self.daemon.hint(name)
+
+    def settle(self) -> None:
+        """Let everybody do what is due now."""
+        self._debounce_at = self.daemon._debounce_loop._step(self.clock.steady)
+        self._timer_at = self.daemon._timer_loop._step(self.clock.wall)
+        queue, work = self.daemon._queue, self.daemon._workers._work
+        while (name := queue.take_now(self.clock.steady)) is not None:
+            queue.done(name, work.on(name, lambda: None), self.clock.steady)
+        while (event := self._events.get_nowait()) is not None:
+            if event.type == "job":
+                assert event.data["ok"], event
+                self.jobs.append((event.data["name"], event.at))
+                self.ended(event.data["name"])
+
+    def run_until(self, wall: float) -> None:
+        """Let time pass, with everything at its moment."""
+        while (due := self._next()) is not None and due <= wall:
+            self.clock.go_to(due)
+            self.settle()
+        self.clock.go_to(wall)
+
+    def _next(self) -> float | None:
+        steady = [self._debounce_at, self.daemon._queue.next_due()]
+        moments = [self.clock.wall_of(each) for each in steady if each is not None]
+        moments += [] if self._timer_at is None else [self._timer_at]
+        return min(moments, default=None)
+
+
+@contextmanager
+def machine(
+    root: Path,
+    clock: Clock,
+    patch: pytest.MonkeyPatch,
+    surgeon: Extractor | None = None,
+) -> Iterator[Machine]:
+    """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
+    interval = sys.getswitchinterval()
+    with patch.context() as patched:
+        patched.setattr(service, "Watcher", _NoWatcher)
+        patched.setattr(service, "SettingsWatch", _NoSettingsWatch)
+        patched.setattr(Loop, "start", lambda _: None)
+        patched.setattr(Workers, "start", lambda _: None)
+        # Without chance, so that a failure can be repeated.
+        patched.setattr(
+            service,
+            "WorkQueue",
+            lambda **given: WorkQueue(**given, backoff=Backoff(chance=lambda: 1.0)),
+        )
+        if surgeon is not None:
+            patched.setattr(service, "WatchedHelper", _NoHelper)
+            patched.setattr(service, "Surgeon", lambda *_, **__: surgeon)
+        variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
+        daemon = Daemon(
+            load_settings(root=root, environ=variables),
+            clocks=Clocks(lambda: clock.wall, lambda: clock.steady),
+        )
+        running = Machine(daemon, clock)
+        try:
+            daemon.start()
+            daemon.ready()
+            running.settle()
+            yield running
+        finally:
+            ended = daemon.stop()
+            close_logs()
+            sys.setswitchinterval(interval)
+        assert ended
