@@ -29,6 +29,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Look": (
         Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
         Command("show", "show", "Show the entries of a session, or one of them in full."),
+        Command("history", "history", "Show what was done to a session, and what is undone."),
         Command("context", "context", "Show what an agent sees of a session: entries and hashes."),
     ),
     "Change": (
@@ -36,6 +37,8 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("restore", "restore", "Put one entry's values back, exact to the byte.", True),
         Command("restore-all", "restore_all", "Put everything back into its session.", True),
         Command("set-extractable", "set_extractable", "Pin an entry, or let it go early.", True),
+        Command("edit", "edit", "Change values of one entry, in your editor.", True),
+        Command("undo", "undo", "Take back what was done to a session.", True),
     ),
     "Care": (
         Command(

@@ -1,0 +1,50 @@
+"""`bsd undo`: takes an operation on a session back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import SESSION, Call, command
+from bsd.cli.output import note, print_json, say
+from bsd.cli.text import counted
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import SessionName
+
+
+@command(
+    "undo",
+    """
+    Every line that the operation changed becomes what it was, exact to the byte. Without OP the
+    newest operation that is not undone; OP is a number from `bsd history`. An older one can be
+    undone if nothing changed the same entries since. Undoing an undo does the operation again.
+
+    \b
+    Examples:
+      bsd undo main/4f2a
+      bsd undo main/4f2a 12
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.argument("operation", type=click.IntRange(1), required=False, metavar="[OP]")
+@click.pass_obj
+def undo(call: Call, /, session: SessionName, operation: int | None) -> int:
+    from bsd.cli.interrupt import stop_request
+
+    with stop_request() as request:
+        answer = call.surgeon(sleep=request.sleep).undo(session, operation)
+    if call.json:
+        print_json(answer)
+        return request.exit_code
+    what = f"operation {answer['undone']} ({answer['action']}, {answer['at'][:19]} UTC)"
+    say(f"Undid {what} of {session}: {counted(len(answer['entries']), 'entry')}")
+    for number in answer["operations"]:
+        say(f"  `bsd undo {session} {number}` does it again")
+    if answer["action"] == "extract" and call.pruning.current.enabled:
+        note(
+            "What was extracted once is due again: `bsd set-extractable AGENT/SESSION ENTRY false` "
+            "keeps an entry inline"
+        )
+    return request.exit_code
