@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.cli.commands import COMMANDS
+from bsd.cli.output import note
 
 if TYPE_CHECKING:  # start-up stays light
     from bsd.foundation.layout import Layout, SessionName
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # start-up stays light
     from bsd.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
+_WORTH_A_WORD_SECONDS = 1.0
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
 
 
@@ -99,7 +102,7 @@ class Call:
         writes: bool = True,
         actor: str = "cli",
         wait: float = LONGEST_WAIT,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
     ) -> Surgeon:
         """Whoever does the work; `wait` seconds at most for a session that is in use.
 
@@ -109,7 +112,7 @@ class Call:
         from bsd.surgeon import Patience, Surgeon
 
         config = ConfigService(self.layout.config_file, create=writes)
-        patience = Patience(wait, sleep=sleep)
+        patience = Patience(wait, sleep=sleep or _sleep_and_say_so())
         if self.settings:
             patience = replace(patience, quiet=self.settings.quiet_seconds)
         surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
@@ -119,6 +122,20 @@ class Call:
             if writes:
                 surgeon.recover()
         return surgeon
+
+
+def _sleep_and_say_so() -> Callable[[float], None]:
+    """Sleep as `time.sleep` does; somebody at a terminal learns once what is waited for."""
+    told = not sys.stderr.isatty()
+
+    def sleep(seconds: float) -> None:
+        nonlocal told
+        if not told and seconds >= _WORTH_A_WORD_SECONDS:
+            note("(waiting until the session has been quiet for a moment; Ctrl-C ends it)")
+            told = True
+        time.sleep(seconds)
+
+    return sleep
 
 
 class _SessionType(click.ParamType["SessionName"]):
