@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from bsd.formats.base import Format
 from bsd.formats.marker import Marker
-from bsd.foundation.errors import BsdError, Conflict, NotFound
+from bsd.foundation.errors import Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.history import (
     ChangedLine,
@@ -141,11 +141,12 @@ def plan_undo(
     lines = past.lines(deed)
     over = _already_undone(past, deed)
     wanted = [at for at in range(len(lines)) if at not in over]
+    _check_later(past, deed, [lines[at] for at in wanted])
     places = find_lines(source, [lines[at] for at in wanted])
     found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
     if len(found) < len(wanted):
         missing = [lines[at] for at in wanted if at not in found]
-        raise _in_the_way(source, fmt, past, deed, missing)
+        raise _changed_by_others(source, fmt, deed, missing)
     undoing = _Undoing(source, fmt, past, stored, deed)
     new_bytes, complete = 0, True
     for at, place in sorted(found.items(), key=lambda one: one[1].offset):
@@ -260,12 +261,13 @@ def _already_undone(past: Past, deed: Deed) -> set[int]:
     return lines
 
 
-def _in_the_way(
-    source: Source, fmt: Format, past: Past, deed: Deed, missing: Sequence[ChangedLine]
-) -> BsdError:
-    """Say why lines are not as the operation left them, and who changed them since."""
-    names = {_name(line) for line in missing}
-    hashes = {line.now for line in missing}
+def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
+    """Raise Conflict if a later operation that still stands changed one of these lines.
+
+    Even if the bytes are as this one left them: what came later could not be undone then.
+    """
+    ids = {line.entry_id for line in lines} - {None}
+    hashes = {line.now for line in lines}
     deeds = past.deeds()
     undone = undone_entries(deeds)
     for later in reversed(deeds):
@@ -273,13 +275,21 @@ def _in_the_way(
         if later.number <= deed.number or cancels_later or undone[later.number] >= later.entries:
             continue
         touched = [
-            _name(line) for line in past.lines(later) if line.was in hashes or _name(line) in names
+            _name(line)
+            for line in past.lines(later)
+            if line.entry_id in ids or (line.entry_id is None and line.was in hashes)
         ]
         if touched:
-            return Conflict(
+            raise Conflict(
                 f"{deed} cannot be undone: {later} changed {_list(touched)} afterwards",
                 hint=f"undo operation {later.number} first",
             )
+
+
+def _changed_by_others(
+    source: Source, fmt: Format, deed: Deed, missing: Sequence[ChangedLine]
+) -> Conflict:
+    """Say which lines are not as the operation left them, though bsd did nothing to them since."""
     ids = {line.entry_id for line in missing}
     there = {
         fmt.facts(entry).id for line in source.lines() if (entry := parse_entry(line.raw))
