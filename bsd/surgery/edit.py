@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from bsd.formats.base import Entry, Format
+from bsd.formats.base import Entry, Facts, Format
 from bsd.formats.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.value_path import ValuePath, format_path, parse_path
@@ -299,7 +299,7 @@ def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
     old, new = located.facts, fmt.facts(entry)
     for what in _TIES:
-        if getattr(old, what) != getattr(new, what):
+        if _tie(old, what) != _tie(new, what):
             name = what.replace("_", " ").removeprefix("is ")
             raise Invalid(
                 f"the edit would change the entry's {name}: other entries rely on it",
@@ -310,6 +310,12 @@ def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None
             f"{', '.join(moved)} is extracted: its placeholder must stay as it is",
             hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back, then it can be edited",
         )
+
+
+def _tie(facts: Facts, what: str) -> Any:
+    if what == "calls":  # which they are, in order: a block before them may come or go
+        return [(call.id, call.name) for call in facts.calls]
+    return getattr(facts, what)
 
 
 def _placeholders_moved(old: Entry, new: Entry) -> Iterator[str]:
