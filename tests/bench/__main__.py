@@ -1,7 +1,8 @@
 """`make bench`: bsd beside its peers, as ratios within one run on one machine (DESIGN §5).
 
 `BENCH_MB` is the size of a corpus (default 256), `BENCH_HUGE_MB` that of the session for the
-memory row (default 1024), `BENCH_ONLY` a word that the names of the wanted rows hold.
+memory row (default 1024), `BENCH_ONLY` a word that the names of the wanted rows hold; for the
+daemon's rows see daemon_rows.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tests.bench import rows
 from tests.bench.measure import Failed
+from tests.bench.row import HEADINGS
 
 _CACHE = Path(".bench").resolve()
 
@@ -24,7 +26,7 @@ def main() -> int:
     wanted = os.environ.get("BENCH_ONLY", "")
     print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()};")
     print("every program is bound to one of them.\n")
-    print(rows.HEADINGS, flush=True)
+    print(HEADINGS, flush=True)
     bad = 0
     for name, measure in rows.ALL.items():
         if wanted not in name:

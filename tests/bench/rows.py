@@ -9,13 +9,13 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from bsd.sample import write_session
-from tests.bench import claude, peer
+from tests.bench import claude, daemon_rows, peer
 from tests.bench.measure import Cost, bsd, run, settle
+from tests.bench.row import Row, Rows
 from tests.openclaw_tree import add_session, set_at_rest
 
 _MB = 1 << 20
@@ -25,29 +25,6 @@ _SESSION = 8 * _MB  # of a backlog: many sessions of a usual size
 _LONGEST = 64 * _MB
 _ROUNDS = 3
 _REPEATS = 11  # of short runs, whose median counts
-_FORM = "{:<44} {:>16} {:>22} {:>8}  {}"
-HEADINGS = _FORM.format("what", "bsd", "beside", "ratio", "target")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    what: str
-    ours: str
-    beside: str
-    ratio: float
-    target: str
-    met: bool
-
-    def __str__(self) -> str:
-        mark = "" if self.met else "  MISSED"
-        return _FORM.format(
-            self.what, self.ours, self.beside, f"{self.ratio:.2f}", self.target + mark
-        )
-
-
-Rows = Iterator[Row]
 
 
 def _backlog(root: Path) -> None:
@@ -224,4 +201,7 @@ ALL: dict[str, Callable[[Path, Path], Rows]] = {
     "first-pass": first_pass,
     "cozempic": beside_cozempic,
     "memory": memory,
+    "daemon-latency": daemon_rows.latency,
+    "daemon-append": daemon_rows.append,
+    "daemon-many": daemon_rows.many,
 }

@@ -1,0 +1,143 @@
+"""A daemon to be measured, and what /proc knows about it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bsd.cli.client import Client, NotRunning
+from bsd.foundation.errors import BsdError
+from tests.bench.measure import Failed, bsd, environment
+
+_PAUSE_SECONDS = 0.02
+_DEADLINE_SECONDS = 900.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What all threads of a process and its children have used so far."""
+
+    at: float
+    cpu: float  # seconds
+    wakeups: int  # voluntary context switches: each begins with a wake-up
+
+    def share_until(self, later: Used) -> float:
+        """CPU time as a part of one core's time."""
+        return (later.cpu - self.cpu) / (later.at - self.at)
+
+    def wakeups_until(self, later: Used) -> float:
+        """Per second."""
+        return (later.wakeups - self.wakeups) / (later.at - self.at)
+
+
+class Daemon:
+    """`bsd run` over a root; the block begins when it answers."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        # Not under the root, whose path may be too long for a socket.
+        self._place = Path(tempfile.mkdtemp(prefix="bsd-bench-"))
+        self.env = environment() | {"BRAINSURGEON_SOCKET": str(self._place / "bsd.sock")}
+        self.client = Client(self._place / "bsd.sock")
+        self.seconds_until_ready = 0.0
+
+    def __enter__(self) -> Self:
+        began = time.perf_counter()
+        with (self._place / "said").open("wb") as said:
+            self._process = subprocess.Popen(
+                bsd("--root", str(self._root), "run"),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=self.env,
+            )
+        self.wait(self._is_ready, "to be ready")
+        self.seconds_until_ready = time.perf_counter() - began
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+        shutil.rmtree(self._place)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get("/api/status")
+        return found
+
+    def wait(self, look: Callable[[], object], what: str) -> None:
+        """Wait for something; raises Failed."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while not look():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self._place / "said").read_text(errors="replace")
+                raise Failed(f"waited in vain for the daemon {what}:\n{said[-2000:]}")
+            time.sleep(_PAUSE_SECONDS)
+
+    def wait_until_idle(self) -> float:
+        """Wait until nothing is queued; returns the CPU seconds that it has used by then."""
+
+        def idle() -> bool:
+            time.sleep(0.2)  # asking is work, too
+            queue = self.status()["queue"]
+            return not any(queue[key] for key in ("debouncing", "ready", "working", "waiting"))
+
+        self.wait(idle, "to have nothing to do")
+        return self.used().cpu
+
+    def used(self) -> Used:
+        """What it has used so far, with the processes that it has started."""
+        cpu, wakeups = 0.0, 0
+        for pid in (self._process.pid, *self._children()):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            cpu += (int(fields[11]) + int(fields[12])) / _TICKS
+            for status in Path(f"/proc/{pid}/task").glob("*/status"):
+                lines = status.read_text().splitlines()
+                wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))
+        return Used(time.monotonic(), cpu, wakeups)
+
+    def rss(self) -> int:
+        """Resident memory of the daemon itself, in bytes."""
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def over(self, seconds: float) -> tuple[float, float]:
+        """Share of a core's time and wake-ups a second during the next seconds."""
+        before = self.used()
+        time.sleep(seconds)
+        after = self.used()
+        return before.share_until(after), before.wakeups_until(after)
+
+    def _children(self) -> list[int]:
+        found = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        return [int(pid) for path in found for pid in path.read_text().split()]
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.client.get("/api/health")["status"] in {"ok", "degraded"}
+        except (NotRunning, BsdError, http.client.HTTPException):
+            return False
+
+
+def configure(root: Path, **fields: Any) -> None:
+    """Write config.json; a running daemon follows at once."""
+    own = root / ".brainsurgeon"
+    own.mkdir(mode=0o700, exist_ok=True)
+    new = own / "config.json.new"
+    new.write_text(json.dumps(fields))
+    new.replace(own / "config.json")

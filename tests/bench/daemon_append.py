@@ -1,0 +1,126 @@
+"""What one append to a large session costs the daemon's surgeon.
+
+`python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once, and
+then appends a turn in every round. Prints as JSON, for the rounds in which the file is left as it
+is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended;
+and the seconds of a kernel copy with fsync of the same file (`copy`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bsd.daemon.helper_watch import WatchedHelper
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.operation import Worth
+from bsd.sample import session_lines
+from bsd.store.state import StateDb
+from bsd.surgeon import Patience, Surgeon
+from bsd.surgery.result import Status
+
+_NAME = SessionName("main", "session")
+_REST_SECONDS = 2.2  # nothing is planned on a file that was just written
+_TURN = b'"message":{"role":"user"'
+
+
+def main(root: Path, size: int, rounds: int) -> None:
+    path = Layout(root).agents / "main" / "sessions" / "session.jsonl"
+    path.parent.mkdir(parents=True)
+    turns = _turns()
+    with path.open("wb") as file:
+        while file.tell() < size:
+            file.write(next(turns))
+    config = ConfigService(Layout(root).config_file)
+    # Most of it shall stay, or the session would be a large one no longer.
+    config.update({"trigger_types": ["thinking"], "retention": "never"})
+    helper = WatchedHelper(lambda: None)
+    helper.start()
+    surgeon = Surgeon(
+        Layout(root),
+        config,
+        actor="daemon",
+        patience=Patience(wait=0.0),
+        exchanger=helper,
+        state=StateDb(Layout(root).state_db),
+    )
+    try:
+        time.sleep(_REST_SECONDS)
+        first = surgeon.extract(_NAME)
+        assert first.status is Status.EXTRACTED, first
+        time.sleep(_REST_SECONDS)
+        surgeon.extract(_NAME)
+        found: dict[str, list[dict[str, float]]] = {"kept": [], "written": [], "copy": []}
+        for _ in range(rounds):
+            for kind, worth in (("kept", lambda _: False), ("written", lambda _: True)):
+                found[kind].append(_round(surgeon, path, next(turns), worth))
+            found["copy"].append({"seconds": _copy(path)})
+    finally:
+        helper.close()
+    print(json.dumps({"size": path.stat().st_size, **found}))
+
+
+def _turns() -> Iterator[bytes]:
+    """Turns of one session, without end."""
+    turn = b""
+    for line in session_lines(size=1 << 50):
+        if _TURN in line and turn:
+            yield turn
+            turn = b""
+        turn += line
+
+
+def _round(surgeon: Surgeon, path: Path, turn: bytes, worth: Worth) -> dict[str, float]:
+    asked: list[bool] = []
+    with path.open("ab") as file:
+        file.write(turn)
+    time.sleep(_REST_SECONDS)
+    os.sync()
+    before, began = _bytes_read(), time.perf_counter()
+    result = surgeon.extract(_NAME, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
+    seconds = time.perf_counter() - began
+    assert result.status in {Status.EXTRACTED, Status.UNCHANGED}, result
+    return {
+        "seconds": seconds,
+        "read": _bytes_read() - before,
+        "appended": len(turn),
+        "something": any(asked),
+    }
+
+
+def _note(asked: list[bool], something: bool, worth: Worth, plan: Any) -> bool:
+    asked.append(something)
+    return worth(plan)
+
+
+def _bytes_read() -> int:
+    """By read calls of this process; a copy in the kernel by the process itself counts, too."""
+    return _of_io("rchar")
+
+
+def _of_io(key: str) -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
+
+
+def _copy(path: Path) -> float:
+    target = path.with_suffix(".copy")
+    os.sync()
+    began = time.perf_counter()
+    with path.open("rb") as old, target.open("xb") as new:
+        while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
+            pass
+        os.fsync(new.fileno())
+    seconds = time.perf_counter() - began
+    target.unlink()
+    return seconds
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) << 20, int(sys.argv[3]))

@@ -1,0 +1,113 @@
+"""How long after an append a session is in the queue, beyond the debounce.
+
+`python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
+threads, over a root whose sessions another process appends to, each once. LOAD is how many threads
+parse session lines meanwhile, as workers do. Prints the delays (seconds) as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bsd.daemon.service import Daemon
+from bsd.foundation.layout import SessionName
+from bsd.foundation.settings import load_settings
+from bsd.sample import session_lines
+
+_DEBOUNCE_SECONDS = 0.2
+_WAIT_SECONDS = 20.0
+
+_APPENDER = """
+import sys, time
+pause = float(sys.argv[1])
+for path in sys.argv[2:]:
+    with open(path, "ab", buffering=0) as file:
+        file.write(b"\\n")
+    print(time.monotonic_ns(), flush=True)
+    time.sleep(pause)
+"""
+
+
+def main(root: Path, seconds: float, load: int) -> None:
+    sessions = sorted(root.glob("agents/*/sessions/*.jsonl"))
+    queued: dict[SessionName, int] = {}
+    with tempfile.TemporaryDirectory() as place:
+        socket = f"{place}/bsd.sock"
+        daemon = Daemon(
+            load_settings(
+                root=root,
+                environ={
+                    "HOME": place,
+                    "BRAINSURGEON_SOCKET": socket,
+                    "BRAINSURGEON_DEBOUNCE_SECONDS": str(_DEBOUNCE_SECONDS),
+                    "BRAINSURGEON_LOG_LEVEL": "error",
+                },
+            )
+        )
+        put = daemon._queue.put
+
+        def noted(session: SessionName, *given: Any, **named: Any) -> bool:
+            queued.setdefault(session, time.monotonic_ns())
+            return put(session, *given, **named)
+
+        daemon.start()
+        daemon.ready()
+        try:
+            while daemon.status()["queue"]["working"] or daemon.status()["queue"]["ready"]:
+                time.sleep(0.1)
+            time.sleep(1.0)
+            queued.clear()
+            daemon._queue.put = noted  # type: ignore[method-assign]
+            appended = _append(sessions, seconds / len(sessions), load)
+            deadline = time.monotonic() + _WAIT_SECONDS
+            while len(queued) < len(sessions) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            daemon.stop()
+    delays = [
+        (queued[name] - at) / 1e9 - _DEBOUNCE_SECONDS
+        for path, at in zip(sessions, appended, strict=True)
+        if (name := SessionName(path.parts[-3], path.stem)) in queued
+    ]
+    print(json.dumps({"delays": delays, "lost": len(sessions) - len(delays)}))
+
+
+def _append(sessions: list[Path], pause: float, load: int) -> list[int]:
+    """Append to each session; returns when that was (monotonic nanoseconds)."""
+    over = threading.Event()
+    threads = [threading.Thread(target=_parse, args=(over,)) for _ in range(load)]
+    for thread in threads:
+        thread.start()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _APPENDER, str(pause), *map(str, sessions)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        time.sleep(_DEBOUNCE_SECONDS)
+        over.set()
+        for thread in threads:
+            thread.join()
+    return [int(line) for line in done.stdout.split()]
+
+
+def _parse(over: threading.Event) -> None:
+    lines = list(session_lines(turns=20))
+    while not over.is_set():
+        for line in lines:
+            orjson.loads(line)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

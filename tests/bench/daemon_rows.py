@@ -1,0 +1,236 @@
+"""The rows that need a daemon, or a part of one.
+
+`BENCH_SESSIONS` is how many sessions are watched (default 10,000, in 200 agents),
+`BENCH_IDLE_SECONDS` how long idleness is looked at (60), `BENCH_APPEND_MB` the size of the session
+that is appended to (200). Beside each row stands how busy the machine was meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from bsd.sample import session_lines
+from tests.bench.daemon import Daemon, configure
+from tests.bench.measure import bsd, run
+from tests.bench.row import Row, Rows
+
+_MB = 1 << 20
+SESSIONS = int(os.environ.get("BENCH_SESSIONS", "10000"))
+_PER_AGENT = 50
+IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "60"))
+APPEND_MB = int(os.environ.get("BENCH_APPEND_MB", "200"))
+_ROUNDS = 5
+_REPEATS = 11
+_QUERIES = 300
+_NEVER = "0 0 1 1 *"
+_LATENCY_SESSIONS = 400
+_LATENCY_SECONDS = 20.0
+
+
+def latency(scratch: Path, _cache: Path) -> Rows:
+    """From an append by another process until the session is in the queue."""
+    for load, text in ((0, "idle"), (2, "two threads parse")):
+        root = scratch / str(load)
+        _sessions(root, _LATENCY_SESSIONS)
+        argv = ["-m", "tests.bench.daemon_latency", str(root), str(_LATENCY_SECONDS), str(load)]
+        answer = json.loads(run([sys.executable, *argv]).output)
+        delays = sorted(answer["delays"])
+        if answer["lost"] > _LATENCY_SESSIONS // 100:
+            raise AssertionError(f"{answer['lost']} appends were never queued")
+        for percent, target in ((50, 0.001), (99, 0.020)):
+            delay = delays[len(delays) * percent // 100]
+            yield _row(
+                f"append → queued, p{percent}, {text}",
+                f"{delay * 1000:.2f} ms",
+                "",
+                delay / target,
+                f"≤ {target * 1000:.0f} ms",
+                met=delay <= target,
+            )
+
+
+def append(scratch: Path, _cache: Path) -> Rows:
+    """One turn appended to a large session whose lines are settled."""
+    argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
+    found = json.loads(run([sys.executable, *argv]).output)
+    size = f"{found['size'] // _MB} MB"
+    kept, written = found["kept"], found["written"]
+    read = statistics.median(each["read"] for each in kept)
+    turn = statistics.median(each["appended"] for each in kept)
+    yield _row(
+        f"append to {size}, bytes read",
+        f"{read / 1024:.0f} KB",
+        f"append {turn / 1024:.0f} KB",
+        read / turn,
+        "∝ the append, not the file",
+        met=read <= 4 * turn + 256 * 1024,
+    )
+    wall = statistics.median(each["seconds"] for each in kept)
+    yield _row(
+        f"append to {size}, not rewritten",
+        f"{wall * 1000:.1f} ms",
+        "",
+        wall / 0.005,
+        "≤ 5 ms",
+        met=wall <= 0.005,
+    )
+    pairs = zip(written, found["copy"], strict=True)
+    times = [(ours["seconds"], copy["seconds"]) for ours, copy in pairs if ours["something"]]
+    ratio = statistics.median(ours / copy for ours, copy in times)
+    yield _row(
+        f"append to {size}, rewritten",
+        f"{statistics.median(ours for ours, _ in times):.2f} s",
+        f"copy+fsync {statistics.median(copy for _, copy in times):.2f} s",
+        ratio,
+        "≤ 1.3 × kernel copy + fsync",
+        met=ratio <= 1.3,
+    )
+
+
+def many(scratch: Path, _cache: Path) -> Rows:
+    """Very many sessions: start, rest, status."""
+    root = scratch / "root"
+    _sessions(root, SESSIONS)
+    configure(root, auto_cron=_NEVER, retention_cron=_NEVER, scan_interval_seconds=3600)
+    with Daemon(root) as daemon:  # the first time, when nothing is known of them
+        cpu = daemon.wait_until_idle()
+        yield _row(
+            f"{SESSIONS:,} sessions, first look at all, CPU",
+            f"{cpu:.1f} s",
+            "",
+            cpu,
+            "reported only",
+            met=True,
+        )
+    with Daemon(root) as daemon:
+        yield from _start(daemon, root)
+        yield from _rest(daemon, root)
+        yield from _status(daemon, root)
+
+
+def _start(daemon: Daemon, root: Path) -> Rows:
+    walk = statistics.median(_walk(root) for _ in range(_REPEATS))
+    ready = daemon.seconds_until_ready
+    yield _row(
+        f"start with {SESSIONS:,} known sessions",
+        f"{ready:.2f} s",
+        f"scandir+stat {walk:.3f} s",
+        ready / walk,
+        "≤ 2 × the walk + 0.5 s",
+        met=ready <= 2 * walk + 0.5,
+    )
+    began = time.perf_counter()
+    cpu = daemon.wait_until_idle()
+    after = time.perf_counter() - began
+    yield _row(
+        "the same, until nothing is left to do",
+        f"{ready + after:.2f} s",
+        f"CPU {cpu:.2f} s",
+        (ready + after) / walk,
+        "reported only",
+        met=True,
+    )
+
+
+def _rest(daemon: Daemon, root: Path) -> Rows:
+    time.sleep(2.0)
+    share, wakeups = daemon.over(IDLE_SECONDS)
+    yield _row(
+        f"{SESSIONS:,} sessions at rest, between scans, CPU",
+        f"{share:.3%}",
+        "",
+        share / 0.0002,
+        "≤ 0.02 %",
+        met=share <= 0.0002,
+    )
+    yield _row(
+        "the same, wake-ups",
+        f"{wakeups:.2f} /s",
+        "",
+        wakeups,
+        "< 1 /s",
+        met=wakeups < 1,
+    )
+    configure(root, retention_cron=_NEVER)  # everything else as it is by default
+    time.sleep(5.0)
+    share, wakeups = daemon.over(2 * IDLE_SECONDS)
+    yield _row(
+        f"{SESSIONS:,} sessions at rest, scans and cron, CPU",
+        f"{share:.3%}",
+        f"{wakeups:.2f} wake-ups/s",
+        share / 0.003,
+        "≤ 0.3 %",
+        met=share <= 0.003,
+    )
+    rss = daemon.rss()
+    yield _row(
+        f"{SESSIONS:,} sessions, RSS",
+        f"{rss / _MB:.0f} MB",
+        "",
+        rss / (80 * _MB),
+        "≤ 80 MB",
+        met=rss <= 80 * _MB,
+    )
+
+
+def _status(daemon: Daemon, root: Path) -> Rows:
+    command = bsd("--root", str(root), "status")
+    wall = statistics.median(run(command, daemon.env).wall for _ in range(_REPEATS))
+    python = [sys.executable, "-c", "pass"]
+    bare = statistics.median(run(python, daemon.env).wall for _ in range(_REPEATS))
+    yield _row(
+        "bsd status, wall",
+        f"{wall * 1000:.0f} ms",
+        f"python {bare * 1000:.0f} ms",
+        wall / bare,
+        "≤ 80 ms",
+        met=wall <= 0.080,
+    )
+    daemon.status()
+    times = []
+    for _ in range(_QUERIES):
+        began = time.perf_counter()
+        daemon.client.get("/api/status")
+        times.append(time.perf_counter() - began)
+    query = statistics.median(times)
+    yield _row(
+        "status over the socket, p50",
+        f"{query * 1000:.2f} ms",
+        "",
+        query / 0.002,
+        "≤ 2 ms",
+        met=query <= 0.002,
+    )
+
+
+def _row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bool) -> Row:
+    load = f"(load {os.getloadavg()[0]:.1f})"
+    return Row(what, ours, f"{beside} {load}".strip(), ratio, target, met)
+
+
+def _sessions(root: Path, number: int) -> None:
+    """Many small sessions at rest, of some agents."""
+    content = b"".join(session_lines(turns=1, seed=1))[:2000].rpartition(b"\n")[0] + b"\n"
+    then = time.time() - 3600
+    for each in range(number):
+        directory = root / "agents" / f"agent{each // _PER_AGENT:03}" / "sessions"
+        if each % _PER_AGENT == 0:
+            directory.mkdir(parents=True)
+        path = directory / f"session-{each:05}.jsonl"
+        path.write_bytes(content)
+        os.utime(path, (then, then))
+
+
+def _walk(root: Path) -> float:
+    """What it takes to stat all sessions, and nothing else."""
+    began = time.perf_counter()
+    for agent in os.scandir(root / "agents"):
+        with os.scandir(f"{agent.path}/sessions") as entries:
+            for entry in entries:
+                entry.stat(follow_symlinks=False)
+    return time.perf_counter() - began
