@@ -232,10 +232,11 @@ def _parsed_registry(path: Path, data: bytes) -> Registry:
         return Registry(problem=f"{path} is not valid JSON")
     if not isinstance(content, dict):
         return Registry(problem=f"{path} is not a map of sessions")
-    return Registry(_registered(content))
+    return Registry(registered(content))
 
 
-def _registered(content: dict[str, Any]) -> Iterator[Registered]:
+def registered(content: dict[str, Any]) -> Iterator[Registered]:
+    """List the conversations in a registry's content."""
     for key, value in content.items():
         if isinstance(value, dict):
             updated = value.get("updatedAt")

@@ -34,6 +34,7 @@ NEVER = "never"
 _INDEX = "index.json"
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
+_OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 _WAIT_SECONDS = 5.0
 
@@ -211,17 +212,39 @@ def run_retention(
 ) -> Cleaned:
     """Clean the store of all sessions, those that no longer exist included, and audit it."""
     done = clean(StoreShelf(layout, keep, wait=wait), clock(), stopping)
-    if done.cleaned:
-        try:
-            AuditLog(layout.audit_file, clock).record(
-                actor=actor,
-                action="retention",
-                files_removed=done.cleaned,
-                bytes=done.bytes,
-                errors=done.errors,
-            )
-        except BsdError as error:  # what is deleted is deleted
-            _log.error("The audit log cannot be written", error=error.message, action="retention")
+    _audit(layout, done, "retention", actor, clock)
+    return done
+
+
+def _audit(
+    layout: Layout, done: Cleaned, action: str, actor: str, clock: Callable[[], float]
+) -> None:
+    if not done.cleaned:
+        return
+    try:
+        AuditLog(layout.audit_file, clock).record(
+            actor=actor,
+            action=action,
+            files_removed=done.cleaned,
+            bytes=done.bytes,
+            errors=done.errors,
+        )
+    except BsdError as error:  # what is deleted is deleted
+        _log.error("The audit log cannot be written", error=error.message, action=action)
+
+
+def run_history_retention(
+    layout: Layout,
+    keep: str,
+    *,
+    actor: str,
+    clock: Callable[[], float] = time.time,
+    wait: float = _WAIT_SECONDS,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Cleaned:
+    """Forget operations that are older than `keep`: they can no longer be undone."""
+    done = clean(HistoryShelf(layout, keep, wait=wait), clock(), stopping)
+    _audit(layout, done, "history_retention", actor, clock)
     return done
 
 
@@ -244,14 +267,19 @@ class StoreShelf:
     """The extracted files, one lot for each session's directory."""
 
     name = "extracted"
+    _pattern = _STORED
 
     def __init__(self, layout: Layout, keep: str, *, wait: float = _WAIT_SECONDS) -> None:
         self.keep = keep
         self._layout = layout
         self._wait = wait
 
+    @property
+    def _directory(self) -> Path:
+        return self._layout.extracted
+
     def lots(self) -> Iterator[Lot]:
-        extracted = self._layout.extracted
+        extracted = self._directory
         real = os.path.realpath(extracted)
         if not Path(real).is_relative_to(os.path.realpath(self._layout.root)):
             raise Forbidden(f"{extracted} leads out of {self._layout.root}, to {real}")
@@ -263,12 +291,24 @@ class StoreShelf:
         except OSError as error:
             raise os_problem(error, f"reading {extracted}") from error
         for name in names:
-            yield _StoreLot(self._layout, extracted / name, self._wait)
+            yield _StoreLot(self._layout, extracted / name, self._wait, self._pattern)
+
+
+class HistoryShelf(StoreShelf):
+    """What undo needs, one lot for each session's directory; it is kept as long as the trash."""
+
+    name = "history"
+    _pattern = _OPERATION
+
+    @property
+    def _directory(self) -> Path:
+        return self._layout.history
 
 
 class _StoreLot:
-    def __init__(self, layout: Layout, path: Path, wait: float) -> None:
+    def __init__(self, layout: Layout, path: Path, wait: float, pattern: re.Pattern[str]) -> None:
         self.path = path
+        self._pattern = pattern
         self._layout = layout
         self._wait = wait
         self._names: set[str] = set()  # of all that lay there at the last look
@@ -279,7 +319,7 @@ class _StoreLot:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 self._names.add(entry.name)
-                if not _STORED.fullmatch(entry.name):
+                if not self._pattern.fullmatch(entry.name):
                     continue
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)

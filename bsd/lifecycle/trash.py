@@ -1,0 +1,407 @@
+"""The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
+
+What is under way is written into a journal first (`trashed.Journal`) and made in small steps
+(`moves.Moves`); `recover` finishes or undoes what a crash has left.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from bsd.formats.openclaw import read_registry, sqlite_database
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    Forbidden,
+    Invalid,
+    LeftAlone,
+    NotFound,
+    os_problem,
+)
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.lifecycle.family import Member, family, keys_of
+from bsd.lifecycle.moves import Moves, weigh
+from bsd.lifecycle.relocate import in_the_way
+from bsd.lifecycle.rest import Rest
+from bsd.lifecycle.retention import lifetime_seconds
+from bsd.lifecycle.trashed import (
+    Aim,
+    Deleted,
+    Journal,
+    Place,
+    Returned,
+    Trashed,
+    ids,
+    journals,
+    read_meta,
+)
+from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.transcript.lock import own_lock
+
+_log = get_logger("trash")
+
+
+class Trash:
+    """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
+
+    `keep` is the setting `trash_retention`; `wait` and `quiet` are seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - who waits, by which clock, each by its name
+        self,
+        layout: Layout,
+        keep: str,
+        *,
+        actor: str = "cli",
+        wait: float = 30.0,
+        quiet: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        exchanger: Exchanger | None = None,
+        after_step: Step = no_step,
+    ) -> None:
+        self.layout = layout
+        self._keep = keep
+        self._actor = actor
+        self._wait = wait
+        self._clock = clock
+        self._sleep = sleep
+        self._after_step = after_step
+        self._rest = Rest(layout, exchanger or DirectExchanger(), quiet, clock, sleep)
+
+    # --- looking ---
+
+    def items(self) -> list[Trashed]:
+        """All that can be brought back, the oldest first; what cannot be read is logged."""
+        hidden = self._on_their_way_out()
+        found = []
+        for each in ids(self.layout):
+            if each in hidden:
+                continue
+            try:
+                found.append(read_meta(self.layout, Place(self.layout.trash_dir(), each).meta))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise os_problem(error, "reading the trash") from error
+            except Conflict as problem:
+                _log.warning("Something in the trash cannot be used", problem=problem.message)
+        return found
+
+    def find(self, text: str) -> Trashed:
+        """The one with this id, or the only one of this session; raises NotFound, Invalid."""
+        if "/" not in text:
+            place = Place(self.layout.trash_dir(), text)
+            if place.meta.exists():
+                return read_meta(self.layout, place.meta)
+        else:
+            name = SessionName.parse(text)
+            found = [item for item in self.items() if item.name == name]
+            if len(found) > 1:
+                choice = ", ".join(item.id for item in found)
+                raise Invalid(f"{text} is in the trash {len(found)} times", hint=f"one of {choice}")
+            if found:
+                return found[0]
+        raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
+
+    def doomed(self, name: SessionName) -> list[Trashed]:
+        """What deleting a session would take: itself and its children, as they are now."""
+        self._refuse_sqlite(name)
+        now = self._now()
+        return [self._look(m, None, now) for m in self._family(name)]
+
+    # --- into the trash ---
+
+    def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
+        """Move a session and its children to the trash, or `permanent`ly away.
+
+        All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
+        """
+        self._refuse_sqlite(name)
+        deadline = self._clock() + self._wait
+        with self._family_locked(name) as members, _explained(f"deleting {name}"):
+            names = [member.name for member in members]
+            self._rest.settle(names)
+            self._rest.wait_for(names, deadline)
+            with ExitStack() as gateway:
+                for each in names:
+                    gateway.enter_context(self._rest.gateway_lock(each, deadline))
+                self._rest.refuse_unless(names)
+                journal = self._journal(members, permanent=permanent)
+                head = journal.items[0].id
+                journal.save()
+                self._after_step("journal")
+                moves = self._moves()
+                moves.run(journal)
+            moves.end(journal)
+        if head in moves.refused:
+            raise moves.refused[head]
+        return Deleted(tuple(journal.items), permanent)
+
+    def _refuse_sqlite(self, name: SessionName) -> None:
+        if database := sqlite_database(self.layout.agents / name.agent):
+            raise LeftAlone(
+                f"the sessions of {name.agent} are in {database}",
+                hint="delete them with the program that owns them",
+            )
+
+    def _family(self, name: SessionName) -> list[Member]:
+        """The session and its children; raises NotFound if nothing at all is left of it."""
+        moves = self._moves()
+        members = []
+        for member in family(self.layout, name):
+            path = moves.session_path(member.name)
+            if os.path.lexists(path):
+                self.layout.session_file(member.name)  # a plain file
+            elif not self._is_there(member.name):
+                if member.name == name:
+                    raise NotFound(f"there is no session {name}", hint="`bsd sessions` lists them")
+                continue
+            members.append(member)
+        return members
+
+    def _is_there(self, name: SessionName) -> bool:
+        """Whether there is a trace of a session without its transcript."""
+        sessions = self.layout.sessions_dir(name.agent)
+        registry = read_registry(self.layout.agents / name.agent)
+        listed = keys_of(registry.sessions, sessions, name.session)
+        return bool(listed) or self.layout.store_dir(name).is_dir()
+
+    @contextmanager
+    def _family_locked(self, name: SessionName) -> Iterator[list[Member]]:
+        """The family under bsd's own locks; a child that is born meanwhile is locked, too."""
+        names: set[SessionName] = set()
+        while True:
+            with ExitStack() as locks:
+                names |= {member.name for member in self._family(name)}
+                # In one order everywhere: so two that each want several never wait in a ring.
+                for each in sorted(names):
+                    locks.enter_context(own_lock(self.layout, each, self._wait, sleep=self._sleep))
+                members = self._family(name)
+                if {member.name for member in members} <= names:
+                    yield members
+                    return
+
+    def _now(self) -> float:
+        """The time, as exact as it is written down."""
+        return round(self._clock() * 1000) / 1000
+
+    def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
+        now = self._now()
+        items: dict[SessionName, Trashed] = {}
+        for member in members:
+            parent = items.get(member.parent) if member.parent else None
+            items[member.name] = self._look(member, parent.id if parent else None, now)
+        found = list(items.values())
+        journal = Journal.begin(self.layout, Aim.TRASH, self._actor, now, found)
+        journal.permanent = permanent
+        return journal
+
+    def _look(self, member: Member, parent: str | None, now: float) -> Trashed:
+        """What is there of a session now."""
+        path = self._moves().session_path(member.name)
+        lifetime = lifetime_seconds(self._keep)
+        files, amount = weigh(self.layout.store_dir(member.name))
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            known, entries = None, 0
+        else:
+            mode = stat.S_IMODE(found.st_mode)
+            known = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
+            entries = _count_lines(path)
+        return Trashed(
+            id=Place.new(self.layout, member.name, now).id,
+            name=member.name,
+            trashed_at=now,
+            expires_at=None if lifetime is None else now + lifetime,
+            parent=parent,
+            original_path=str(path),
+            transcript=known,
+            entries=entries,
+            extracted_files=files,
+            extracted_bytes=amount,
+        )
+
+    # --- out of the trash ---
+
+    def restore(self, text: str) -> Returned:
+        """Bring a session back, and the children that went with it.
+
+        Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
+        """
+        wanted = self._with_children(self.find(text))
+        head = wanted[0]
+        self._refuse_sqlite(head.name)
+        with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
+            if not items or items[0].id != head.id:
+                raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
+            refused = {item.id: why for item in items if (why := self._in_the_way(item))}
+            if head.id in refused:
+                raise refused[head.id]
+            coming = [item for item in items if item.id not in refused]
+            journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
+            journal.save()
+            self._after_step("journal")
+            moves = self._moves()
+            moves.run(journal)
+            moves.end(journal)
+        if head.id in moves.refused:
+            raise moves.refused[head.id]
+        stayed = {**refused, **moves.refused}
+        return Returned(
+            tuple(journal.items),
+            tuple(key for done in moves.put_back.values() for key in done.taken),
+            {each: problem.message for each, problem in stayed.items()},
+        )
+
+    def _in_the_way(self, item: Trashed) -> Conflict | None:
+        """Why a session cannot come back."""
+        path = self._moves().session_path(item.name)
+        if os.path.lexists(path):
+            return Conflict(
+                f"there is a session {item.name} again",
+                hint="delete or rename that one, then try again",
+            )
+        place = Place(self.layout.trash_dir(), item.id)
+        store, history = self.layout.store_dir(item.name), self.layout.history_dir(item.name)
+        for here, there in ((place.store, store), (place.history, history)):
+            if names := [name for name in in_the_way(here, there) if name != "index.json"]:
+                return Conflict(
+                    f"{there} has another {names[0]} than the one in the trash",
+                    hint="move that directory away, then try again",
+                )
+        return None
+
+    def remove(self, text: str) -> Trashed:
+        """Delete one session in the trash for good; raises NotFound, Busy."""
+        place = None if "/" in text else Place(self.layout.trash_dir(), text)
+        try:
+            item = self.find(text)
+        except Conflict:  # its meta file is damaged: what belongs to it is known by name
+            if place is None:
+                raise
+            item = self._nameless(place)
+        with self._locked([item], damaged=True), _explained(f"deleting {item.id}"):
+            journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
+            journal.save()
+            self._after_step("journal")
+            moves = self._moves()
+            moves.run(journal)
+            moves.end(journal)
+        return item
+
+    def _nameless(self, place: Place) -> Trashed:
+        agent, _, session = place.base.partition("_")
+        with suppress(BsdError):
+            name = SessionName(agent.replace("~", "_"), session)
+            if self.layout.trash_name(name) == place.base:
+                return Trashed(place.id, name, self._now(), None, None, "", None)
+        raise Forbidden(f"{place.meta} is damaged", hint="delete it and what begins like it")
+
+    def _with_children(self, item: Trashed) -> list[Trashed]:
+        by_parent: dict[str | None, list[Trashed]] = {}
+        for each in self.items():
+            by_parent.setdefault(each.parent, []).append(each)
+        found = [item]
+        for each in found:  # it grows while it is walked
+            found += [child for child in by_parent.get(each.id, ()) if child not in found]
+        return found
+
+    @contextmanager
+    def _locked(self, items: list[Trashed], *, damaged: bool = False) -> Iterator[list[Trashed]]:
+        """Those of the items that still lie in the trash, under bsd's own locks."""
+        with ExitStack() as locks:
+            for name in sorted({item.name for item in items}):
+                locks.enter_context(own_lock(self.layout, name, self._wait, sleep=self._sleep))
+            trash = self.layout.trash_dir()
+            there = [item for item in items if Place(trash, item.id).meta.exists()]
+            if damaged and not there:
+                raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
+            yield there
+
+    # --- after a crash ---
+
+    def recover(self) -> None:
+        """Finish or undo what an earlier process left half done; what is busy waits for later."""
+        for path in journals(self.layout):
+            try:
+                self._recover(path)
+            except FileNotFoundError:
+                continue  # its process has just finished
+            except Busy as busy:
+                _log.debug("A delete or restore is under way", why=busy.message)
+            except (BsdError, OSError) as error:
+                problem = error if isinstance(error, BsdError) else os_problem(error, str(path))
+                _log.error("A delete or restore cannot be finished", problem=problem.message)
+
+    def _recover(self, path: Path) -> None:
+        names = sorted({item.name for item in Journal.read(path).items})
+        with ExitStack() as locks:
+            for name in names:
+                locks.enter_context(own_lock(self.layout, name, 0.0))
+            journal = Journal.read(path)  # its process may have ended it until just now
+            _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
+            if journal.aim is Aim.TRASH:
+                for item in [each for each in journal.items if self._goes_on(each)]:
+                    journal.items.remove(item)
+                    with suppress(Busy), self._rest.gateway_lock(item.name, self._clock()):
+                        pass  # the lock that the killed process held is buried
+                journal.save()
+            with ExitStack() as gateway:
+                for item in journal.items if journal.deletes else ():
+                    lock = self._rest.gateway_lock(item.name, self._clock())
+                    gateway.enter_context(lock)
+                moves = self._moves()
+                moves.run(journal)
+            moves.end(journal)
+
+    def _goes_on(self, item: Trashed) -> bool:
+        """Whether a session that was to be deleted is still in its place, and was used since."""
+        moves = self._moves()
+        path = moves.session_path(item.name)
+        if item.transcript is None or moves.left(item) or moves.place(item).meta.exists():
+            return False
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return False
+        if (found.st_ino, found.st_size, found.st_mtime_ns) != item.transcript[:3]:
+            return True
+        return self._rest.why_not(item.name) is not None
+
+    def _on_their_way_out(self) -> set[str]:
+        found = set()
+        for path in journals(self.layout):
+            with suppress(OSError, Conflict):
+                journal = Journal.read(path)
+                if journal.aim is Aim.AWAY:
+                    found |= {item.id for item in journal.items}
+        return found
+
+    def _moves(self) -> Moves:
+        return Moves(self.layout, self._clock, self._after_step)
+
+
+def _count_lines(path: Path) -> int:
+    count, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+@contextmanager
+def _explained(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise os_problem(error, doing) from error

@@ -1,0 +1,326 @@
+"""A deleted session in the trash: where its parts lie, what is known of it, and the journal.
+
+In the trash lie, for each session, `<name>_<time>.jsonl`, the directories of its store and its
+history, `<name>_extracted_<time>/` and `<name>_history_<time>/`, and `<name>_<time>.meta.json`.
+`<name>` is that of the store directory, which no two sessions share, and `<name>_<time>` the id.
+Any part but the last may be missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.atomic import sync_dir, write_private
+from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.times import iso_utc
+
+_FORMAT = 1
+_META = ".meta.json"
+_ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\.\d{3}Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the parts of one deleted session lie, told from its id alone."""
+
+    trash: Path
+    id: str
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise Invalid(f"{self.id!r} is no id of the trash", hint="`bsd trash list` has them")
+
+    @classmethod
+    def new(cls, layout: Layout, name: SessionName, now: float) -> Place:
+        """A place that nothing occupies; the caller holds bsd's own lock of the session."""
+        trash, millis = layout.trash_dir(), round(now * 1000)
+        while True:
+            place = cls(trash, f"{layout.trash_name(name)}_{_stamp(millis)}")
+            if not any(path.exists() for path in place.parts):
+                return place
+            millis += 1
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """All that may lie there, the meta file last."""
+        return self.transcript, self.store, self.history, self.meta
+
+    @property
+    def base(self) -> str:
+        """What the session's store directory and lock are called."""
+        return self.id.rpartition("_")[0]
+
+    @property
+    def meta(self) -> Path:
+        return self.trash / f"{self.id}{_META}"
+
+    @property
+    def transcript(self) -> Path:
+        return self.trash / f"{self.id}.jsonl"
+
+    @property
+    def store(self) -> Path:
+        return self.trash / f"{self.base}_extracted_{self.id.rpartition('_')[2]}"
+
+    @property
+    def history(self) -> Path:
+        return self.trash / f"{self.base}_history_{self.id.rpartition('_')[2]}"
+
+    def beside(self, session: Path, what: str) -> Path:
+        """A name in the session's own directory, on its mount, that no program takes for one."""
+        return session.with_name(f".{hashlib.sha256(self.id.encode()).hexdigest()[:16]}.bsd-{what}")
+
+
+def _stamp(millis: int) -> str:
+    moment = datetime.fromtimestamp(millis // 1000, UTC)
+    return f"{moment:%Y%m%dT%H%M%S}.{millis % 1000:03}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """What is known of a deleted session. Sizes are bytes, times epoch seconds."""
+
+    id: str
+    name: SessionName
+    trashed_at: float
+    expires_at: float | None  # by the setting as it was then; None is never
+    parent: str | None  # id of the session that it was deleted with, as its child
+    original_path: str
+    # Of the transcript: inode, size, mtime in ns, mode. None: there was none.
+    transcript: tuple[int, int, int, int] | None
+    entries: int = 0
+    extracted_files: int = 0
+    extracted_bytes: int = 0
+    sessions_json: str | None = None  # its entries there, see registry_edit.excerpt
+
+    @property
+    def size(self) -> int:
+        """Bytes of the transcript."""
+        return self.transcript[1] if self.transcript else 0
+
+    @property
+    def keys(self) -> list[str]:
+        """Its keys in `sessions.json`."""
+        content = json.loads(self.sessions_json) if self.sessions_json else {}
+        return [key for key, value in content.items() if value != 0]
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "id": self.id,
+            "session": str(self.name),
+            "original_agent": self.name.agent,
+            "original_session_id": self.name.session,
+            "original_path": self.original_path,
+            "trashed_at": iso_utc(self.trashed_at),
+            "expires_at": None if self.expires_at is None else iso_utc(self.expires_at),
+            "parent": self.parent,
+            "entry_count": self.entries,
+            "size": self.size,
+            "extracted_files": self.extracted_files,
+            "extracted_bytes": self.extracted_bytes,
+            "keys": self.keys,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """What the meta file says: the contract's fields, and what restoring needs."""
+        return {
+            "format": _FORMAT,
+            **self.as_json(),
+            "transcript": self.transcript,
+            "sessions_json": self.sessions_json,
+        }
+
+    @classmethod
+    def of(cls, document: Any) -> Trashed:
+        """Read a document; raises KeyError, TypeError, ValueError, Invalid."""
+        if document["format"] != _FORMAT:
+            raise ValueError(f"format {document['format']}")
+        known = document["transcript"]
+        expires = document["expires_at"]
+        return cls(
+            id=str(document["id"]),
+            name=SessionName.parse(document["session"]),
+            trashed_at=_seconds(document["trashed_at"]),
+            expires_at=None if expires is None else _seconds(expires),
+            parent=document["parent"],
+            original_path=str(document["original_path"]),
+            transcript=None if known is None else (known[0], known[1], known[2], known[3]),
+            entries=int(document["entry_count"]),
+            extracted_files=int(document["extracted_files"]),
+            extracted_bytes=int(document["extracted_bytes"]),
+            sessions_json=document["sessions_json"],
+        )
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def read_meta(layout: Layout, path: Path) -> Trashed:
+    """Read a meta file; raises Conflict if it is damaged, OSError."""
+    try:
+        found = Trashed.of(json.loads(path.read_bytes()))
+        if found.id != path.name.removesuffix(_META):
+            raise ValueError(found.id)  # noqa: TRY301 - as damaged as the rest
+        if Place(path.parent, found.id).base != layout.trash_name(found.name):
+            raise ValueError(str(found.name))  # noqa: TRY301
+    except (KeyError, TypeError, ValueError, IndexError, BsdError) as error:
+        raise Conflict(
+            f"{path} cannot be used: {error!r}",
+            hint=f"the session's files lie beside it; `bsd trash delete {path.name[: -len(_META)]}`"
+            " removes them",
+        ) from error
+    return found
+
+
+def ids(layout: Layout) -> list[str]:
+    """The ids of all that lies in the trash, the oldest first; raises BsdError."""
+    trash = layout.trash_dir()
+    try:
+        names = [path.name for path in trash.iterdir() if path.name.endswith(_META)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise os_problem(error, f"reading {trash}") from error
+    found = (name[: -len(_META)] for name in names)
+    return sorted((i for i in found if _ID.fullmatch(i)), key=lambda i: i.rpartition("_")[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete moved or removed; the session that was asked for first, then its children."""
+
+    items: tuple[Trashed, ...]
+    permanent: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        head, *children = self.items
+        return {
+            "deleted": True,
+            "session": str(head.name),
+            "moved_to_trash": not self.permanent,
+            "trash_id": None if self.permanent else head.id,
+            "children_deleted": len(children),
+            "bytes": sum(item.size for item in self.items),
+            "extracted_files": sum(item.extracted_files for item in self.items),
+            "extracted_bytes": sum(item.extracted_bytes for item in self.items),
+            "sessions": [
+                {
+                    "session": str(item.name),
+                    "trash_id": None if self.permanent else item.id,
+                    "size": item.size,
+                    "extracted_files": item.extracted_files,
+                    "extracted_bytes": item.extracted_bytes,
+                    "keys": item.keys,
+                }
+                for item in self.items
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What came back from the trash; `keys_taken` are somebody else's in sessions.json by now."""
+
+    items: tuple[Trashed, ...]
+    keys_taken: tuple[str, ...]
+    not_restored: dict[str, str]  # children that had to stay: id, and why
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        head = self.items[0]
+        return {
+            "restored": True,
+            "id": head.id,
+            "session": str(head.name),
+            "sessions": [str(item.name) for item in self.items],
+            "bytes": sum(item.size for item in self.items),
+            "extracted_files": sum(item.extracted_files for item in self.items),
+            "extracted_bytes": sum(item.extracted_bytes for item in self.items),
+            "keys_taken": list(self.keys_taken),
+            "not_restored": self.not_restored,
+        }
+
+
+class Aim(StrEnum):
+    """Where a journal's sessions are on their way to."""
+
+    TRASH = "trash"
+    BACK = "back"
+    AWAY = "away"  # for good
+
+
+@dataclass(slots=True)
+class Journal:
+    """Sessions on their way. It is durable before the first step, and goes after the last."""
+
+    path: Path
+    aim: Aim
+    actor: str
+    at: float  # epoch seconds
+    items: list[Trashed]
+    permanent: bool = False  # aim TRASH: and then away
+
+    @classmethod
+    def begin(
+        cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed]
+    ) -> Journal:
+        """A journal that is not written yet."""
+        return cls(layout.moving / f"{items[0].id}.{aim}.json", aim, actor, at, items)
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it began with sessions in their place."""
+        return self.aim is Aim.TRASH or self.permanent
+
+    def save(self) -> None:
+        """Make it durable as it is; raises OSError."""
+        document = {
+            "aim": self.aim,
+            "actor": self.actor,
+            "at": self.at,
+            "permanent": self.permanent,
+            "items": [item.document() for item in self.items],
+        }
+        write_private(self.path, json.dumps(document).encode())
+
+    def update(self, item: Trashed, **changes: Any) -> Trashed:
+        """Note something more of an item, not yet durably; returns the item as it is now."""
+        now = replace(item, **changes)
+        self.items[self.items.index(item)] = now
+        return now
+
+    def end(self) -> None:
+        self.path.unlink(missing_ok=True)
+        sync_dir(self.path.parent)
+
+    @classmethod
+    def read(cls, path: Path) -> Journal:
+        """Read one; raises Conflict, OSError."""
+        try:
+            said = json.loads(path.read_bytes())
+            items = [Trashed.of(item) for item in said["items"]]
+            return cls(path, Aim(said["aim"]), said["actor"], said["at"], items, said["permanent"])
+        except (KeyError, TypeError, ValueError, IndexError, BsdError) as error:
+            raise Conflict(
+                f"the journal {path} cannot be read: {error!r}",
+                hint="was it written by a newer bsd? what it is about is left as it is",
+            ) from error
+
+
+def journals(layout: Layout) -> Iterator[Path]:
+    """The journals that somebody has not ended, or is at."""
+    with suppress(FileNotFoundError):
+        yield from sorted(path for path in layout.moving.iterdir() if path.suffix == ".json")
