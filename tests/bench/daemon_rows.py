@@ -2,7 +2,8 @@
 
 `BENCH_SESSIONS` is how many sessions are watched (default 10,000, in 200 agents),
 `BENCH_IDLE_SECONDS` how long idleness is looked at (60), `BENCH_APPEND_MB` the size of the session
-that is appended to (200). Beside each row stands how busy the machine was meanwhile.
+that is appended to (200). Beside each row stands how busy the
+machine was meanwhile; daemons are not bound to one core.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bsd.sample import session_lines
 from tests.bench.daemon import Daemon, configure
-from tests.bench.measure import bsd, run
+from tests.bench.measure import Failed, bsd, environment, run
 from tests.bench.row import Row, Rows
 
 _MB = 1 << 20
@@ -38,7 +41,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
         root = scratch / str(load)
         _sessions(root, _LATENCY_SESSIONS)
         argv = ["-m", "tests.bench.daemon_latency", str(root), str(_LATENCY_SECONDS), str(load)]
-        answer = json.loads(run([sys.executable, *argv]).output)
+        answer = _answer(argv)
         delays = sorted(answer["delays"])
         if answer["lost"] > _LATENCY_SESSIONS // 100:
             raise AssertionError(f"{answer['lost']} appends were never queued")
@@ -57,7 +60,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
 def append(scratch: Path, _cache: Path) -> Rows:
     """One turn appended to a large session whose lines are settled."""
     argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
-    found = json.loads(run([sys.executable, *argv]).output)
+    found = _answer(argv)
     size = f"{found['size'] // _MB} MB"
     kept, written = found["kept"], found["written"]
     read = statistics.median(each["read"] for each in kept)
@@ -206,6 +209,16 @@ def _status(daemon: Daemon, root: Path) -> Rows:
         "≤ 2 ms",
         met=query <= 0.002,
     )
+
+
+def _answer(argv: list[str]) -> Any:
+    """What a program says; not bound to one core, since a daemon is not either."""
+    done = subprocess.run(
+        [sys.executable, *argv], check=False, capture_output=True, text=True, env=environment()
+    )
+    if done.returncode:
+        raise Failed(f"{' '.join(argv)[:200]}: {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
 
 
 def _row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bool) -> Row:
