@@ -34,27 +34,51 @@ _SHOWN = 20
 def retention(call: Call, /, dry_run: bool) -> int:
     import time
 
-    from bsd.lifecycle.retention import StoreShelf, forecast, run_retention
+    from bsd.lifecycle.retention import (
+        HistoryShelf,
+        StoreShelf,
+        forecast,
+        run_history_retention,
+        run_retention,
+    )
 
-    keep = call.pruning.current.retention
+    keep, keep_history = call.pruning.current.retention, call.pruning.current.trash_retention
     call.log(writes=not dry_run)
     if dry_run:
         found = forecast(StoreShelf(call.layout, keep), time.time())
+        history = forecast(HistoryShelf(call.layout, keep_history), time.time())
         if call.json:
-            print_json({"dry_run": True, **found.as_json()})
+            print_json({"dry_run": True, **found.as_json(), "history": history.as_json()})
         else:
             _print(found)
+            _print_history(history)
         return 0
     started = time.time()
     done = run_retention(call.layout, keep, actor="cli")
+    forgotten = run_history_retention(call.layout, keep_history, actor="cli")
     call.pruning.note_run("last_retention_run_at", started)
+    errors = done.errors + forgotten.errors
     if call.json:
-        print_json({"dry_run": False, "keep": keep, **done.as_json()})
+        history_json = {"keep": keep_history, **forgotten.as_json()}
+        print_json({"dry_run": False, "keep": keep, **done.as_json(), "history": history_json})
     else:
         say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
-        if done.errors:
-            say(f"{counted(done.errors, 'failure')}: see {call.layout.log_file}")
-    return 1 if done.errors else 0
+        if forgotten.cleaned:
+            gone = counted(forgotten.cleaned, "operation")
+            say(f"forgot {gone} that can no longer be undone, kept {keep_history}")
+        if errors:
+            say(f"{counted(errors, 'failure')}: see {call.layout.log_file}")
+    return 1 if errors else 0
+
+
+def _print_history(found: Forecast) -> None:
+    """Say what could no longer be undone; nothing, if there is no history."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "operation")
+        say(
+            f"{going} ({size(found.bytes)}) in the history would be forgotten now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
 
 
 def _print(found: Forecast) -> None:

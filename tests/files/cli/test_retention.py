@@ -29,6 +29,7 @@ def test_it_deletes_what_is_old_and_says_how_much(bsd: Call, root: Path) -> None
         "cleaned": 1,
         "bytes": 1000,
         "errors": 0,
+        "history": {"keep": "14d", "cleaned": 0, "bytes": 0, "errors": 0},
     }
     assert not old.exists()
     assert young.exists()
@@ -56,3 +57,19 @@ def test_never_is_said_so(bsd: Call, root: Path) -> None:
     assert bsd("config", "set", "retention", "never").code == 0
     assert bsd("--json", "retention").document["cleaned"] == 0
     assert "1 file would stay, for ever" in bsd("retention", "--dry-run").out
+
+
+def test_operations_are_forgotten_with_the_trash(bsd: Call, root: Path) -> None:
+    assert bsd("extract", "main/alpha").code == 0
+    (kept,) = (root / ".brainsurgeon" / "history" / "main_alpha").iterdir()
+    then = time.time() - 13 * 86_400
+    os.utime(kept, (then, then))
+    assert bsd("--json", "retention", "--dry-run").document["history"]["staying"] == 1
+    assert "0 operations" in bsd("retention", "--dry-run").out
+    os.utime(kept, (then - 2 * 86_400,) * 2)
+    document = bsd("--json", "retention", "--dry-run").document["history"]
+    assert (document["cleaned"], document["keep"]) == (1, "14d")
+    assert [file["path"] for file in document["files"]] == [str(kept)]
+    assert "forgot 1 operation that can no longer be undone" in bsd("retention").out
+    assert not kept.parent.exists()
+    assert bsd("--json", "history", "main/alpha").document["operations"] == []
