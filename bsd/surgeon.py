@@ -10,6 +10,7 @@ from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.lifecycle.trash import Trash
 from bsd.operation import (
     Answer,
     Done,
@@ -74,7 +75,9 @@ class Surgeon:
         self._chart = Chart(layout, actor, self._patience.clock)
 
     def recover(self) -> list[Recovered]:
-        """Finish or undo what an earlier process left in flight; call it once at start."""
+        """Finish or undo what an earlier process left half done; call it once at start."""
+        keep = self._config.current.trash_retention
+        Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock).recover()
         return recover(
             self._inflight,
             Access.to(self.layout, lambda name, _: in_run(self.layout, name)),

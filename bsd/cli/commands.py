@@ -40,6 +40,10 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("edit", "edit", "Change values of one entry, in your editor.", True),
         Command("undo", "undo", "Take back what was done to a session.", True),
     ),
+    "Throw away": (
+        Command("delete", "delete", "Move a session and its children to the trash.", True),
+        Command("trash", "trash", "List the trash, restore from it, or empty it.", True, "list"),
+    ),
     "Care": (
         Command(
             "verify",

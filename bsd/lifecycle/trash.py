@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from bsd.formats.openclaw import read_registry, sqlite_database
@@ -86,7 +87,7 @@ class Trash:
             if each in hidden:
                 continue
             try:
-                found.append(read_meta(self.layout, Place(self.layout.trash_dir(), each).meta))
+                found.append(self._read(Place(self.layout.trash_dir(), each)))
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -100,7 +101,7 @@ class Trash:
         if "/" not in text:
             place = Place(self.layout.trash_dir(), text)
             if place.meta.exists():
-                return read_meta(self.layout, place.meta)
+                return self._read(place)
         else:
             name = SessionName.parse(text)
             found = [item for item in self.items() if item.name == name]
@@ -110,6 +111,14 @@ class Trash:
             if found:
                 return found[0]
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
+
+    def _read(self, place: Place) -> Trashed:
+        item = read_meta(self.layout, place.meta)
+        return replace(item, expires_at=self._expiry(item.trashed_at))
+
+    def _expiry(self, trashed_at: float) -> float | None:
+        lifetime = lifetime_seconds(self._keep)
+        return None if lifetime is None else trashed_at + lifetime
 
     def doomed(self, name: SessionName) -> list[Trashed]:
         """What deleting a session would take: itself and its children, as they are now."""
@@ -207,7 +216,6 @@ class Trash:
     def _look(self, member: Member, parent: str | None, now: float) -> Trashed:
         """What is there of a session now."""
         path = self._moves().session_path(member.name)
-        lifetime = lifetime_seconds(self._keep)
         files, amount = weigh(self.layout.store_dir(member.name))
         try:
             found = path.lstat()
@@ -221,7 +229,7 @@ class Trash:
             id=Place.new(self.layout, member.name, now).id,
             name=member.name,
             trashed_at=now,
-            expires_at=None if lifetime is None else now + lifetime,
+            expires_at=self._expiry(now),
             parent=parent,
             original_path=str(path),
             transcript=known,

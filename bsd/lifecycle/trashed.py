@@ -61,6 +61,13 @@ class Place:
         return self.id.rpartition("_")[0]
 
     @property
+    def trashed_at(self) -> float:
+        """When it was deleted, epoch seconds."""
+        return datetime.strptime(
+            self.id.rpartition("_")[2].replace("Z", "+0000"), "%Y%m%dT%H%M%S.%f%z"
+        ).timestamp()
+
+    @property
     def meta(self) -> Path:
         return self.trash / f"{self.id}{_META}"
 
@@ -93,7 +100,7 @@ class Trashed:
     id: str
     name: SessionName
     trashed_at: float
-    expires_at: float | None  # by the setting as it was then; None is never
+    expires_at: float | None  # by the setting, that of today if there is one; None is never
     parent: str | None  # id of the session that it was deleted with, as its child
     original_path: str
     # Of the transcript: inode, size, mtime in ns, mode. None: there was none.
@@ -178,8 +185,8 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     except (KeyError, TypeError, ValueError, IndexError, BsdError) as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
-            hint=f"the session's files lie beside it; `bsd trash delete {path.name[: -len(_META)]}`"
-            " removes them",
+            hint=f"the session's files lie beside it; "
+            f"`bsd trash delete {path.name[: -len(_META)]} --yes` removes them",
         ) from error
     return found
 
