@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +130,8 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     try:
         yield file
     except BaseException as error:
-        if file.is_file() and file.read_bytes() == before:
-            _remove(directory)
+        if not file.is_file() or file.read_bytes() == before:
+            _remove_if_empty(directory, file)
         elif isinstance(error, BsdError):
             # Its own class, exit code and hint stay; where the work lies is what matters most.
             error.message = f"{error.message}; what you wrote is kept in {file}"
@@ -141,15 +141,18 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
         else:
             note(f"what you wrote is kept in {file}")
         raise
-    _remove(directory)
+    shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
 
 def _entry_name(shown: Shown) -> str:
     return shlex.quote(shown.entry_id or f"#{shown.index}")
 
 
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+def _remove_if_empty(directory: Path, file: Path) -> None:
+    """Remove a draft that nobody changed; what an editor that crashed put beside it stays."""
+    file.unlink(missing_ok=True)
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _let_edit(file: Path) -> None:

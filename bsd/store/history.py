@@ -214,8 +214,8 @@ class History:
         if begun is not None:
             with suppress(OSError):
                 begun.unlink()
-            with suppress(OSError):  # others lie there
-                self.directory.rmdir()
+        with suppress(OSError):  # others lie there, or it was never made
+            self.directory.rmdir()
 
     def leave(self) -> None:
         """Whether the operation begun last took effect is for the session to tell."""
