@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 MARKER = "_extracted"
 RESTORED = "_restored"
 EXTRACTABLE = "_extractable"
@@ -76,7 +78,10 @@ class Marker:
             "ref": self.ref,
             "hash": self.hash,
             "size": self.size,
-            "keys": list(self.keys),
+            "keys": self.keys,
             "at": self.at,
         }
-        return json.dumps(member, separators=(",", ":")).encode()
+        try:
+            return orjson.dumps(member)
+        except TypeError:  # lone surrogates in names that somebody else wrote
+            return json.dumps(member, separators=(",", ":")).encode()

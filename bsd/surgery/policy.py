@@ -7,6 +7,7 @@ fits a value decides about it, even if it then says that the value is too recent
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,8 @@ class Trigger:
         """Whether role and matchers hold for an entry."""
         if self.roles is not None and (facts.role or "").lower() not in self.roles:
             return False
+        if not self.matchers:
+            return True
         return all(_matches(wanted, _member(entry, key)) for key, wanted in self.matchers)
 
     def fits_value(self, value: Value) -> bool:
@@ -146,9 +149,12 @@ class Policy:
             limits |= {trigger.min_length, trigger.keep_chars + 1}
         return tuple(sorted(limits))
 
-    def trigger_for(self, value: Value, fitting: tuple[Trigger, ...]) -> Trigger | None:
+    def trigger_for(self, value: Value, fitting: Iterable[Trigger]) -> Trigger | None:
         """Return the first of the triggers that fit the entry which fits the value too."""
-        return next((trigger for trigger in fitting if trigger.fits_value(value)), None)
+        for trigger in fitting:
+            if trigger.fits_value(value):
+                return trigger
+        return None
 
     def binds(self, model: str) -> bool:
         """Whether a signature of this model covers the whole conversation before it."""

@@ -110,7 +110,7 @@ def subject_of(
     own_result: bool = False,
 ) -> Subject:
     """Look at one entry."""
-    fitting = tuple(t for t in policy.triggers if t.fits_entry(entry, facts))
+    fitting = [t for t in policy.triggers if t.fits_entry(entry, facts)]
     away = away_test(entry, facts.id)
     options = []
     some_away = False
@@ -151,14 +151,13 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
     """
     marker = Marker.of(entry)
     keys = _paths(marker.keys) if marker else frozenset()
-    own = placeholder(entry_id or "")
 
     def away(value: Value) -> bool:
         text = value.text
         if text is None or not text.endswith(PLACEHOLDER_END):
             return False
         named = value.path in keys or value.path[:-1] in keys
-        return (named and text.endswith(own)) or is_placeholder(text)
+        return (named and text.endswith(placeholder(entry_id or ""))) or is_placeholder(text)
 
     return away
 

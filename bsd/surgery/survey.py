@@ -86,6 +86,7 @@ class Survey:
         since: Checkpoint | None = None,
     ) -> None:
         self._policy = policy
+        self._shortest = policy.shortest
         self._now = now
         self._keep_names = keep_names
         self._since = since
@@ -159,7 +160,7 @@ class Survey:
         self._note_bsd(line, entry, facts)
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
-        values = fmt.values(entry, self._policy.shortest)
+        values = fmt.values(entry, self._shortest)
         subject = subject_of(entry, facts, values, self._policy, own_result=own_result)
         number, candidate = self._hold(subject)
         self._index.append(line.index)

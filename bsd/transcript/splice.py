@@ -38,7 +38,7 @@ __all__ = [
     "SpliceError",
     "TooDeep",
     "edit",
-    "edit_and_find",
+    "edit_and_measure",
     "encode_string",
     "find",
     "reinsert",
@@ -109,12 +109,12 @@ def edit(
     those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
     path is or contains another.
     """
-    return edit_and_find(
+    return edit_and_measure(
         raw, replace=replace, remove=remove, reinsert=reinsert, original=original, put=put
     )[0]
 
 
-def edit_and_find(
+def edit_and_measure(
     raw: bytes,
     *,
     replace: Mapping[ValuePath, bytes] | None = None,
@@ -122,18 +122,24 @@ def edit_and_find(
     reinsert: Collection[ValuePath] = (),
     original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
-) -> tuple[bytes, dict[ValuePath, Span]]:
-    """As `edit`, and where in `raw` the values stood that were replaced or removed."""
+) -> tuple[bytes, dict[ValuePath, int]]:
+    """As `edit`, and how many bytes the values took that were replaced or removed."""
     replace = replace or {}
     put_paths = {(key,): value for key, value in (put or {}).items()}
     back = tuple(reinsert)
     search = _apart((*replace, *remove, *back, *put_paths), (*remove, *back))
     found = scan(raw, search)
 
-    spans = {path: Span(*found.span(path)) for path in (*replace, *remove)}
-    patches = [(*spans[path], _one_line(value)) for path, value in replace.items()]
+    patches: list[Patch] = []
+    lengths = {}
+    for path, value in replace.items():
+        start, end = found.span(path)
+        patches.append((start, end, _one_line(value)))
+        lengths[path] = end - start
     objects = _Objects(raw, found)
     for path in remove:
+        start, end = found.span(path)
+        lengths[path] = end - start
         objects.around(path).remove(encode_key(str(path[-1])))
     objects.reinsert(back, original)
     for path, value in put_paths.items():
@@ -141,7 +147,7 @@ def edit_and_find(
             patches.append((*found.span(path), _one_line(value)))
         else:
             objects.around(path).append(encode_string(path[0]) + b":" + _one_line(value))
-    return _patched(raw, [*patches, *objects.patches()]), spans
+    return _patched(raw, [*patches, *objects.patches()]), lengths
 
 
 def encode_string(text: str) -> bytes:
