@@ -5,9 +5,10 @@ Restoring never needs it; it finds a file to use again, lists what is kept, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import orjson
@@ -75,17 +76,24 @@ class Index:
 
     def replace(self, records: Iterable[Record]) -> None:
         """Write the whole index anew."""
-        self._take({record.file: record for record in records})
-        document = {
-            "version": _VERSION,
-            "session": str(self.name),
-            "entries": [_json(record) for record in self.records.values()],
-        }
+        taken = self._take({record.file: record for record in records})
         try:
-            write_private(self.path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+            write_private(self.path, b"".join(self._lines(taken.values())))
         except OSError as error:
             raise os_problem(error, f"writing {self.path}") from error
         self.broken = None
+        # A large session has a hundred megabytes of records; the next plan reads lines first.
+        self._records, self._newest = None, {}
+
+    def _lines(self, records: Iterable[Record]) -> Iterator[bytes]:
+        """The file, an entry a line: the whole as one document would be held twice over."""
+        head = orjson.dumps({"version": _VERSION, "session": str(self.name), "entries": []})
+        yield head.removesuffix(b"]}")
+        separator = b"\n"
+        for record in records:
+            yield separator + orjson.dumps(_json(record))
+            separator = b",\n"
+        yield b"\n]}\n"
 
     def _take(self, records: dict[str, Record]) -> dict[str, Record]:
         self._records = records
@@ -122,9 +130,9 @@ def _record(entry: Any) -> Record | None:
             file=str(entry["file"]),
             hash=str(entry["hash"]),
             size=int(entry["size"]),
-            keys=tuple(str(key) for key in entry["keys"]),
-            sizes_bytes={str(key): int(size) for key, size in entry["sizes_bytes"].items()},
-            extracted_at=str(entry["extracted_at"]),
+            keys=tuple(intern(str(key)) for key in entry["keys"]),
+            sizes_bytes={intern(str(key)): int(n) for key, n in entry["sizes_bytes"].items()},
+            extracted_at=intern(str(entry["extracted_at"])),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 
 from bsd.formats.base import Entry, Format, Shape, Value
@@ -27,9 +27,10 @@ from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, edit, edit_and_find, encode_string, find
+from bsd.transcript.splice import SpliceError, edit, edit_and_measure, encode_string, find
 
-BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
+BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
+_COST = 1400  # bytes of memory of one edit and what is kept for it, beside the new line
 
 # Outcomes beside SPEC §3's table: the entry was due, but its line must not be touched.
 NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
@@ -86,7 +87,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         if outcome.decision.reason is not Reason.EXTRACT:
             tally.leave(outcome.decision.reason, outcome.decision.due_at)
             settling.add(outcome, outcome.decision.reason)
-        elif not dry_run and tally.new_bytes >= budget_bytes:
+        elif not dry_run and tally.memory >= budget_bytes:
             tally.complete = False
             settling.stop(outcome)
         else:
@@ -163,13 +164,15 @@ class _Surgery:
         removes = [path for one in chosen for path in one.value.removes]
         new = _stand_ins(chosen, raw, entry_id)
         home = self._home(outcome, raw)
-        keys = (*home.away, *(format_path(path) for path in new))
+        keys = _keys(tuple(new))
+        if home.away:
+            keys = (*home.away, *keys)
         marker = Marker(home.ref, home.hash, home.size, keys, self._at)
-        line, spans = edit_and_find(
+        line, lengths = edit_and_measure(
             raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
         )
-        lengths = {path: end - start for path, (start, end) in spans.items()}
-        sizes = {format_path(one.value.path): _size(one.value, lengths) for one in chosen}
+        sizes = (*home.away.values(), *(_size(one.value, lengths) for one in chosen))
+        savings = tuple(_saving(one.value, lengths, new[one.value.path]) for one in chosen)
         keep = Keep(
             ref=home.ref,
             entry_id=entry_id,
@@ -178,10 +181,9 @@ class _Surgery:
             hash=home.hash,
             size=home.size,
             keys=keys,
-            sizes={**home.away, **sizes},
+            sizes=dict(zip(keys, sizes, strict=True)),
             line=home.line,
         )
-        savings = tuple(_saving(one.value, lengths, new[one.value.path]) for one in chosen)
         return _Operation(Edit(outcome.offset, outcome.length, line), keep, savings)
 
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
@@ -263,8 +265,17 @@ def _hash(raw: bytes) -> str:
 
 def _type_of(outcome: Outcome) -> str:
     """Return the word for an entry in its file's name: the type of what leaves it first."""
-    word = outcome.decision.chosen[0].value.type or outcome.kind
+    return _as_name(outcome.decision.chosen[0].value.type or outcome.kind)
+
+
+@lru_cache(maxsize=64)
+def _as_name(word: str) -> str:
     return _NOT_IN_A_NAME.sub("_", word.lower())[:_LONGEST_TYPE] or "value"
+
+
+@lru_cache(maxsize=128)  # also so that thousands of entries share one tuple of the same names
+def _keys(paths: tuple[ValuePath, ...]) -> tuple[str, ...]:
+    return tuple(format_path(path) for path in paths)
 
 
 def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[ValuePath, bytes]:
@@ -300,7 +311,7 @@ class _Tally:
     keeps: list[Keep] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     savings: dict[str, Saving] = field(default_factory=dict)
-    new_bytes: int = 0
+    memory: int = 0  # bytes
     saved: int = 0
     entries: int = 0
     complete: bool = True
@@ -331,7 +342,8 @@ class _Tally:
             self.edits.append(operation.edit)
             self.keeps.append(operation.keep)
             kept = operation.keep.line
-            self.new_bytes += len(operation.edit.new) + (len(kept) if type(kept) is bytes else 0)
+            self.memory += _COST + len(operation.edit.new)
+            self.memory += len(kept) if type(kept) is bytes else 0
 
     def plan(self, source: Source, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
         """Return the plan."""

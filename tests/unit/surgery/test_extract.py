@@ -171,7 +171,7 @@ def test_a_budget_ends_a_plan_and_the_next_one_goes_on() -> None:
     rounds = 0
     complete = False
     while not complete:
-        plan = plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, budget_bytes=600)
+        plan = plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, budget_bytes=2000)
         old.carry_out(plan)
         complete, rounds = plan.complete, rounds + 1
         assert len(plan.edits) <= 2
