@@ -21,6 +21,7 @@ from bsd.store.index import Index
 # Refs come back to us out of transcripts, which anybody may write: a name, never a path.
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _FSYNC_THREADS = 8  # fsync waits for the disk, not for the CPU
+_FSYNC_SHARE = 32  # files that a thread takes at once
 _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
 
@@ -236,19 +237,23 @@ def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
         yield source.read(offset, min(_COPY_BLOCK, end - offset))
 
 
-def _fsync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _fsync_each(paths: Iterable[str]) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _fsync_all(paths: Sequence[str]) -> None:
     if len(paths) < _FSYNC_THREADS:
-        for path in paths:
-            _fsync(path)
+        _fsync_each(paths)
         return
+    # Handing out files one by one costs more than many a file system takes for the fsync itself;
+    # but what is handed out is done to its end, even after an error or Ctrl-C.
+    size = min(_FSYNC_SHARE, -(-len(paths) // _FSYNC_THREADS))
+    shares = [paths[start : start + size] for start in range(0, len(paths), size)]
     with ThreadPoolExecutor(_FSYNC_THREADS, "bsd-fsync") as pool:
-        for _ in pool.map(_fsync, paths):  # map raises what a thread raised
+        for _ in pool.map(_fsync_each, shares):  # map raises what a thread raised
             pass
