@@ -35,7 +35,7 @@ def main(root: Path, size: int, rounds: int) -> None:
     path.parent.mkdir(parents=True)
     turns = _turns()
     with path.open("wb") as file:
-        while file.tell() < size:
+        while file.tell() < size * 3 // 2:  # a third of it will leave
             file.write(next(turns))
     config = ConfigService(Layout(root).config_file)
     # Most of it shall stay, or the session would be a large one no longer.
