@@ -7,16 +7,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class FieldProblem(_Document):
+class FieldProblem(Document):
     field: str
     message: str
 
 
-class Error(_Document):
+class Error(Document):
     """Every error, whatever its status."""
 
     error: str
@@ -24,7 +24,7 @@ class Error(_Document):
     errors: list[FieldProblem] | None = Field(None, description="Every bad field of the input")
 
 
-class Health(_Document):
+class Health(Document):
     """Whether all is well; needs no API key."""
 
     status: Literal["ok", "degraded", "starting", "stopping"]
@@ -35,7 +35,7 @@ class Health(_Document):
     problems: list[str]
 
 
-class Status(_Document):
+class Status(Document):
     """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
 
     state: str
@@ -59,17 +59,17 @@ class Status(_Document):
     orphans: dict[str, Any] = Field(description="count, bytes")
     config: dict[str, Any] = Field(description="path, problem")
     retention: dict[str, Any] = Field(
-        description="keep, next_run, files, bytes (of the next run), next_expiry"
+        description="keep, next_run, files, bytes (of the next run), next_expiry, trash"
     )
 
 
-class LastResult(_Document):
+class LastResult(Document):
     ok: bool
     error: str | None
     seconds: float
 
 
-class Job(_Document):
+class Job(Document):
     """A scheduled job; a schedule of null: it runs only when asked."""
 
     name: str
@@ -81,5 +81,5 @@ class Job(_Document):
     next_run: str | None
 
 
-class Jobs(_Document):
+class Jobs(Document):
     jobs: list[Job]

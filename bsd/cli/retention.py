@@ -21,7 +21,7 @@ _SHOWN = 20
     """
     Extracted content is kept for as long as the setting `retention` says, and then deleted for
     good; the daemon does this by the schedule in `retention_cron`. `bsd config set retention never`
-    keeps it for ever.
+    keeps it for ever. What is in the trash, and what undo needs, is kept for `trash_retention`.
 
     \b
     Examples:
@@ -41,31 +41,42 @@ def retention(call: Call, /, dry_run: bool) -> int:
         run_history_retention,
         run_retention,
     )
+    from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
 
     keep, keep_history = call.pruning.current.retention, call.pruning.current.trash_retention
     call.log(writes=not dry_run)
     if dry_run:
         found = forecast(StoreShelf(call.layout, keep), time.time())
         history = forecast(HistoryShelf(call.layout, keep_history), time.time())
+        trash = forecast(TrashShelf(call.layout, keep_history), time.time())
         if call.json:
-            print_json({"dry_run": True, **found.as_json(), "history": history.as_json()})
+            more = {"history": history.as_json(), "trash": trash.as_json()}
+            print_json({"dry_run": True, **found.as_json(), **more})
         else:
             _print(found)
             _print_history(history)
+            _print_trash(trash)
         return 0
     started = time.time()
     done = run_retention(call.layout, keep, actor="cli")
     forgotten = run_history_retention(call.layout, keep_history, actor="cli")
+    emptied = run_trash_retention(call.layout, keep_history, actor="cli")
     call.pruning.note_run("last_retention_run_at", started)
-    errors = done.errors + forgotten.errors
+    errors = done.errors + forgotten.errors + emptied.errors
     if call.json:
-        history_json = {"keep": keep_history, **forgotten.as_json()}
-        print_json({"dry_run": False, "keep": keep, **done.as_json(), "history": history_json})
+        more = {
+            "history": {"keep": keep_history, **forgotten.as_json()},
+            "trash": {"keep": keep_history, **emptied.as_json()},
+        }
+        print_json({"dry_run": False, "keep": keep, **done.as_json(), **more})
     else:
         say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
         if forgotten.cleaned:
             gone = counted(forgotten.cleaned, "operation")
             say(f"forgot {gone} that can no longer be undone, kept {keep_history}")
+        if emptied.cleaned:
+            gone = f"{counted(emptied.cleaned, 'file')} ({size(emptied.bytes)})"
+            say(f"deleted {gone} in the trash, kept {keep_history}")
         if errors:
             say(f"{counted(errors, 'failure')}: see {call.layout.log_file}")
     return 1 if errors else 0
@@ -77,6 +88,16 @@ def _print_history(found: Forecast) -> None:
         going = counted(len(found.going), "operation")
         say(
             f"{going} ({size(found.bytes)}) in the history would be forgotten now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_trash(found: Forecast) -> None:
+    """Say what could no longer be restored from the trash; nothing, if it is empty."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) in the trash would go now, "
             f"{found.staying:,} kept: trash_retention is {found.keep}"
         )
 

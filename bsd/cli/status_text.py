@@ -32,6 +32,8 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     yield from _work(status)
     yield _row("saved", _saved(status["totals"]))
     yield _row("retention", _retention(status["retention"], now))
+    if trash := _trash(status["retention"], now):
+        yield _row("trash", trash)
     yield from _trouble(status)
     yield from _recent(status["sessions"], now)
 
@@ -78,6 +80,20 @@ def _retention(retention: Document, now: float) -> str:
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
     what = f"{going} will go" if retention["files"] else "nothing will go"
     return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+
+
+def _trash(retention: Document, now: float) -> str | None:
+    """What is in the trash; nothing, if that is nothing."""
+    trash = retention.get("trash")
+    if not trash or not (trash["sessions"] or trash["next_expiry"]):
+        return None
+    text = f"deleted sessions are kept {trash['keep']}"
+    if trash["sessions"] and retention["next_run"]:
+        going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
+        return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"
+    if trash["next_expiry"]:
+        return f"{text}; the next goes {spell_when(trash['next_expiry'], now)}"
+    return text
 
 
 def _trouble(status: Document) -> Iterator[str]:

@@ -19,6 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.retention import Cleaned, in_plain_words, run_history_retention, run_retention
+from bsd.lifecycle.trash_shelf import run_trash_retention
 from bsd.lifecycle.verify import reindex
 from bsd.surgeon import Surgeon
 from bsd.transcript.inflight import InFlight, read_record
@@ -116,6 +117,13 @@ class Chores:
             stopping=self._stopping,
         )
         run_history_retention(
+            self._layout,
+            self._config.current.trash_retention,
+            actor="daemon",
+            clock=self._clock,
+            stopping=self._stopping,
+        )
+        run_trash_retention(
             self._layout,
             self._config.current.trash_retention,
             actor="daemon",

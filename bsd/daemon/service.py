@@ -292,7 +292,7 @@ class Daemon:
                 "problem": problem.message if problem else None,
             },
             "retention": self._next_retention.snapshot(
-                config.retention, self._timetable.next_run(RETENTION)
+                config.retention, config.trash_retention, self._timetable.next_run(RETENTION)
             ),
         }
 

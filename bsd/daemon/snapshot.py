@@ -11,7 +11,8 @@ from bsd.daemon.queue import WorkQueue
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.retention import StoreShelf, forecast
+from bsd.lifecycle.retention import Shelf, StoreShelf, forecast
+from bsd.lifecycle.trash_shelf import TrashShelf
 from bsd.transcript.orphans import list_orphans
 
 # A forecast looks at every store file: that may take a hundredth of the time, not more.
@@ -72,18 +73,19 @@ class NextRetention:
         self._clock = clock
         self._lock = threading.Lock()
         self._answer: dict[str, Any] | None = None
-        self._asked: tuple[str, float | None] | None = None
+        self._asked: tuple[str, str, float | None] | None = None
         self._until = 0.0
 
-    def snapshot(self, keep: str, next_run: float | None) -> dict[str, Any]:
+    def snapshot(self, keep: str, keep_trash: str, next_run: float | None) -> dict[str, Any]:
         """As status tells it; times are epoch seconds."""
         now = self._clock()
+        asked = (keep, keep_trash, next_run)
         with self._lock:
-            if self._answer is None or self._asked != (keep, next_run) or now >= self._until:
-                self._answer = self._look(keep, next_run, now)
+            if self._answer is None or self._asked != asked or now >= self._until:
+                self._answer = self._look(keep, keep_trash, next_run, now)
                 took = max(0.0, self._clock() - now)
                 pause = min(_FORECAST_SHARE * took, _LONGEST_FORECAST_SECONDS)
-                self._asked, self._until = (keep, next_run), now + took + pause
+                self._asked, self._until = asked, now + took + pause
             return self._answer
 
     def forget(self) -> None:
@@ -91,22 +93,29 @@ class NextRetention:
         with self._lock:
             self._answer = None
 
-    def _look(self, keep: str, next_run: float | None, now: float) -> dict[str, Any]:
-        answer: dict[str, Any] = {
-            "keep": keep,
-            "next_run": None if next_run is None else iso_utc(next_run),
-            "files": 0,
-            "bytes": 0,
-            "next_expiry": None,
-        }
-        try:
-            found = forecast(StoreShelf(self._layout, keep), now if next_run is None else next_run)
-        except BsdError as problem:
-            return {**answer, "problem": problem.message}
-        expiry = found.next_expiry
+    def _look(
+        self, keep: str, keep_trash: str, next_run: float | None, now: float
+    ) -> dict[str, Any]:
+        at = now if next_run is None else next_run
+        trash = _forecast(TrashShelf(self._layout, keep_trash), at)
+        trash["sessions"] = trash.pop("files")  # each of them is one
         return {
-            **answer,
-            "files": len(found.going),
-            "bytes": found.bytes,
-            "next_expiry": None if expiry is None else iso_utc(expiry),
+            "next_run": None if next_run is None else iso_utc(next_run),
+            **_forecast(StoreShelf(self._layout, keep), at),
+            "trash": trash,
         }
+
+
+def _forecast(shelf: Shelf, at: float) -> dict[str, Any]:
+    answer = {"keep": shelf.keep, "files": 0, "bytes": 0, "next_expiry": None}
+    try:
+        found = forecast(shelf, at)
+    except BsdError as problem:
+        return {**answer, "problem": problem.message}
+    expiry = found.next_expiry
+    return {
+        **answer,
+        "files": len(found.going),
+        "bytes": found.bytes,
+        "next_expiry": None if expiry is None else iso_utc(expiry),
+    }

@@ -30,6 +30,7 @@ def test_it_deletes_what_is_old_and_says_how_much(bsd: Call, root: Path) -> None
         "bytes": 1000,
         "errors": 0,
         "history": {"keep": "14d", "cleaned": 0, "bytes": 0, "errors": 0},
+        "trash": {"keep": "14d", "cleaned": 0, "bytes": 0, "errors": 0},
     }
     assert not old.exists()
     assert young.exists()

@@ -187,3 +187,19 @@ def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later)
     assert (done.cleaned, done.errors) == (2, 0)  # transcript and meta file
     assert not os.listdir(layout.trash)
+
+
+def test_the_retention_command_and_the_trash(bsd: Call, root: Path) -> None:
+    trash_id = bsd("--json", "delete", "main/alpha", "--yes").document["trash_id"]
+    before = snapshot(root)
+    document = bsd("--json", "retention", "--dry-run").document["trash"]
+    assert (document["keep"], document["cleaned"], document["staying"]) == ("14d", 0, 1)
+    assert "0 sessions (0 B) in the trash would go now" in bsd("retention", "--dry-run").out
+    assert snapshot(root) == before
+    old = trash_id.rpartition("_")[0] + "_20200101T000000.000Z"
+    for path in (root / "trash").iterdir():
+        path.write_bytes(path.read_bytes().replace(trash_id.encode(), old.encode()))
+        path.rename(path.with_name(path.name.replace(trash_id, old)))
+    assert bsd("--json", "retention", "--dry-run").document["trash"]["cleaned"] == 1
+    assert bsd("--json", "retention").document["trash"]["cleaned"] == 2
+    assert not list((root / "trash").iterdir())

@@ -114,3 +114,13 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
 )
 def test_moments(moment: str, text: str) -> None:
     assert spell_when(moment, NOW) == text
+
+
+def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
+    status = sample_status()
+    empty = {"keep": "14d", "sessions": 0, "bytes": 0, "next_expiry": None}
+    status["retention"]["trash"] = empty
+    assert "deleted sessions" not in shown(status)
+    status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
+    text = shown(status)
+    assert "trash      deleted sessions are kept 14d; 2 sessions (4.0 KB) will go in 1 h" in text
