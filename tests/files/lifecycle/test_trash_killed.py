@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle.trash import Trash
 from tests.files.lifecycle import killed
@@ -174,3 +176,28 @@ def test_what_another_bsd_is_at_is_left_to_it(tmp_path: Path) -> None:
 
     trash_of(layout, after_step=look).delete(NAME)
     assert not list(layout.moving.iterdir())
+
+
+@pytest.mark.parametrize("mounts", ["two"], indirect=True)
+def test_across_mounts_the_lines_of_somebody_who_opened_it_come_along(
+    tmp_path: Path, mounts: str
+) -> None:
+    first_root(tmp_path, deleted=False)
+    layout = Layout(tmp_path / "0")
+    opened: list[BinaryIO] = []
+
+    def open_it(step: str) -> None:
+        if step == "staged" and not opened:
+            (staged,) = (layout.agents / "main/sessions").glob(".*.bsd-deleted")
+            opened.append(staged.open("ab"))
+
+    with pytest.raises(Busy, match="has session main/s1 open"):
+        trash_of(layout, after_step=open_it).delete(NAME)
+    trash_of(layout).recover()
+    assert len(list(layout.moving.iterdir())) == 1  # it waits
+    with opened[0] as writer:
+        writer.write(b'{"id":"late"}\n')
+    trash = recovered(layout)
+    assert {item.name for item in trash.items()} == {NAME, KID}
+    trash.restore(str(NAME))
+    assert layout.session_file(NAME).read_bytes().endswith(b'{"id":"late"}\n')
