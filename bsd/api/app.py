@@ -10,11 +10,17 @@ from fastapi import FastAPI
 from bsd import __version__
 from bsd.api.answer import Answer
 from bsd.api.auth import ReadOnlyGuard
+from bsd.api.desk import Desk
 from bsd.api.errors import LARGEST_BODY, handle_errors
+from bsd.api.feed import Feed, Subscription
 from bsd.api.models import Error
 from bsd.api.routes import config as config_routes
+from bsd.api.routes import entries as entries_routes
+from bsd.api.routes import events as events_routes
 from bsd.api.routes import jobs as jobs_routes
+from bsd.api.routes import sessions as sessions_routes
 from bsd.api.routes import state as state_routes
+from bsd.api.routes import trash as trash_routes
 from bsd.api.routes.config import Configured
 
 
@@ -29,10 +35,13 @@ class Backend(Protocol):
 
     def run_job(self, name: str) -> dict[str, Any]: ...
 
+    def subscribe(self) -> Subscription: ...
+
 
 def create_app(
     backend: Backend,
     config: Configured,
+    desk: Desk,
     *,
     readonly: bool = False,
     config_changed: Callable[[], None] = lambda: None,
@@ -64,4 +73,8 @@ def create_app(
     app.include_router(state_routes.routes(backend))
     app.include_router(jobs_routes.routes(backend))
     app.include_router(config_routes.routes(config, config_changed))
+    app.include_router(sessions_routes.routes(desk))
+    app.include_router(entries_routes.routes(desk))
+    app.include_router(trash_routes.routes(desk))
+    app.include_router(events_routes.routes(Feed(backend.subscribe)))
     return app

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
@@ -22,6 +22,7 @@ from bsd.api.auth import KeyGuard, OriginGuard, host_of
 from bsd.api.edge import Edge
 from bsd.api.local_protocol import LocalProtocol
 from bsd.api.local_socket import LocalSocket, open_local_socket
+from bsd.api.routes.events import STOPPING
 from bsd.api.tcp_socket import open_tcp_sockets
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.locations import find_socket
@@ -189,7 +190,8 @@ class _Running:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for listener in self._listeners:
-                server = _Server(_uvicorn_config(listener), stopping)
+                app = _tell_of_stop(listener.app, stopping)
+                server = _Server(_uvicorn_config(listener, app), stopping)
                 group.create_task(server.serve(sockets=[listener.socket]))
                 await server.ready.wait()
             self._beat(loop)
@@ -205,9 +207,19 @@ def _tell_loop(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None
     loop.call_soon_threadsafe(stopping.set)
 
 
-def _uvicorn_config(listener: _Listener) -> Config:
+def _tell_of_stop(app: ASGIApp, stopping: asyncio.Event) -> ASGIApp:
+    """Let requests that would last for ever know when the server stops."""
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})[STOPPING] = stopping
+        await app(scope, receive, send)
+
+    return told
+
+
+def _uvicorn_config(listener: _Listener, app: ASGIApp) -> Config:
     config = Config(
-        listener.app,
+        app,
         http=listener.protocol,
         ws="none",
         lifespan="off",

@@ -69,11 +69,20 @@ def _settings(call: Call, http: str | None) -> Settings:
 def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
     """Open the API's doors."""
     from bsd.api.app import create_app
+    from bsd.api.desk import WAIT_SECONDS, Desk
     from bsd.api.server import ApiServer
+    from bsd.operation import Patience
 
     app = create_app(
         daemon,
         daemon.config,
+        Desk(
+            daemon.layout,
+            daemon.config,
+            Patience(wait=WAIT_SECONDS, quiet=settings.quiet_seconds),
+            exchanger=daemon.exchanger,
+            noticed=daemon.attempted,
+        ),
         readonly=settings.readonly,
         config_changed=daemon.config_changed,
     )

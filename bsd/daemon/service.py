@@ -27,6 +27,7 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.loop import Loop
 from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.queue import WorkQueue
+from bsd.daemon.rest import Rests
 from bsd.daemon.rounds import Rounds
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
@@ -45,6 +46,7 @@ from bsd.foundation.times import iso_utc
 from bsd.store.state import StateDb
 from bsd.surgeon import Patience, Surgeon
 from bsd.transcript.commit import Outcome
+from bsd.transcript.exchangers import Exchanger
 
 _log = get_logger("daemon")
 
@@ -97,6 +99,8 @@ class Daemon:
     def _compose(self) -> None:
         settings, layout, wall = self.settings, self.layout, self._clocks.wall
         self._helper = WatchedHelper(lambda: self._ledger.count("helpers_replaced"))
+        state = StateDb(layout.state_db)
+        self._rests = Rests(state, self.config)
         self._surgeon = Surgeon(
             layout,
             self.config,
@@ -105,8 +109,8 @@ class Daemon:
                 wait=0.0, quiet=settings.quiet_seconds, clock=wall, check=self._stop_here
             ),
             exchanger=self._helper,
-            noticed=self._attempted,
-            state=StateDb(layout.state_db),
+            noticed=self.attempted,
+            state=state,
         )
         self._queue = WorkQueue(workers=settings.workers, clock=self._clocks.steady)
         self._scan = Scan(layout)
@@ -141,6 +145,7 @@ class Daemon:
                 savings=self._savings,
                 ledger=self._ledger,
                 events=self._events,
+                rests=self._rests,
                 worked=self._rounds.worked,
                 clock=wall,
                 steady=self._clocks.steady,
@@ -157,6 +162,7 @@ class Daemon:
             savings=self._savings,
             ledger=self._ledger,
             mounts=self._mounts,
+            rests=self._rests,
             stopping=self._stopping.is_set,
             clock=wall,
             steady=self._clocks.steady,
@@ -187,6 +193,7 @@ class Daemon:
             if self._chores.begin():
                 self._timetable.in_flight()
             self._helper.start()
+            self._chores.resume()
         self._watcher.step(self._clocks.steady())
         self._settings_watch.start()
         self._looked = True
@@ -216,6 +223,7 @@ class Daemon:
         for loop in loops:
             loop.stop()
         ended = self._workers.join(deadline)
+        self._rests.flush()
         for loop in loops:
             if loop.alive:
                 ended &= loop.join(max(0.0, deadline - time.monotonic()))
@@ -303,6 +311,11 @@ class Daemon:
         self._timetable.run(name)
         return next(job for job in self.jobs() if job["name"] == name)
 
+    @property
+    def exchanger(self) -> Exchanger:
+        """Who makes commits here, those of the doors included."""
+        return self._helper
+
     def subscribe(self) -> Subscription:
         return self._events.subscribe()
 
@@ -350,7 +363,8 @@ class Daemon:
         if self._stopping.is_set():
             raise Stopping
 
-    def _attempted(self, name: SessionName, outcome: Outcome) -> None:
+    def attempted(self, name: SessionName, outcome: Outcome) -> None:
+        """Note how an attempt to commit ended, ours or that of a door."""
         self._ledger.attempted(name, outcome)
         if outcome.in_flight is not None:
             self._timetable.in_flight()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.openclaw import (
-    Registry,
+    Registered,
     is_session_file,
     read_registry,
     sqlite_database,
@@ -65,16 +65,19 @@ def agents(layout: Layout) -> list[AgentInfo]:
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
-    for name, stat in _found(layout, agent):
-        yield _session(layout, name, stat, read_registry(layout.agents / name.agent))
+    for name, stat in with_stats(layout, agent):
+        yield describe(layout, name, stat)
 
 
 def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
     """The names of all sessions, in the order of `sessions`; costs a stat each."""
-    return (name for name, _ in _found(layout, agent))
+    return (name for name, _ in with_stats(layout, agent))
 
 
-def _found(layout: Layout, agent: str | None) -> Iterator[tuple[SessionName, os.stat_result]]:
+def with_stats(
+    layout: Layout, agent: str | None = None
+) -> Iterator[tuple[SessionName, os.stat_result]]:
+    """As `names`, with what stat says of each."""
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout):
         try:
             files = _session_files(layout, name)
@@ -131,10 +134,14 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def _session(
-    layout: Layout, name: SessionName, stat: os.stat_result, registry: Registry
-) -> SessionInfo:
-    entry = next(registry.find(name.session), None)
+def registered(layout: Layout, name: SessionName) -> Registered | None:
+    """What the agent's `sessions.json` says of a session; costs nothing once it is read."""
+    return next(read_registry(layout.agents / name.agent).find(name.session), None)
+
+
+def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
+    """One session as the list shows it; reads its store's index."""
+    entry = registered(layout, name)
     records = SessionStore(layout, name).index.records.values()
     return SessionInfo(
         name=name,

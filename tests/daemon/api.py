@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.api.app import create_app
+from bsd.api.desk import Desk
 from bsd.api.server import ApiServer
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -31,8 +32,9 @@ def serving(
     """An API over a fake daemon, listening as the environment says."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
-    config = ConfigService(Layout(root).config_file)
-    app = create_app(daemon, config, readonly=settings.readonly)
+    layout = Layout(root)
+    config = ConfigService(layout.config_file)
+    app = create_app(daemon, config, Desk(layout, config), readonly=settings.readonly)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 
+from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import json_object
 from bsd.api.routes.threads import in_thread
@@ -48,8 +49,7 @@ def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
     async def change(request: Request) -> Response:
         """Change some; they are in force when this answers. 400 names every bad field."""
         wanted = await json_object(request)
-        actor = getattr(request.state, "actor", "api")
-        new = await in_thread(config.update, wanted, actor=actor)
+        new = await in_thread(config.update, wanted, actor=actor_of(request))
         changed()
         return _answer(new)
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from bsd.api.answer import Answer
 from bsd.api.models import Job, Jobs
-from bsd.api.routes.threads import in_thread
+from bsd.api.routes.threads import changing, in_thread
 
 
 class Jobber(Protocol):
@@ -30,6 +30,6 @@ def routes(daemon: Jobber) -> APIRouter:
     @router.post("/api/jobs/{name}/run", response_model=None, responses={200: {"model": Job}})
     async def run(name: str) -> Response:
         """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
-        return Answer(await in_thread(daemon.run_job, name))
+        return Answer(await changing(daemon.run_job, name))
 
     return router

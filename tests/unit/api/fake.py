@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from bsd.daemon.events import Events, Subscription
 from bsd.foundation.errors import NotFound
 
 
@@ -118,6 +119,7 @@ class FakeDaemon:
     ran: list[str] = field(default_factory=list)
     beats: list[tuple[str, float]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    events: Events = field(default_factory=Events)
 
     def health(self) -> dict[str, Any]:
         return {
@@ -147,6 +149,9 @@ class FakeDaemon:
             self.holding.wait(30)
         self.ran.append(name)
         return sample_job(name)
+
+    def subscribe(self) -> Subscription:
+        return self.events.subscribe()
 
     def beat(self, loop: str, within: float = 60.0) -> None:
         self.beats.append((loop, within))

@@ -9,7 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bsd.api.app import create_app
+from bsd.api.desk import Desk
 from bsd.api.metrics import MetricsPage
+from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from tests.unit.api.fake import FakeDaemon, ask
 
@@ -87,7 +89,9 @@ def test_any_text_may_be_a_label() -> None:
 
 
 def test_the_page_says_what_it_is(tmp_path: Path) -> None:
-    app = create_app(FakeDaemon(), ConfigService(tmp_path / "own" / "config.json"))
+    layout = Layout(tmp_path)
+    config = ConfigService(layout.config_file)
+    app = create_app(FakeDaemon(), config, Desk(layout, config))
     reply = ask(app, "GET", "/api/metrics")
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/plain; version=")

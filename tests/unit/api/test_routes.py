@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
 
 from bsd.api.app import create_app
+from bsd.api.desk import Desk
 from bsd.api.errors import LARGEST_BODY
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
@@ -29,9 +30,13 @@ def config(tmp_path: Path) -> ConfigService:
     return ConfigService(Layout(tmp_path).config_file)
 
 
+def desk_of(config: ConfigService) -> Desk:
+    return Desk(Layout(config.path.parents[1]), config)
+
+
 @pytest.fixture
 def app(daemon: FakeDaemon, config: ConfigService) -> FastAPI:
-    return create_app(daemon, config)
+    return create_app(daemon, config, desk_of(config))
 
 
 def post(app: FastAPI, path: str, body: bytes = b"", content_type: str | None = None) -> Reply:
@@ -90,7 +95,7 @@ def test_config_is_changed_whatever_the_content_type(
     config: ConfigService, daemon: FakeDaemon, content_type: str | None
 ) -> None:
     told: list[str] = []
-    app = create_app(daemon, config, config_changed=lambda: told.append("changed"))
+    app = create_app(daemon, config, desk_of(config), config_changed=lambda: told.append("changed"))
     reply = post(app, "/api/config", b'{"keep_recent":7,"retention":"never"}', content_type)
     assert reply.status == 200
     assert (reply.json()["keep_recent"], reply.json()["retention"]) == (7, "never")
@@ -189,7 +194,7 @@ def test_what_nobody_foresaw_tells_nothing_of_the_inside(app: FastAPI, daemon: F
 
 
 def test_a_read_only_server_changes_nothing(daemon: FakeDaemon, config: ConfigService) -> None:
-    app = create_app(daemon, config, readonly=True)
+    app = create_app(daemon, config, desk_of(config), readonly=True)
     for path, body in [("/api/jobs/retention/run", b""), ("/api/config", b'{"keep_recent":7}')]:
         reply = post(app, path, body)
         assert reply.status == 403
@@ -222,6 +227,23 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
         "/api/jobs",
         "/api/jobs/{name}/run",
         "/api/config",
+        "/api/events",
+        "/api/agents",
+        "/api/sessions",
+        "/api/sessions/{agent}/{session}",
+        "/api/sessions/{agent}/{session}/context",
+        "/api/sessions/{agent}/{session}/extract",
+        "/api/sessions/{agent}/{session}/history",
+        "/api/sessions/{agent}/{session}/undo",
+        "/api/sessions/{agent}/{session}/entries",
+        "/api/sessions/{agent}/{session}/entries/{entry}",
+        "/api/sessions/{agent}/{session}/entries/{entry}/extracted",
+        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
+        "/api/sessions/{agent}/{session}/entries/{entry}/restore",
+        "/api/trash",
+        "/api/trash/{id}",
+        "/api/trash/{id}/restore",
+        "/api/retention/run",
     }
     assert references(document)
     for reference in references(document):

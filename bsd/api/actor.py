@@ -1,0 +1,12 @@
+"""Who asks, as log and audit know them."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+NOBODY_KNOWN = "api"
+
+
+def actor_of(request: Request) -> str:
+    """The first digits of the key's hash, which `KeyGuard` has noted; `api` without a key."""
+    return str(getattr(request.state, "actor", NOBODY_KNOWN))

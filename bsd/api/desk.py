@@ -1,0 +1,138 @@
+"""What the routes ask about sessions: whoever asks, with which patience, under which name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from bsd.api.listing import FindText
+from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.foundation.errors import Busy, LeftAlone, NotFound, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.lifecycle import catalog
+from bsd.lifecycle.trash import Trash
+from bsd.operation import Noticed, Patience, open_session
+from bsd.surgeon import SessionResult, Status, Surgeon
+from bsd.surgery.locate import locate
+from bsd.transcript.exchangers import Exchanger
+
+# Nobody waits for an answer longer than this because a session is in use.
+WAIT_SECONDS = 5.0
+# A file name may have 255 bytes; the longest one of a session ends in `.jsonl.bsd-…`.
+_LONGEST_NAME = 240
+_LONGEST_ENTRY = 1000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Everything that work on sessions needs, for whoever comes through the API."""
+
+    layout: Layout
+    config: ConfigService
+    patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
+    exchanger: Exchanger | None = None
+    noticed: Noticed | None = None
+    find_text: FindText | None = None
+
+    def surgeon(self, actor: str = "api") -> Surgeon:
+        """Whoever does it."""
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor=actor,
+            patience=self.patience,
+            exchanger=self.exchanger,
+            noticed=self.noticed,
+        )
+
+    def trash(self, actor: str = "api") -> Trash:
+        """The trash."""
+        return Trash(
+            self.layout,
+            self.config.current.trash_retention,
+            actor=actor,
+            wait=self.patience.wait,
+            quiet=self.patience.quiet,
+            clock=self.patience.clock,
+            sleep=self.patience.sleep,
+            exchanger=self.exchanger,
+        )
+
+    def named(self, agent: str, session: str) -> SessionName:
+        """A session that is there; raises Invalid, NotFound, Forbidden."""
+        name = SessionName(agent, session)
+        if max(len(agent), len(session)) > _LONGEST_NAME:
+            raise NotFound("there is no session of so long a name", hint="/api/sessions lists them")
+        self.layout.session_file(name)
+        return name
+
+    def describe(self, name: SessionName) -> dict[str, Any]:
+        """One session as the list shows it."""
+        try:
+            stat = self.layout.session_file(name).lstat()
+        except FileNotFoundError:
+            raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
+        return catalog.describe(self.layout, name, stat).as_json()
+
+    def entries(
+        self, name: SessionName, start: int, limit: int, types: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
+        """{entries, next}: entries from a line on; `next` is the line to go on with, or null."""
+        rows = self.surgeon().entries(name, start=start)
+        wanted = (row for row in rows if not types or row.type in types)
+        found = list(islice(wanted, limit + 1))
+        more = found[limit].index if len(found) > limit else None
+        return {"entries": [row.as_json() for row in found[:limit]], "next": more}
+
+    def meta(self, name: SessionName, entry: str) -> dict[str, Any]:
+        """What bsd and people have noted on an entry."""
+        source, fmt = open_session(self.layout, name)
+        with source:
+            located = locate(source, fmt, entry)
+        marker = Marker.of(located.entry)
+        return {
+            "entry_id": located.facts.id,
+            "index": located.line.index,
+            EXTRACTABLE: located.entry.get(EXTRACTABLE),
+            RESTORED: located.entry.get(RESTORED),
+            "extracted": bool(marker and marker.keys),
+            "keys": list(marker.keys) if marker else [],
+        }
+
+    def extract(
+        self, name: SessionName, actor: str, overrides: dict[str, Any], *, dry_run: bool
+    ) -> dict[str, Any]:
+        """Extract what is due; raises Busy, LeftAlone, Unavailable where the result says so."""
+        surgeon = self.surgeon(actor)
+        return _or_raise(surgeon.extract(name, dry_run=dry_run, overrides=overrides))
+
+
+def entry_name(entry: str) -> str:
+    """An entry as somebody names it; raises NotFound for what no entry can be called."""
+    if len(entry) > _LONGEST_ENTRY:
+        raise NotFound("there is no entry of so long a name")
+    if entry.startswith("#") and not entry.isascii():  # digits of other scripts
+        raise NotFound(f"there is no entry {entry}")
+    return entry
+
+
+def trash_name(id: str) -> str:
+    """An id of the trash as somebody names it; raises NotFound for what none can be."""
+    if len(id) > _LONGEST_NAME or "/" in id:
+        raise NotFound("there is nothing of this name in the trash", hint="/api/trash lists it")
+    return id
+
+
+def _or_raise(result: SessionResult) -> dict[str, Any]:
+    reason = result.reason or f"{result.session}: {result.status}"
+    match result.status:
+        case Status.BUSY:
+            raise Busy(reason, hint=result.hint)
+        case Status.LEFT_ALONE:
+            raise LeftAlone(reason, hint=result.hint)
+        case Status.FAILED:
+            raise Unavailable(reason, hint=result.hint)
+        case _:
+            return result.as_json()

@@ -1,0 +1,77 @@
+"""The body of an edit: a whole entry, or values by path; numbers stay as they are spelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.surgery.edit import Number, Wish, read_document, setting
+
+EDIT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "entry": {"type": "object", "description": "The whole entry as it shall be"},
+        "set": {
+            "type": "object",
+            "description": "Values by path, as in message.content[0].text",
+        },
+        "seen": {"type": "string", "description": "`seen` of the entry that was shown"},
+    },
+    "additionalProperties": False,
+    "description": "Either entry or set",
+}
+_HINT = 'send {"entry": {…}} or {"set": {"message.content[0].text": "shorter"}}'
+
+
+@dataclass(frozen=True, slots=True)
+class EditWish:
+    wish: Wish
+    seen: str | None
+
+
+def read_edit(body: bytes) -> EditWish:
+    """Read a body; raises Invalid that names every bad field."""
+    if not body:
+        raise Invalid("the body is empty", hint=_HINT)
+    try:
+        document = read_document(body.decode())
+    except UnicodeDecodeError as error:
+        raise Invalid(f"the body is not UTF-8: {error.reason}") from None
+    if not isinstance(document, dict):
+        raise Invalid("the body is not a JSON object {…}", hint=_HINT)
+    errors = [
+        FieldError(name, "not a field of an edit")
+        for name in document
+        if name not in {"entry", "set", "seen"}
+    ]
+    seen = document.get("seen")
+    if seen is not None and (not isinstance(seen, str) or isinstance(seen, Number)):
+        errors.append(FieldError("seen", "not a text"))
+    given = [name for name in ("entry", "set") if name in document]
+    if len(given) != 1:
+        errors.append(FieldError("entry", "give either entry or set"))
+    errors += [FieldError(name, "not an object") for name in given if not _full(document[name])]
+    assignments = [] if errors or given == ["entry"] else _assignments(document["set"], errors)
+    if errors:
+        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+        raise Invalid(text, hint=_HINT, errors=tuple(errors))
+    if assignments:
+        return EditWish(setting(assignments), seen)
+    wanted: dict[str, Any] = document["entry"]
+    return EditWish(lambda _: wanted, seen)
+
+
+def _full(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+def _assignments(values: dict[str, Any], errors: list[FieldError]) -> list[tuple[ValuePath, Any]]:
+    found = []
+    for text, value in values.items():
+        try:
+            found.append((parse_path(text), value))
+        except ValueError as problem:
+            errors.append(FieldError(f"set.{text}", f"not a path: {problem}"))
+    return found

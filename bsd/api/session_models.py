@@ -1,0 +1,250 @@
+"""What the answers about sessions hold, as OpenAPI describes them; see `bsd.api.models`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from bsd.api.models import Document
+
+
+class Agent(Document):
+    """One agent; `note` says why its sessions are not listed or not edited, if so."""
+
+    name: str
+    sessions: int
+    note: str | None
+    sqlite: bool
+
+
+class Agents(Document):
+    agents: list[Agent]
+
+
+class Session(Document):
+    """One session. Sizes are bytes, times ISO 8601."""
+
+    session: str = Field(description="agent/id")
+    agent: str
+    id: str
+    label: str | None = Field(description="Its key in sessions.json")
+    status: str | None
+    parent: str | None
+    size: int
+    updated: str
+    extracted_entries: int
+    extracted_bytes: int
+
+
+class Sessions(Document):
+    sessions: list[Session]
+    next: str | None = Field(description="The cursor of the next page")
+
+
+class EntryRow(Document):
+    """One entry; `index` is its 0-based line number."""
+
+    index: int
+    id: str | None
+    type: str
+    role: str | None
+    size: int
+    position: int = Field(description="Messages after it")
+    extracted: bool
+    keys: list[str]
+    extracted_size: int
+    extracted_at: str | None
+    extractable: bool | int | None
+    restored: str | None
+    hash: str
+    preview: str = Field(description="The first 200 characters of its text")
+
+
+class Entries(Document):
+    entries: list[EntryRow]
+    next: int | None = Field(description="The `from` of the next page")
+
+
+class SessionDetail(Session):
+    """A session with the first page of its entries."""
+
+    entries: list[EntryRow]
+    next: int | None
+
+
+class EntryDocument(Document):
+    """A whole entry, numbers as they are spelled, for somebody to edit."""
+
+    entry_id: str | None
+    index: int
+    seen: str = Field(description="Hash of the line; an edit may say what it was made on")
+    entry: dict[str, Any]
+
+
+class ExtractedContent(Document):
+    """What was taken out of an entry, by key; what cannot be had is under `unavailable`."""
+
+    entry_id: str | None
+    index: int
+    ref: str
+    extracted_at: str | None
+    size_bytes: int
+    content: dict[str, Any]
+    unavailable: dict[str, str]
+
+
+class Restored(Document):
+    restored: bool
+    entry_id: str
+    keys_restored: list[str]
+    sizes_bytes: dict[str, int]
+    unavailable: dict[str, str] | None = None
+    changed: list[str] | None = None
+    previous_restored_at: str | None = None
+    suggestion: str | None = None
+
+
+class Edited(Document):
+    edited: bool
+    entry_id: str | None
+    index: int
+    changed: list[str]
+    operation: int | None = Field(description="Its number in the history")
+
+
+class Meta(Document):
+    """What is noted on an entry."""
+
+    entry_id: str | None
+    index: int
+    extractable: bool | int | None = Field(alias="_extractable")
+    restored: str | None = Field(alias="_restored")
+    extracted: bool
+    keys: list[str]
+
+
+class MetaSet(Document):
+    updated: bool
+    entry_id: str | None
+    extractable: bool | int | None
+    previous: Any
+
+
+class Extraction(Document):
+    """What became of a session, or with dry_run what would."""
+
+    session: str
+    status: Literal["extracted", "unchanged"]
+    bytes_before: int
+    bytes_after: int
+    bytes_saved: int
+    reasons: dict[str, int]
+
+
+class Context(Document):
+    """What an agent may know of its session."""
+
+    session: str
+    total_entries: int
+    extracted_entries: int
+    extracted_ids: list[str | None]
+    extractable_entries: int
+    size_bytes: int
+    extracted_size_bytes: int
+    last_extracted_at: str | None
+    entries: list[dict[str, Any]]
+
+
+class Deed(Document):
+    operation: int
+    action: str
+    at: str
+    actor: str
+    state: Literal["done", "undone", "partly_undone", "damaged"]
+    undoes: int | None
+    entries: int
+    entry_ids: list[str]
+    values: int
+    bytes_before: int
+    bytes_after: int
+
+
+class HistoryList(Document):
+    session: str
+    operations: list[Deed] = Field(description="The newest first")
+
+
+class Undone(Document):
+    undone: int
+    action: str
+    at: str
+    entries: list[str]
+    operations: list[int] = Field(description="By these it can be undone in turn")
+
+
+class Deleted(Document):
+    deleted: bool
+    session: str
+    moved_to_trash: bool
+    trash_id: str | None
+    children_deleted: int
+    bytes: int
+    extracted_files: int
+    extracted_bytes: int
+    sessions: list[dict[str, Any]]
+
+
+class TrashItem(Document):
+    id: str
+    session: str
+    original_agent: str
+    original_session_id: str
+    original_path: str
+    trashed_at: str
+    expires_at: str | None
+    parent: str | None
+    entry_count: int
+    size: int
+    extracted_files: int
+    extracted_bytes: int
+    keys: list[str]
+
+
+class TrashList(Document):
+    keep: str = Field(description="The setting trash_retention")
+    sessions: list[TrashItem]
+
+
+class Returned(Document):
+    restored: bool
+    id: str
+    session: str
+    sessions: list[str]
+    bytes: int
+    extracted_files: int
+    extracted_bytes: int
+    keys_taken: list[str]
+    not_restored: dict[str, str]
+
+
+class Removed(TrashItem):
+    deleted: bool
+
+
+class Emptied(Document):
+    cleaned: int
+    bytes: int
+    ids: list[str]
+    failed: dict[str, str]
+
+
+class Retention(Document):
+    """What was deleted, or with dry_run what would be."""
+
+    dry_run: bool
+    keep: str
+    cleaned: int
+    bytes: int
+    history: dict[str, Any]
+    trash: dict[str, Any]
