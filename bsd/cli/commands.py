@@ -28,7 +28,9 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Look": (
         Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
+        Command("search", "search", "Find entries by words, extracted ones included."),
         Command("show", "show", "Show the entries of a session, or one of them in full."),
+        Command("summary", "summary", "Say what a session was about."),
         Command("history", "history", "Show what was done to a session, and what is undone."),
         Command("context", "context", "Show what an agent sees of a session: entries and hashes."),
     ),

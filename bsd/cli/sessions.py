@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,7 @@ from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.text import counted, one_line, size
 
 if TYPE_CHECKING:
+    from bsd.foundation.layout import SessionName
     from bsd.lifecycle.catalog import SessionInfo
 
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     """
     Newest first within each agent. SIZE is the session file's, OUT is what was taken out of it and
     lies in the store. Agents whose sessions bsd leaves alone are named below the table.
+    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
 
     \b
     Examples:
@@ -44,9 +47,10 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
             raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     found = list(islice(catalog.sessions(call.layout, agent), limit))
     if call.json:
+        figures = _figures(call, found)
         print_json(
             {
-                "sessions": [info.as_json() for info in found],
+                "sessions": [info.as_json() | figures.get(info.name, {}) for info in found],
                 "agents": [asdict(info) for info in agents],
                 "total_size": sum(info.size for info in found),
             }
@@ -56,6 +60,16 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
     for info in agents:
         if info.note:
             note(f"{info.name}: {info.note}")
+
+
+def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str, Any]]:
+    """What is known of them without reading any: what the last search has counted."""
+    from bsd.lifecycle import statistics
+
+    now = time.time()
+    updated = {info.name: info.updated for info in found}
+    warm = statistics.warm(call.layout, found)
+    return {name: one.as_json(updated[name], now) for name, one in warm.items()}
 
 
 def _print(found: list[SessionInfo]) -> None:

@@ -94,6 +94,11 @@ class Layout:
         return self.own / "state.db"
 
     @property
+    def search_db(self) -> Path:
+        """The text of sessions and of what was taken out of them; it can be made anew."""
+        return self.own / "search.db"
+
+    @property
     def locks(self) -> Path:
         return self.own / "locks"
 

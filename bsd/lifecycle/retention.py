@@ -26,6 +26,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
 from bsd.store.index import Index
+from bsd.store.search import forget_stored
 from bsd.transcript.lock import OwnLock
 
 _log = get_logger("retention")
@@ -211,7 +212,12 @@ def run_retention(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
     """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    done = clean(StoreShelf(layout, keep, wait=wait), clock(), stopping)
+    shelf = StoreShelf(layout, keep, wait=wait)
+    try:
+        done = clean(shelf, clock(), stopping)
+    finally:
+        if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
+            forget_stored(layout.search_db, gone)
     _audit(layout, done, "retention", actor, clock)
     return done
 
@@ -273,6 +279,7 @@ class StoreShelf:
         self.keep = keep
         self._layout = layout
         self._wait = wait
+        self.deleted: dict[str, list[str]] = {}  # refs by directory: whose text goes, too
 
     @property
     def _directory(self) -> Path:
@@ -291,7 +298,9 @@ class StoreShelf:
         except OSError as error:
             raise os_problem(error, f"reading {extracted}") from error
         for name in names:
-            yield _StoreLot(self._layout, extracted / name, self._wait, self._pattern)
+            lot = _StoreLot(self._layout, extracted / name, self._wait, self._pattern)
+            self.deleted[name] = lot.deleted
+            yield lot
 
 
 class HistoryShelf(StoreShelf):
@@ -312,6 +321,7 @@ class _StoreLot:
         self._layout = layout
         self._wait = wait
         self._names: set[str] = set()  # of all that lay there at the last look
+        self.deleted: list[str] = []  # names without their ending
 
     def things(self) -> list[Thing]:
         found = []
@@ -340,7 +350,10 @@ class _StoreLot:
         with self._lock(self._wait):
             # Looked at anew: an extraction may have used a file again, and renewed its time.
             for thing in filter(expired, self.things()):
-                done += _unlink(thing)
+                unlinked = _unlink(thing)
+                if not unlinked.errors:
+                    self.deleted.append(thing.path.stem)
+                done += unlinked
             try:
                 self._tidy_up()
             except OSError as error:  # what is deleted counts all the same

@@ -43,6 +43,7 @@ from bsd.lifecycle.trashed import (
     journals,
     read_meta,
 )
+from bsd.store.search import forget_sessions
 from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.transcript.lock import own_lock
 
@@ -150,6 +151,7 @@ class Trash:
                 moves = self._moves()
                 moves.run(journal)
             moves.end(journal)
+        self._forget(journal)
         if head in moves.refused:
             raise moves.refused[head]
         return Deleted(tuple(journal.items), permanent)
@@ -370,6 +372,12 @@ class Trash:
                 moves = self._moves()
                 moves.run(journal)
             moves.end(journal)
+        if journal.deletes:
+            self._forget(journal)
+
+    def _forget(self, journal: Journal) -> None:
+        """Take what is gone out of the search index; restoring reads it again."""
+        forget_sessions(self.layout.search_db, [item.name for item in journal.items])
 
     def _goes_on(self, item: Trashed) -> bool:
         """Whether a session that was to be deleted is still in its place, and was used since."""

@@ -1,0 +1,94 @@
+"""`bsd search`: find entries by their words, extracted ones included."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from bsd.cli.call import Call, command
+from bsd.cli.output import note, print_json, say, styled
+from bsd.cli.text import counted, safe
+
+if TYPE_CHECKING:
+    from bsd.store.search_query import Hit, Snippet
+
+_WORTH_A_WORD = 4 << 20  # bytes to read
+
+
+@command(
+    "search",
+    """
+    Entries that hold all the words, the best first: in sessions, and in what was taken out of them.
+    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
+    up to date before, so the first search takes a while.
+
+    \b
+    Examples:
+      bsd search retention cron
+      bsd search '"connection refused"' --agent main --limit 5
+      bsd search 'Migrat*' --json | jq -r '.results[].session'
+    """,
+)
+@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="No more than so many entries.",
+)
+@click.pass_obj
+def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
+    from bsd.lifecycle import search as lifecycle
+
+    call.log(writes=False)
+    with _Counter() as counter:
+        hits = lifecycle.search(
+            call.layout, " ".join(words), agent=agent, limit=limit, progress=counter.show
+        )
+    if call.json:
+        print_json({"query": " ".join(words), "results": [hit.as_json() for hit in hits]})
+        return
+    for hit in hits:
+        _print(hit)
+    say(counted(len(hits), "entry") if hits else "Nothing was found.")
+
+
+def _print(hit: Hit) -> None:
+    badge = "  📎 extracted" if hit.where == "extracted" else ""
+    say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
+    sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")
+
+
+def _marked(snippet: Snippet) -> str:
+    shown, done = "", 0
+    for start, end in snippet.matches:
+        shown += safe(snippet.text[done:start])
+        shown += styled(safe(snippet.text[start:end]), "1;33", sys.stdout)
+        done = end
+    return shown + safe(snippet.text[done:])
+
+
+class _Counter:
+    """Per cent on one line of stderr, if that is a terminal and there is much to read."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown >= 0:
+            note("")
+
+    def show(self, done: int, total: int) -> None:
+        percent = 100 * done // max(total, 1)
+        if total < _WORTH_A_WORD or percent == self._shown or not sys.stderr.isatty():
+            return
+        self._shown = percent
+        sys.stderr.write(f"\rReading what is new: {percent} %")
+        sys.stderr.flush()

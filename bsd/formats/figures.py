@@ -1,0 +1,50 @@
+"""What an entry says about the model that wrote it: its name, and the tokens it used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bsd.formats.base import Entry
+from bsd.formats.reading import message_of, text_of
+
+# By our word for it, the names that writers of transcripts use.
+_TOKENS: Mapping[str, tuple[str, ...]] = {
+    "input": ("input", "input_tokens", "inputTokens", "prompt_tokens"),
+    "output": ("output", "output_tokens", "outputTokens", "completion_tokens"),
+    "cache_read": ("cacheRead", "cache_read_input_tokens", "cacheReadTokens"),
+    "cache_write": ("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
+    "total": ("totalTokens", "total_tokens", "total"),
+}
+
+
+def model_of(entry: Entry) -> str | None:
+    """Return the model that an entry names as its author, or that it changes to."""
+    return (
+        text_of(message_of(entry).get("model"))
+        or text_of(entry.get("model"))
+        or text_of(entry.get("modelId"))
+    )
+
+
+def tokens_of(entry: Entry) -> dict[str, int]:
+    """Return the tokens that an entry counts, by our words; empty if it counts none.
+
+    A missing total is the sum of the others.
+    """
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    if not isinstance(usage, dict):
+        return {}
+    found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
+    if not any(found.values()):
+        return {}
+    found["total"] = found["total"] or sum(found.values())
+    return found
+
+
+def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
+    for name in names:
+        count = usage.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 53:
+            return count
+    return 0

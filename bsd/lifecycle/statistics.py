@@ -1,0 +1,124 @@
+"""Figures of a session: counted while the search index reads it, and kept there (O(sessions))."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from bsd.formats.base import Entry, Format
+from bsd.formats.figures import model_of, tokens_of
+from bsd.formats.marker import Marker
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.times import iso_utc
+from bsd.lifecycle.catalog import SessionInfo
+from bsd.store.search import Known, SearchIndex, use
+
+STALE_SECONDS = 24 * 3600.0
+_MOST_MODELS = 50
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was counted in the lines of a session. Times are milliseconds since 1970."""
+
+    entries: int = 0
+    messages: int = 0
+    tool_calls: int = 0
+    tool_outputs: int = 0
+    models: list[str] = field(default_factory=list)  # in order of appearance
+    tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
+    created_ms: float | None = None
+    last_ms: float | None = None
+    saved_bytes: int = 0  # by which the lines are shorter than they were
+
+    def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
+        """Count an entry; `size` is its line's bytes."""
+        self.entries += 1
+        if (marker := Marker.of(entry)) is not None:
+            self.saved_bytes += max(0, marker.size - size)
+        if (model := model_of(entry)) and model not in self.models[:_MOST_MODELS]:
+            self.models.append(model)
+        for word, count in tokens_of(entry).items():
+            self.tokens[word] = self.tokens.get(word, 0) + count
+        if fmt is None:
+            return
+        facts = fmt.facts(entry)
+        self.messages += facts.is_message
+        self.tool_calls += len(facts.calls)
+        self.tool_outputs += facts.kind == "tool_result"
+        if facts.time_ms is not None:
+            self.created_ms = min(facts.time_ms, self.created_ms or facts.time_ms)
+            self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
+
+    def dumps(self) -> str:
+        return orjson.dumps(asdict(self)).decode("utf-8", "replace")
+
+    @classmethod
+    def loads(cls, text: str) -> Statistics:
+        """Read what `dumps` wrote; what another version wrote counts nothing."""
+        with suppress(ValueError, TypeError):
+            return cls(**orjson.loads(text))
+        return cls()
+
+    def as_json(self, updated: float, now: float) -> dict[str, Any]:
+        """The fields of the contract, for a file of that mtime (epoch seconds)."""
+        lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
+        return {
+            "entries": self.entries,
+            "messages": self.messages,
+            "tool_calls": self.tool_calls,
+            "tool_outputs": self.tool_outputs,
+            "model": self.models[-1] if self.models else None,
+            "models": self.models,
+            "tokens": self.tokens,
+            "created": _iso(self.created_ms),
+            "duration_minutes": round(lasted / 60_000, 1),
+            "is_stale": is_stale(updated, now),
+            "saved_bytes": self.saved_bytes,
+        }
+
+
+def is_stale(updated: float, now: float) -> bool:
+    """Whether nothing was written to a session for a day. Epoch seconds."""
+    return now - updated > STALE_SECONDS
+
+
+def warm(layout: Layout, infos: Iterable[SessionInfo]) -> dict[SessionName, Statistics]:
+    """What is known of these sessions as they are now; none is read, and nothing is created."""
+    if not layout.search_db.exists():
+        return {}
+
+    def read(index: SearchIndex) -> dict[str, Known]:
+        return index.known()
+
+    known = _if_readable(layout, read)
+    return {
+        info.name: Statistics.loads(found.statistics)
+        for info in infos
+        if (found := known.get(str(info.name))) is not None and _is_of(found, info)
+    }
+
+
+def _if_readable(
+    layout: Layout, read: Callable[[SearchIndex], dict[str, Known]]
+) -> dict[str, Known]:
+    # A list of sessions without these figures is better than none.
+    with suppress(BsdError, OSError, sqlite3.Error):
+        return use(layout.search_db, read)
+    return {}
+
+
+def _is_of(known: Known, info: SessionInfo) -> bool:
+    return known.size == info.size and abs(known.mtime / 1e9 - info.updated) < 1e-5
+
+
+def _iso(time_ms: float | None) -> str | None:
+    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
+        return None if time_ms is None else iso_utc(time_ms / 1000)
+    return None

@@ -1,0 +1,386 @@
+"""`search.db`: the words of sessions and of what was taken out of them (SQLite FTS5).
+
+All of it can be made anew: a database that is missing, damaged or of another version is. The text
+is kept packed, beside the index: a snippet needs no other file, and a piece can be taken out of the
+index exactly, as retention must.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.layout import SessionName, make_private_dir
+from bsd.foundation.logs import get_logger
+from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expression
+
+_log = get_logger("search")
+
+_VERSION = 1
+_WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
+TRANSCRIPT, EXTRACTED = 0, 1
+_WHERE = ("transcript", "extracted")
+_LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
+
+_CREATE = (
+    "PRAGMA auto_vacuum = INCREMENTAL",
+    "PRAGMA journal_mode = WAL",
+    """CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
+        store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
+        size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
+        offset INTEGER NOT NULL, lines INTEGER NOT NULL, guard BLOB NOT NULL,
+        settled TEXT NOT NULL, statistics TEXT NOT NULL,
+        shelf_ino INTEGER NOT NULL, shelf_mtime INTEGER NOT NULL)""",
+    """CREATE TABLE pieces (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, place INTEGER NOT NULL,
+        line INTEGER NOT NULL, part INTEGER NOT NULL, entry TEXT, ref TEXT,
+        digest BLOB NOT NULL, body BLOB NOT NULL)""",
+    "CREATE INDEX pieces_by_line ON pieces (session, place, line)",
+    "CREATE VIEW texts AS SELECT id, unpacked(body) AS text FROM pieces",
+    """CREATE VIRTUAL TABLE words USING fts5 (text, content = 'texts', content_rowid = 'id',
+        tokenize = 'unicode61 remove_diacritics 2')""",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A session as it was when it was last read; the fields are columns of `sessions`."""
+
+    name: str
+    agent: str
+    store: str  # name of its store directory
+    dev: int
+    ino: int
+    size: int
+    mtime: int
+    ctime: int
+    offset: int  # up to here its lines are complete
+    lines: int  # so many of them
+    guard: bytes  # hash of the last bytes before the offset
+    settled: str  # statistics of those lines
+    statistics: str  # of all there was
+    shelf_ino: int  # of its store directory; 0: none
+    shelf_mtime: int
+
+
+_KNOWN = tuple(Known.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The text of one line, or of what was taken out of it."""
+
+    line: int
+    entry: str | None
+    text: str
+    ref: str | None = None  # of the stored file
+
+
+class Damaged(Exception):
+    """The database is not what we wrote."""
+
+
+def use(path: Path, work: Callable[[SearchIndex], Result]) -> Result:
+    """Do `work` with the index, and once more with a new one if it is damaged.
+
+    Raises Unavailable (no FTS5, disk full), Busy, and what the work raises.
+    """
+    with suppress(Damaged):
+        return _once(path, work)
+    _log.warning("The search index is damaged and made anew", path=str(path))
+    _unlink(path)
+    try:
+        return _once(path, work)
+    except Damaged as error:
+        raise Unavailable(f"{path} cannot be used: {error}", hint="check this disk") from error
+
+
+def _once(path: Path, work: Callable[[SearchIndex], Result]) -> Result:
+    try:
+        with closing(_connect(path)) as database:
+            return work(SearchIndex(database))
+    except OSError as error:
+        raise os_problem(error, f"opening {path}") from error
+    except sqlite3.Error as error:
+        raise _problem(error, path) from error
+
+
+def _problem(error: sqlite3.Error, path: Path) -> Exception:
+    text = str(error)
+    if "fts5" in text and "no such module" in text:
+        return Unavailable(
+            "searching needs an SQLite with FTS5, which this Python's has not",
+            hint="install Python or SQLite from your distribution",
+        )
+    if type(error) is sqlite3.DatabaseError or "no such" in text or "already exists" in text:
+        return Damaged(text)
+    if "locked" in text or "busy" in text:
+        return Busy("the search index is in use by another bsd", hint="run it again in a moment")
+    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    make_private_dir(path.parent)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    database = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
+    try:
+        database.create_function("unpacked", 1, _unpacked, deterministic=True)
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            _create(database)
+        elif version != _VERSION:
+            raise Damaged(f"version {version}")  # noqa: TRY301 - the handler only closes
+        # What is deleted is overwritten: retention means it.
+        database.execute("PRAGMA secure_delete = ON")
+        database.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:  # the caller gets a connection or none
+        database.close()
+        raise
+    return database
+
+
+def _create(database: sqlite3.Connection) -> None:
+    pragmas, tables = _CREATE[:2], _CREATE[2:]
+    for statement in pragmas:
+        database.execute(statement)
+    database.execute("BEGIN IMMEDIATE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == 0:  # nobody else was quicker
+        for statement in tables:
+            database.execute(statement)
+    database.execute("COMMIT")
+
+
+def _unlink(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
+
+
+def _packed(text: str) -> bytes:
+    return zlib.compress(text.encode(), 6)
+
+
+def _unpacked(body: bytes) -> str:
+    return zlib.decompress(body).decode()
+
+
+class SearchIndex:
+    """The open database; `use` gives one. All changes stand in a `change()`."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._db = database
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """All of what is done inside, or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    # --- what is known ---
+
+    def known(self, agent: str | None = None) -> dict[str, Known]:
+        """All sessions that were read, by name."""
+        query = f"SELECT {', '.join(_KNOWN)} FROM sessions"  # noqa: S608 - our own columns
+        rows = self._db.execute(f"{query} WHERE ?1 IS NULL OR agent = ?1", (agent,))
+        return {row[0]: Known(*row) for row in rows}
+
+    def known_as(self, name: SessionName) -> Known | None:
+        """One of them."""
+        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE name = ?"  # noqa: S608 - the same
+        row = self._db.execute(query, (str(name),)).fetchone()
+        return Known(*row) if row else None
+
+    def note(self, known: Known) -> None:
+        """Keep how a session was read."""
+        columns = ", ".join(_KNOWN)
+        marks = ", ".join("?" * len(_KNOWN))
+        news = ", ".join(f"{column} = excluded.{column}" for column in _KNOWN[1:])
+        self._db.execute(
+            f"INSERT INTO sessions ({columns}) VALUES ({marks})"  # noqa: S608 - our own columns
+            f" ON CONFLICT (name) DO UPDATE SET {news}",
+            tuple(getattr(known, column) for column in _KNOWN),
+        )
+
+    def _id(self, name: SessionName) -> int:
+        row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (str(name),)).fetchone()
+        if row is None:
+            raise ValueError(f"{name} was not noted")
+        return int(row[0])
+
+    # --- words ---
+
+    def set_lines(self, name: SessionName, words: Iterable[Words], first: int) -> None:
+        """The text of a session's lines from number `first` on; those that are as before stay."""
+        session = self._id(name)
+        rows = self._db.execute(
+            "SELECT line, part, id, digest FROM pieces"
+            " WHERE session = ? AND place = ? AND line >= ?",
+            (session, TRANSCRIPT, first),
+        )
+        before = {(line, part): (row, digest) for line, part, row, digest in rows}
+        for one in words:
+            for part, text in enumerate(_parts(one.text)):
+                was = before.pop((one.line, part), None)
+                if was and was[1] == _digest(one, text):
+                    continue
+                if was:
+                    self._drop([was[0]])
+                self._insert(session, TRANSCRIPT, part, one, text)
+        self._drop(row for row, _ in before.values())
+
+    def stored(self, name: SessionName) -> set[str]:
+        """Refs of the stored files whose text is in the index."""
+        rows = self._db.execute(
+            "SELECT DISTINCT ref FROM pieces WHERE session = ? AND place = ?",
+            (self._id(name), EXTRACTED),
+        )
+        return {ref for (ref,) in rows}
+
+    def add_stored(self, name: SessionName, words: Words) -> None:
+        """The text of a stored file; one without any is noted, too, so as not to be read again."""
+        session = self._id(name)
+        for part, text in enumerate(_parts(words.text) or [""]):
+            self._insert(session, EXTRACTED, part, words, text)
+
+    def _insert(self, session: int, place: int, part: int, one: Words, text: str) -> None:
+        entry = indexable(one.entry) if one.entry is not None else None
+        row = (session, place, one.line, part, entry, one.ref, _digest(one, text), _packed(text))
+        done = self._db.execute(
+            "INSERT INTO pieces (session, place, line, part, entry, ref, digest, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (done.lastrowid, text))
+
+    def _drop(self, rows: Iterable[int]) -> int:
+        count = 0
+        for row in list(rows):
+            found = self._db.execute("SELECT text FROM texts WHERE id = ?", (row,)).fetchone()
+            # FTS5 wants to be told the very text that it was given.
+            self._db.execute(
+                "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (row, *found)
+            )
+            self._db.execute("DELETE FROM pieces WHERE id = ?", (row,))
+            count += 1
+        return count
+
+    # --- forgetting ---
+
+    def forget(self, name: str) -> int:
+        """Drop all that is known of a session; returns how many pieces of text."""
+        row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return 0
+        pieces = self._db.execute("SELECT id FROM pieces WHERE session = ?", row)
+        count = self._drop([piece for (piece,) in pieces])
+        self._db.execute("DELETE FROM sessions WHERE id = ?", row)
+        return count
+
+    def forget_stored(self, store: str, refs: Iterable[str]) -> int:
+        """Drop the text of these files of the store directory called `store`."""
+        row = self._db.execute("SELECT id FROM sessions WHERE store = ?", (store,)).fetchone()
+        if row is None:
+            return 0
+        gone = set(refs)
+        pieces = self._db.execute(
+            "SELECT id, ref FROM pieces WHERE session = ? AND place = ?", (row[0], EXTRACTED)
+        )
+        return self._drop([piece for piece, ref in pieces if ref in gone])
+
+    def scrub(self) -> None:
+        """Take what was dropped out of the files, too: FTS5 only marks it, until it merges."""
+        with self.change():
+            self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    # --- searching ---
+
+    def search(self, words: str, *, agent: str | None = None, limit: int = 20) -> list[Hit]:
+        """The best entries first, each once; raises Invalid if there is no word in `words`."""
+        expression = match_expression(words)
+        rows = self._db.execute(
+            "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank"
+            " FROM words JOIN pieces ON pieces.id = words.rowid"
+            " JOIN sessions ON sessions.id = pieces.session"
+            " WHERE words MATCH ?1 AND (?2 IS NULL OR sessions.agent = ?2)"
+            " ORDER BY words.rank, pieces.id",
+            (expression, agent),
+        )
+        hits: list[Hit] = []
+        seen: set[tuple[str, str | int]] = set()
+        for piece, name, entry, line, place, rank in rows:
+            key = (name, line if entry is None else entry)
+            if key in seen:  # inline again, and still in the store; or a long one's other part
+                continue
+            seen.add(key)
+            snippet = self._snippet(expression, piece)
+            hits.append(
+                Hit(SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank))
+            )
+            if len(hits) == limit:
+                break
+        return hits
+
+    def _snippet(self, expression: str, piece: int) -> Snippet:
+        (marked,) = self._db.execute(
+            f"SELECT {SNIPPET} FROM words WHERE words MATCH ? AND rowid = ?",  # noqa: S608
+            (expression, piece),
+        ).fetchone()
+        return Snippet.read(marked)
+
+
+def _parts(text: str) -> list[str]:
+    text = indexable(text)
+    return [text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE)]
+
+
+def _digest(one: Words, text: str) -> bytes:
+    start = repr(one.entry).encode("utf-8", "replace")
+    return blake2b(start + b"\0" + text.encode(), digest_size=8).digest()
+
+
+def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
+    """Take deleted sessions out of the index, for good; a problem is logged."""
+    wanted = [str(name) for name in names]
+    _forget(path, lambda index: sum(map(index.forget, wanted)))
+
+
+def forget_stored(path: Path, files: Mapping[str, Iterable[str]]) -> None:
+    """Take the text of deleted stored files (refs by store directory) out of the index."""
+    _forget(path, lambda index: sum(index.forget_stored(*item) for item in files.items()))
+
+
+def _forget(path: Path, drop: Callable[[SearchIndex], int]) -> None:
+    def work(index: SearchIndex) -> None:
+        with index.change():
+            dropped = drop(index)
+        if dropped:
+            index.scrub()
+
+    if not path.exists():
+        return
+    try:
+        use(path, work)
+    except BsdError as problem:  # the next search brings the index up to date
+        _log.error("Deleted text is still in the search index", problem=problem.message)
