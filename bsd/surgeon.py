@@ -128,6 +128,7 @@ class Surgeon:
                 recollection.keep(path, done)
                 if done.outcome:
                     self._chart.extracted(name, done.plan)
+                del done
         self._chart.concluded("extract", name, tally)
         return tally.result()
 
@@ -287,9 +288,11 @@ class Surgeon:
             operation = self._operation(name)
             while True:
                 done, answer = operation.perform(planner, worth=worth)
+                last = done.plan.complete or done.outcome is None
                 yield done, answer
-                if done.plan.complete or done.outcome is None:
+                if last:
                     return
+                del done, answer  # a plan of many megabytes shall not outlive the next one
 
     def _trial(self, name: SessionName, planner: Planner[Answer]) -> Iterator[tuple[Done, Answer]]:
         source, fmt = open_session(self.layout, name)

@@ -12,6 +12,7 @@ from bsd.daemon.clock import steady
 from bsd.daemon.guarantee import Mounts
 from bsd.daemon.intake import Intake
 from bsd.daemon.ledger import Ledger
+from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError
@@ -46,6 +47,7 @@ class Chores:
         savings: Savings,
         ledger: Ledger,
         mounts: Mounts,
+        rests: Rests,
         stopping: Callable[[], bool],
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
@@ -58,6 +60,7 @@ class Chores:
         self._savings = savings
         self._ledger = ledger
         self._mounts = mounts
+        self._rests = rests
         self._stopping = stopping
         self._clock = clock
         self._steady = steady
@@ -76,6 +79,16 @@ class Chores:
             else:
                 self._intake.found(name, seen, now, wall)
         self._mounts.look(directories.look(self._layout).sessions)
+        self._rests.flush()
+
+    def resume(self) -> None:
+        """Take over from the daemon before: what it left at rest need not be opened again."""
+        now, wall = self._steady(), self._clock()
+        resume(
+            self._rests,
+            self._scan.note,
+            lambda name, due_at: self._intake.changed(name, now + max(0.0, due_at - wall)),
+        )
 
     def is_something_in_flight(self) -> bool:
         """Whether a commit left something to look after, ours or another bsd's."""

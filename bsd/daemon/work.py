@@ -14,6 +14,7 @@ from bsd.daemon.events import Events
 from bsd.daemon.intake import Intake
 from bsd.daemon.jobs import Busy, Failed, Finished, Outcome
 from bsd.daemon.ledger import Ledger
+from bsd.daemon.rest import Rests
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan, Seen
 from bsd.foundation.errors import BsdError, NotFound
@@ -63,6 +64,7 @@ class Work:
         savings: Savings,
         ledger: Ledger,
         events: Events,
+        rests: Rests,
         worked: Callable[[SessionName], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
@@ -75,6 +77,7 @@ class Work:
         self._savings = savings
         self._ledger = ledger
         self._events = events
+        self._rests = rests
         self._worked = worked
         self._clock = clock
         self._steady = steady
@@ -103,6 +106,7 @@ class Work:
         before = self._look(name)
         if before is None:
             return self._gone(name)
+        self._rests.unsettled(name)
 
         def progress(_: int) -> None:
             if self.stopping.is_set():
@@ -146,6 +150,7 @@ class Work:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
                 self._scan.note(name, before)
+                self._rests.left(name, before, None)
                 self._savings.settle(name)
                 return Finished()
         now = self._steady()
@@ -154,7 +159,10 @@ class Work:
             due.append(now + _LOOK_AGAIN_SECONDS)
         else:
             left = result.left_as
-            self._scan.note(name, Seen(left.dev, left.ino, left.size, left.mtime_ns))
+            seen = Seen(left.dev, left.ino, left.size, left.mtime_ns)
+            self._scan.note(name, seen)
+            if not result.postponed:
+                self._rests.left(name, seen, result.due_at)
         if not result.postponed:
             self._savings.settle(name)
         elif (later := self._savings.due(name)) is not None:

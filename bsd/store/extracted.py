@@ -93,7 +93,6 @@ class SessionStore:
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
-        self._names: frozenset[str] | None = None  # refs that are there, since we last wrote
 
     def file(self, ref: str) -> Path:
         """Path of a stored file; raises Invalid for a ref that is none."""
@@ -146,10 +145,8 @@ class SessionStore:
         return (record.ref, record.hash) if record else None
 
     def taken(self, ref: str) -> bool:
-        """Whether a file of this name exists or is indexed."""
-        if self._names is None:
-            self._names = frozenset(self.refs())
-        return ref in self._names or self.index.names(ref)
+        """Whether a file of this name exists, or is known to have existed."""
+        return os.path.lexists(self._stem(ref) + _FINISHED) or self.index.names(ref)
 
     def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
         """Make all of `keeps` durable, or none of them; `source` is the planned session file.
@@ -160,7 +157,6 @@ class SessionStore:
         if not keeps:
             return
         self._unfinished = []
-        self._names = None
         try:
             self._make_directory()
             self.sweep()
@@ -182,7 +178,6 @@ class SessionStore:
 
     def discard(self, keeps: Iterable[Keep]) -> None:
         """Remove what a successful `keep` wrote, since its commit gave up."""
-        self._names = None
         self._remove(self._stem(keep.ref) for keep in keeps if keep.line is not None)
 
     def _make_directory(self) -> None:

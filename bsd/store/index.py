@@ -5,6 +5,7 @@ Restoring never needs it; it finds a file to use again, lists what is kept, and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -38,6 +39,7 @@ class Record:
         return self.file.removesuffix(".json")
 
 
+_END = b"\n]}\n"
 _FIELDS = tuple(field.name for field in fields(Record))
 
 
@@ -63,16 +65,38 @@ class Index:
         return self._newest.get(entry_id) if self.records else None
 
     def names(self, ref: str) -> bool:
-        """Whether a file of this name is indexed."""
-        return f"{ref}.json" in self.records
+        """Whether a file of this name is indexed, as far as that is known without reading."""
+        return self._records is not None and f"{ref}.json" in self._records
 
     def add(self, records: Iterable[Record]) -> None:
-        """Note new files, or files used again; written at once."""
-        merged = dict(self.records)
-        for record in records:
-            merged.pop(record.file, None)  # the newest stands last
-            merged[record.file] = record
-        self.replace(merged.values())
+        """Note new files, or files used again; costs what is added, not what is there."""
+        new = list(records)
+        if not self._append([orjson.dumps(_json(record)) for record in new]):
+            self.replace(_by_file([*self.records.values(), *new]).values())
+        self._records, self._newest = None, {}
+
+    def _append(self, lines: list[bytes]) -> bool:
+        """Write behind the last entry, over the end of the list; False if that cannot be done.
+
+        In place: a crash in the middle leaves a file that cannot be read, and then it is made anew.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            end = os.fstat(descriptor).st_size - len(_END)
+            if end < 1 or os.pread(descriptor, len(_END) + 1, end - 1) != b"}" + _END:
+                return False  # empty, or not written by us
+            text = b"".join(b",\n" + line for line in lines) + _END
+            if os.pwrite(descriptor, text, end) == len(text):
+                return True
+            os.ftruncate(descriptor, end)
+            return False
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
 
     def replace(self, records: Iterable[Record]) -> None:
         """Write the whole index anew."""
@@ -93,7 +117,7 @@ class Index:
         for record in records:
             yield separator + orjson.dumps(_json(record))
             separator = b",\n"
-        yield b"\n]}\n"
+        yield _END
 
     def _take(self, records: dict[str, Record]) -> dict[str, Record]:
         self._records = records
@@ -115,7 +139,16 @@ class Index:
         records = [record for entry in entries if (record := _record(entry))]
         if len(records) != len(entries):
             self.broken = "some of its entries are not readable"
-        return {record.file: record for record in records}
+        return _by_file(records)
+
+
+def _by_file(records: Iterable[Record]) -> dict[str, Record]:
+    """Each file once, with its last record, in the order of these."""
+    found: dict[str, Record] = {}
+    for record in records:
+        found.pop(record.file, None)
+        found[record.file] = record
+    return found
 
 
 def _json(record: Record) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
@@ -25,12 +25,13 @@ from bsd.transcript.reader import Transcript, TranscriptFile
 
 _log = get_logger("state")
 
-_SCHEMA = 1
+_SCHEMA = 2
 _GUARDED = 4096  # bytes before a checkpoint that must be what they were
 _WAIT_SECONDS = 5.0
 
-_CREATE = """
-CREATE TABLE IF NOT EXISTS checkpoints (
+_CREATE = (
+    """
+CREATE TABLE checkpoints (
     session TEXT PRIMARY KEY,
     settings TEXT NOT NULL,
     dev INTEGER NOT NULL,
@@ -39,7 +40,32 @@ CREATE TABLE IF NOT EXISTS checkpoints (
     place BLOB NOT NULL,
     ids BLOB NOT NULL
 ) WITHOUT ROWID
-"""
+""",
+    """
+CREATE TABLE rests (
+    session TEXT PRIMARY KEY,
+    settings TEXT NOT NULL,
+    dev INTEGER NOT NULL,
+    ino INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    due_at REAL
+) WITHOUT ROWID
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How a session was left when there was nothing more to do to it."""
+
+    session: SessionName
+    settings: str  # fingerprint of those it was judged by
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    due_at: float | None  # epoch seconds at which there will be, without a change
 
 
 class StateDb:
@@ -89,6 +115,39 @@ class StateDb:
             if database is not None:
                 database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
 
+    def rests(self, settings: str) -> list[Rest]:
+        """How sessions were left under these settings."""
+        found: list[Rest] = []
+        with self._open(create=False) as database:
+            if database is not None:
+                query = (
+                    "SELECT session, dev, ino, size, mtime_ns, due_at FROM rests WHERE settings = ?"
+                )
+                for name, *file, due_at in database.execute(query, (settings,)):
+                    dev, ino, size, mtime_ns = map(_unsigned, file)
+                    with suppress(BsdError):  # no name that a session may have
+                        session = SessionName.parse(name)
+                        found.append(Rest(session, settings, dev, ino, size, mtime_ns, due_at))
+        return found
+
+    def note_rests(self, rests: Mapping[SessionName, Rest | None]) -> None:
+        """Keep how sessions were left; None: there is more to do to this one."""
+        gone = [(str(name),) for name, rest in rests.items() if rest is None]
+        left = [
+            (
+                str(rest.session),
+                rest.settings,
+                *map(_signed, (rest.dev, rest.ino, rest.size, rest.mtime_ns)),
+                rest.due_at,
+            )
+            for rest in rests.values()
+            if rest is not None
+        ]
+        with self._open(create=True) as database:
+            if database is not None:
+                database.executemany("DELETE FROM rests WHERE session = ?", gone)
+                database.executemany("REPLACE INTO rests VALUES (?, ?, ?, ?, ?, ?, ?)", left)
+
     @contextmanager
     def _open(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
         """A connection, or None; what goes wrong inside the block counts as not known."""
@@ -115,9 +174,11 @@ class StateDb:
         try:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version != _SCHEMA:
-                database.execute("DROP TABLE IF EXISTS checkpoints")
                 database.execute("PRAGMA journal_mode = WAL")
-                database.execute(_CREATE)
+                for table in ("checkpoints", "rests"):
+                    database.execute(f"DROP TABLE IF EXISTS {table}")
+                for create in _CREATE:
+                    database.execute(create)
                 database.execute(f"PRAGMA user_version = {_SCHEMA}")
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
@@ -151,6 +212,10 @@ def _guard(source: Transcript, offset: int) -> bytes:
 
 def _file(identity: Identity) -> tuple[int, int]:
     return _signed(identity.dev), _signed(identity.ino)
+
+
+def _unsigned(number: int) -> int:
+    return number + (1 << 64) if number < 0 else number
 
 
 def _signed(number: int) -> int:

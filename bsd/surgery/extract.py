@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from hashlib import sha256
 
 from bsd.formats.base import Entry, Format, Shape, Value
-from bsd.formats.marker import MARKER, Marker, placeholder
+from bsd.formats.marker import MARKER, RESTORED, Marker, placeholder
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
@@ -37,6 +37,7 @@ NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_
 STORED_MISSING = "stored_missing"  # values are away whose file is gone or damaged
 
 _PROGRESS_ENTRIES = 64
+_RESTORED = f'"{RESTORED}"'.encode()
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
 
@@ -191,9 +192,11 @@ class _Surgery:
         values = [one.value for one in outcome.decision.chosen]
         if outcome.marked and (entry := parse_entry(raw)) is not None:
             return self._home_of_marked(outcome, raw, entry, values)
-        found = self._stored.find(outcome.entry_id or "")
-        if found and (home := self._again(*found, raw, values)):
-            return home
+        # Only what was in the store before can be there still, and looking has its price.
+        if _RESTORED in raw or self._stored.taken(self._first_ref(outcome)):
+            found = self._stored.find(outcome.entry_id or "")
+            if found and (home := self._again(*found, raw, values)):
+                return home
         span = Span(outcome.offset, outcome.length)
         return _Home(self._new_ref(outcome), _hash(raw), len(raw), span)
 
@@ -250,8 +253,11 @@ class _Surgery:
             return None
         return _Home(ref, hash_, len(stored_line), None, away or {})
 
+    def _first_ref(self, outcome: Outcome) -> str:
+        return f"{outcome.index:04d}_{_type_of(outcome)}"
+
     def _new_ref(self, outcome: Outcome) -> str:
-        base = f"{outcome.index:04d}_{_type_of(outcome)}"
+        base = self._first_ref(outcome)
         ref, number = base, 1
         while ref in self._refs or self._stored.taken(ref):
             number += 1

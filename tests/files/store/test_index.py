@@ -58,3 +58,26 @@ def test_no_index_is_no_problem(path: Path) -> None:
     index = Index(path, NAME)
     assert index.newest("a") is None
     assert index.broken is None
+
+
+def test_adding_writes_behind_what_is_there(path: Path) -> None:
+    Index(path, NAME).add([record(f"{n:04d}_user.json", f"e{n}") for n in range(3)])
+    before = path.read_bytes()
+    inode = path.stat().st_ino
+    Index(path, NAME).add([record("0003_user.json", "e3"), record("0001_user.json", "e1")])
+    assert path.stat().st_ino == inode
+    assert path.read_bytes().startswith(before.removesuffix(b"\n]}\n"))
+    orjson.loads(path.read_bytes())
+    assert [found.file[:4] for found in Index(path, NAME).records.values()] == [
+        "0000",
+        "0002",
+        "0003",
+        "0001",
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"entries":[]}', b'{"entries":[\n]}\n'])
+def test_a_file_that_cannot_be_added_to_is_written_anew(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    Index(path, NAME).add([record("0003_user.json")])
+    assert list(Index(path, NAME).records) == ["0003_user.json"]

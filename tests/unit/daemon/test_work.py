@@ -14,6 +14,7 @@ from bsd.daemon.intake import Intake
 from bsd.daemon.jobs import Busy, Failed, Finished
 from bsd.daemon.ledger import Ledger
 from bsd.daemon.queue import WorkQueue
+from bsd.daemon.rest import Rests
 from bsd.daemon.rounds import Rounds
 from bsd.daemon.savings import LONGEST_SECONDS, Savings
 from bsd.daemon.scan import Scan
@@ -22,6 +23,7 @@ from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.operation import Worth
+from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
 from bsd.transcript.change import Edit, Identity
@@ -106,6 +108,7 @@ class House:
             savings=self.savings,
             ledger=self.ledger,
             events=self.events,
+            rests=Rests(StateDb(self.layout.state_db), self.config),
             worked=self.rounds.worked,
             clock=lambda: self.now,
             steady=lambda: self.steady,

@@ -1,0 +1,63 @@
+"""Which sessions are at rest, from one daemon to the next: a start need not open them again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from bsd.daemon.scan import Seen
+from bsd.foundation.layout import SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.store.state import Rest, StateDb
+from bsd.surgery.settled import fingerprint
+
+
+class Rests:
+    """Collects how sessions were left; `flush` writes it, seldom and all at once.
+
+    What is lost with a kill is looked into again, and what changed since is found by its stat.
+    """
+
+    def __init__(self, state: StateDb, config: ConfigService) -> None:
+        self._state = state
+        self._config = config
+        self._lock = threading.Lock()
+        self._new: dict[SessionName, Rest | None] = {}
+        self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+
+    def known(self) -> list[Rest]:
+        """How sessions were left under the settings that hold now."""
+        return self._state.rests(fingerprint(self._config.current))
+
+    def left(self, name: SessionName, seen: Seen, due_at: float | None) -> None:
+        """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
+        with self._lock:
+            settings = self._judged_by.pop(name, None)
+            if settings is not None:
+                self._new[name] = Rest(name, settings, *seen, due_at)
+
+    def unsettled(self, name: SessionName) -> None:
+        """A session is looked into: there may be something to do to it."""
+        settings = fingerprint(self._config.current)
+        with self._lock:
+            self._new[name] = None
+            self._judged_by[name] = settings
+
+    def flush(self) -> None:
+        """Write what came together."""
+        with self._lock:
+            new, self._new = self._new, {}
+        if new:
+            self._state.note_rests(new)
+
+
+def resume(
+    rests: Rests,
+    note: Callable[[SessionName, Seen], None],
+    queue: Callable[[SessionName, float], None],
+) -> None:
+    """Tell a scan what is known, and the queue what will be due (epoch seconds)."""
+    for rest in rests.known():
+        note(rest.session, Seen(rest.dev, rest.ino, rest.size, rest.mtime_ns))
+        if rest.due_at is not None:
+            queue(rest.session, rest.due_at)

@@ -1,0 +1,78 @@
+"""What one daemon leaves at rest, the next one need not open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bsd.daemon.rest import Rests, resume
+from bsd.daemon.scan import Seen
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.store.state import StateDb
+
+ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
+SEEN = Seen(1, (1 << 64) - 5, 300, 400)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path)
+
+
+def rests(layout: Layout) -> Rests:
+    return Rests(StateDb(layout.state_db), ConfigService(layout.config_file))
+
+
+def known(layout: Layout) -> tuple[dict[SessionName, Seen], dict[SessionName, float]]:
+    seen: dict[SessionName, Seen] = {}
+    due: dict[SessionName, float] = {}
+    resume(rests(layout), seen.__setitem__, due.__setitem__)
+    return seen, due
+
+
+def work(daemon: Rests, name: SessionName, due_at: float | None = None) -> None:
+    daemon.unsettled(name)
+    daemon.left(name, SEEN, due_at)
+
+
+def test_what_was_left_is_known_to_the_next_one(layout: Layout) -> None:
+    first = rests(layout)
+    work(first, ONE)
+    work(first, OTHER, due_at=99.5)
+    assert known(layout) == ({}, {})  # not written yet
+    first.flush()
+    assert known(layout) == ({ONE: SEEN, OTHER: SEEN}, {OTHER: 99.5})
+
+
+def test_what_is_being_looked_into_is_not_at_rest(layout: Layout) -> None:
+    daemon = rests(layout)
+    work(daemon, ONE)
+    daemon.flush()
+    daemon.unsettled(ONE)
+    daemon.flush()
+    assert known(layout) == ({}, {})
+    daemon.left(ONE, SEEN, None)
+    daemon.flush()
+    assert known(layout)[0] == {ONE: SEEN}
+
+
+def test_other_settings_wake_everybody(layout: Layout) -> None:
+    daemon = rests(layout)
+    work(daemon, ONE)
+    daemon.flush()
+    config = ConfigService(layout.config_file)
+    config.update({"keep_recent": 7})
+    assert known(layout) == ({}, {})
+    config.update({"keep_recent": 3, "retention": "7d"})
+    assert known(layout)[0] == {ONE: SEEN}
+
+
+def test_what_was_judged_by_other_settings_meanwhile_is_not_at_rest(layout: Layout) -> None:
+    daemon = rests(layout)
+    daemon.unsettled(ONE)
+    ConfigService(layout.config_file).update({"keep_recent": 7})
+    daemon.left(ONE, SEEN, None)
+    daemon.flush()
+    assert known(layout) == ({}, {})
