@@ -16,6 +16,7 @@ from bsd.api.server import ApiServer
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings, load_settings
+from bsd.operation import Patience
 from tests.unit.api.fake import FakeDaemon
 
 DEADLINE_SECONDS = 20.0
@@ -27,14 +28,19 @@ def settings_for(root: Path, **environ: str) -> Settings:
 
 @contextmanager
 def serving(
-    root: Path, daemon: FakeDaemon | None = None, **environ: str
+    root: Path,
+    daemon: FakeDaemon | None = None,
+    patience: Patience | None = None,
+    /,
+    **environ: str,
 ) -> Iterator[tuple[ApiServer, Settings]]:
     """An API over a fake daemon, listening as the environment says."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
     layout = Layout(root)
     config = ConfigService(layout.config_file)
-    app = create_app(daemon, config, Desk(layout, config), readonly=settings.readonly)
+    desk = Desk(layout, config, patience or Patience(wait=5.0, quiet=0.1))
+    app = create_app(daemon, config, desk, readonly=settings.readonly)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:
