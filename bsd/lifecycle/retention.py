@@ -25,8 +25,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
+from bsd.lifecycle.search import forget_stored
 from bsd.store.index import Index
-from bsd.store.search import forget_stored
 from bsd.transcript.lock import OwnLock
 
 _log = get_logger("retention")
@@ -217,7 +217,7 @@ def run_retention(
         done = clean(shelf, clock(), stopping)
     finally:
         if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
-            forget_stored(layout.search_db, gone)
+            forget_stored(layout, gone)
     _audit(layout, done, "retention", actor, clock)
     return done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.lifecycle import catalog
 from bsd.lifecycle.statistics import Statistics
 from bsd.store.extracted import SessionStore
-from bsd.store.search import Known, SearchIndex, Words, use
+from bsd.store.search import Known, SearchIndex, Words, drop_for_good, use
 from bsd.store.search_query import Hit, match_expression
 from bsd.transcript.change import Identity
 from bsd.transcript.reader import Line, Transcript, TranscriptFile, parse_entry
@@ -71,6 +71,37 @@ def bring_up_to_date(
 ) -> None:
     """Read what is new in all sessions, statistics included; raises as `search` does."""
     use(layout.search_db, lambda index: _follow(layout, index, agent, progress))
+
+
+def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
+    """Take the text of deleted stored files (refs by store directory) out of the index, for good.
+
+    A session that changed since it was read is read now: the text may have been in its lines when
+    it was. A problem is logged.
+    """
+
+    def drop(index: SearchIndex) -> bool:
+        known = False
+        for store, refs in gone.items():
+            with index.change():
+                if (was := index.kept_in(store)) is None:
+                    continue
+                known = True
+                index.forget_stored(store, refs)
+                _catch_up(layout, index, was)
+        return known
+
+    drop_for_good(layout.search_db, drop)
+
+
+def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
+    name = SessionName.parse(was.name)
+    try:
+        if _file(was) != _state(Identity.of(layout.session_file(name).stat())):
+            _read_session(layout, index, _Due(name, _NO_SHELF, 0))
+    except (BsdError, OSError) as problem:
+        _log.debug("Forgotten, as it cannot be read", session=was.name, problem=str(problem))
+        index.forget(was.name)
 
 
 def _follow(

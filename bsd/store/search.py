@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -210,6 +210,12 @@ class SearchIndex:
         row = self._db.execute(query, (str(name),)).fetchone()
         return Known(*row) if row else None
 
+    def kept_in(self, store: str) -> Known | None:
+        """The one whose store directory is called so."""
+        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE store = ?"  # noqa: S608 - the same
+        row = self._db.execute(query, (store,)).fetchone()
+        return Known(*row) if row else None
+
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
         columns = ", ".join(_KNOWN)
@@ -363,19 +369,19 @@ def _digest(one: Words, text: str) -> bytes:
 def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
     """Take deleted sessions out of the index, for good; a problem is logged."""
     wanted = [str(name) for name in names]
-    _forget(path, lambda index: sum(map(index.forget, wanted)))
 
-
-def forget_stored(path: Path, files: Mapping[str, Iterable[str]]) -> None:
-    """Take the text of deleted stored files (refs by store directory) out of the index."""
-    _forget(path, lambda index: sum(index.forget_stored(*item) for item in files.items()))
-
-
-def _forget(path: Path, drop: Callable[[SearchIndex], int]) -> None:
-    def work(index: SearchIndex) -> None:
+    def drop(index: SearchIndex) -> bool:
         with index.change():
-            dropped = drop(index)
-        if dropped:
+            return sum(map(index.forget, wanted)) > 0
+
+    drop_for_good(path, drop)
+
+
+def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> None:
+    """Do `drop`, and overwrite what it dropped, if it says so; a problem is logged."""
+
+    def work(index: SearchIndex) -> None:
+        if drop(index):
             index.scrub()
 
     if not path.exists():

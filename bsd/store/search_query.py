@@ -14,6 +14,8 @@ _PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
 _UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f])")
 _BREAK = "\u200b"
 _START, _END = "\x02", "\x03"
+# Colours of a terminal cling to the words they colour.
+_COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _UNWANTED = re.compile(f"[\x00{_START}{_END}]")
 _LONGEST_SNIPPET = 320  # characters
 _BEFORE = 80
@@ -28,6 +30,8 @@ def indexable(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # lone surrogates
         text = _UNSPACED.sub(rf"{_BREAK}\1{_BREAK}", text)
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
     return _UNWANTED.sub(" ", text)
 
 

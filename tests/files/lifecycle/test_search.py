@@ -212,6 +212,27 @@ def test_retention_takes_the_text_out_of_the_index(
     assert found(layout, "quokka") == []
 
 
+def test_retention_finds_what_was_indexed_before_it_was_extracted(
+    layout: Layout, session: Path, surgeon: Surgeon
+) -> None:
+    assert found(layout, "quokka")
+    surgeon.extract(NAME)
+    run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    assert not in_the_files(layout, "quokka")
+    assert in_the_files(layout, "aardvark")
+
+
+def test_retention_forgets_a_session_that_is_gone(
+    layout: Layout, session: Path, surgeon: Surgeon
+) -> None:
+    surgeon.extract(NAME)
+    search(layout, "quokka")
+    session.unlink()
+    run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    assert not in_the_files(layout, "quokka")
+    assert not in_the_files(layout, "aardvark")
+
+
 def test_retention_without_an_index_creates_none(
     layout: Layout, session: Path, surgeon: Surgeon
 ) -> None:
@@ -323,7 +344,7 @@ def _die_after(layout: Layout, inserts: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             before(self, *arguments)
 
-        SearchIndex._insert = counting  # type: ignore[method-assign]
+        SearchIndex._insert = counting  # type: ignore[method-assign, assignment]
         search(layout, "x")
     finally:
         os._exit(0)

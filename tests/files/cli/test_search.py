@@ -1,0 +1,74 @@
+"""`bsd search` and `bsd summary` as people and programs call them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.files.cli.conftest import Call, out_of
+from tests.openclaw_tree import add_session
+
+_LINE = {
+    "type": "message",
+    "id": "e1",
+    "message": {"role": "user", "content": "the \x1b[31mwombat\x07 digs"},
+}
+_HEADER = b'{"type":"session","version":3,"id":"s"}\n'
+
+
+@pytest.fixture
+def with_a_wombat(bsd: Call) -> Call:
+    add_session(bsd.root, "main/dig", _HEADER + json.dumps(_LINE).encode() + b"\n")
+    return bsd
+
+
+def test_the_document_of_a_search(with_a_wombat: Call) -> None:
+    ended = with_a_wombat("search", "WOMBAT", "digs", "--json")
+    assert ended.code == 0
+    document = ended.document
+    assert set(document) == {"query", "results"}
+    (hit,) = document["results"]
+    assert set(hit) == {"session", "entry_id", "index", "where", "snippet", "matches", "score"}
+    assert (hit["session"], hit["entry_id"], hit["index"]) == ("main/dig", "e1", 1)
+    assert [hit["snippet"][a:b] for a, b in hit["matches"]] == ["wombat", "digs"]
+
+
+def test_people_get_lines_that_no_terminal_obeys(with_a_wombat: Call) -> None:
+    ended = with_a_wombat("search", "wombat")
+    assert "main/dig  #1  e1" in ended.out
+    assert "1 entry" in ended.out
+    assert "\x1b" not in ended.out
+    assert "\x07" not in ended.out
+
+
+def test_nothing_found_is_no_failure(bsd: Call) -> None:
+    ended = bsd("search", "zyzzyva")
+    assert (ended.code, ended.out) == (0, "Nothing was found.\n")
+
+
+@pytest.mark.parametrize("words", ["()", "*", "->", '""'])
+def test_no_word_is_a_mistake_with_a_hint(bsd: Call, words: str) -> None:
+    ended = bsd("search", words)
+    assert ended.code == 2
+    assert "Try: " in ended.err
+    assert not (bsd.root / ".brainsurgeon" / "search.db").exists()
+
+
+def test_the_list_has_figures_of_what_was_searched(with_a_wombat: Call) -> None:
+    before = with_a_wombat("sessions", "--json").document
+    assert "messages" not in out_of(before, "main/dig")
+    with_a_wombat("search", "wombat")
+    after = with_a_wombat("sessions", "--json").document
+    dig = out_of(after, "main/dig")
+    assert (dig["messages"], dig["entries"], dig["is_stale"]) == (1, 2, False)
+    assert out_of(after, "main/alpha")["tokens"]["total"] > 0
+
+
+def test_the_document_of_a_summary(bsd: Call) -> None:
+    document = bsd("summary", "main/alpha", "--json").document
+    assert set(document) == {"session_id", "agent", "summary", "generated_at"}
+    assert document["summary"]["user_messages"] > 0
+    told = bsd("summary", "main/alpha").out
+    assert told.startswith(f"main/alpha: {document['summary']['session_type']}, ")
+    assert not (bsd.root / ".brainsurgeon").exists()
