@@ -105,8 +105,13 @@ class Desk:
         self, name: SessionName, actor: str, overrides: dict[str, Any], *, dry_run: bool
     ) -> dict[str, Any]:
         """Extract what is due; raises Busy, LeftAlone, Unavailable where the result says so."""
-        surgeon = self.surgeon(actor)
-        return _or_raise(surgeon.extract(name, dry_run=dry_run, overrides=overrides))
+        result = self.surgeon(actor).extract(
+            name,
+            dry_run=dry_run,
+            overrides=overrides,
+            progress=lambda _: self.patience.check(),
+        )
+        return _or_raise(result)
 
 
 def entry_name(entry: str) -> str:

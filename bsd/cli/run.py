@@ -79,7 +79,7 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
         Desk(
             daemon.layout,
             daemon.config,
-            Patience(wait=WAIT_SECONDS, quiet=settings.quiet_seconds),
+            Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
             exchanger=daemon.exchanger,
             noticed=daemon.attempted,
         ),

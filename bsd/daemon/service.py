@@ -106,7 +106,7 @@ class Daemon:
             self.config,
             actor="daemon",
             patience=Patience(
-                wait=0.0, quiet=settings.quiet_seconds, clock=wall, check=self._stop_here
+                wait=0.0, quiet=settings.quiet_seconds, clock=wall, check=self.stop_here
             ),
             exchanger=self._helper,
             noticed=self.attempted,
@@ -359,7 +359,8 @@ class Daemon:
 
     # --- what the parts tell ---
 
-    def _stop_here(self) -> None:
+    def stop_here(self) -> None:
+        """End here, where nothing is half done, if the daemon stops; doors ask this, too."""
         if self._stopping.is_set():
             raise Stopping
 

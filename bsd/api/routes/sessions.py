@@ -24,7 +24,7 @@ FIRST_PAGE = 100
 
 # What one call may say otherwise than the settings do.
 _OVERRIDES = (
-    *("trigger_types", "trigger_rules", "keep_recent", "min_value_length", "keep_chars"),
+    *("enabled", "trigger_types", "trigger_rules", "keep_recent", "min_value_length", "keep_chars"),
     *("age_threshold_hours", "keep_after_restore_seconds", "scope", "prefix_bound"),
     "prefix_bound_models",
 )

@@ -1,0 +1,64 @@
+"""Finding sessions by what is in them, and cursors that were not given by us."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bsd.api.listing import Cursor, Filter, page
+from bsd.foundation.errors import Invalid
+from bsd.foundation.layout import Layout, SessionName
+from tests.openclaw_tree import add_session
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    for name in ("main/a", "main/b", "main/c", "second/a"):
+        add_session(tmp_path, name, b"{}\n")
+    return Layout(tmp_path)
+
+
+def found(layout: Layout, wanted: Filter, *by_text: str) -> set[str]:
+    asked: list[tuple[str, str | None]] = []
+
+    def find_text(words: str, agent: str | None) -> set[SessionName]:
+        asked.append((words, agent))
+        return {SessionName.parse(name) for name in by_text}
+
+    answer = page(layout, wanted, 10, None, find_text)
+    assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
+    return {one["session"] for one in answer["sessions"]}
+
+
+def test_what_the_text_says_counts_as_much_as_the_name(layout: Layout) -> None:
+    assert found(layout, Filter(words="second"), "main/b", "main/gone") == {"second/a", "main/b"}
+    assert found(layout, Filter(agent="main", words="x"), "second/a", "main/c") == {"main/c"}
+
+
+def test_without_words_nobody_searches(layout: Layout) -> None:
+    assert len(found(layout, Filter())) == 4
+
+
+@given(st.integers(0, 2**63), st.sampled_from((0, 1)), st.integers(-(2**63), 0), st.text())
+def test_a_cursor_comes_back_as_it_went(began: int, part: int, updated: int, name: str) -> None:
+    cursor = Cursor(began, (part, updated, name))
+    assert Cursor.read(cursor.write()) == cursor
+
+
+@given(st.text() | st.from_regex(r"[A-Za-z0-9_=-]*", fullmatch=True))
+def test_no_other_text_is_more_than_refused(text: str) -> None:
+    with suppress(Invalid):
+        assert Cursor.read(Cursor.read(text).write())
+
+
+@pytest.mark.parametrize("content", [None, [], {}, [1, 2, 3], [1, 2, 3, 4], [True, 0, 0, "a"]])
+def test_a_cursor_of_other_content_is_refused(content: object) -> None:
+    text = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+    with pytest.raises(Invalid):
+        Cursor.read(text)
