@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.formats.openclaw import Registry, read_registry
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import catalog
@@ -90,7 +91,7 @@ def page(
 def check_agent(layout: Layout, agent: str) -> None:
     """Raise Invalid for a wrong name, NotFound if there is no such agent."""
     layout.sessions_dir(agent)
-    if agent not in {info.name for info in catalog.agents(layout)}:
+    if not os.path.isdir(layout.agents / agent):
         raise NotFound(f"there is no agent {agent}", hint="/api/agents lists them")
 
 
@@ -101,8 +102,13 @@ def _matching(
     in_text: set[SessionName] = set()
     if words and find_text:
         in_text = find_text(wanted.words or "", wanted.agent)
+    registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, wanted.agent):
-        entry = catalog.registered(layout, name) if words or wanted.status else None
+        entry = None
+        if words or wanted.status:
+            if name.agent not in registries:
+                registries[name.agent] = read_registry(layout.agents / name.agent)
+            entry = next(registries[name.agent].find(name.session), None)
         if wanted.status and (entry is None or entry.status != wanted.status):
             continue
         if words and name not in in_text:

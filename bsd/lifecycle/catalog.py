@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.openclaw import (
-    Registered,
     is_session_file,
     read_registry,
     sqlite_database,
@@ -134,14 +133,9 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def registered(layout: Layout, name: SessionName) -> Registered | None:
-    """What the agent's `sessions.json` says of a session; costs nothing once it is read."""
-    return next(read_registry(layout.agents / name.agent).find(name.session), None)
-
-
 def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
     """One session as the list shows it; reads its store's index."""
-    entry = registered(layout, name)
+    entry = next(read_registry(layout.agents / name.agent).find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
     return SessionInfo(
         name=name,
