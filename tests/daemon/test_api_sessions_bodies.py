@@ -1,0 +1,54 @@
+"""Bodies that nobody sane would send: refused or done, never an internal error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bsd.api.app import create_app
+from bsd.api.desk import Desk
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.operation import Patience
+from bsd.sample import session_lines
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.unit.api.fake import FakeDaemon, ask
+
+VALUES = [
+    *(b"null", b"true", b"1", b"-1", b"1.5", b"1e400", b"1" + b"0" * 5000, b"18446744073709551616"),
+    *(b'"x"', b'"\\ud800"', b'"\\u0000"', b"[]", b"[null]", b'["\\ud800"]', b"[{}]", b"{}"),
+    *(b'{"a":1,"a":2}', b"[" * 5000 + b"]" * 5000, b"", b"\xff", b"{"),
+]
+FIELDS = {
+    ("POST", "extract?dry_run=1"): ["keep_recent", "trigger_types", "trigger_rules", "\\ud800"],
+    ("POST", "undo"): ["op", "\\u0000"],
+    ("POST", "entries/3/restore"): ["keys", "\\ud800"],
+    ("PUT", "entries/3/meta"): ["_extractable", "extractable"],
+    ("PUT", "entries/3"): ["entry", "set", "seen"],
+}
+PATHS = ["", "\\u0000", "\\ud800", "[0]", "a[99999999999999999999]", "message", "_extracted", "x.y"]
+
+
+def bodies(fields: list[str]) -> Iterator[bytes]:
+    yield from VALUES
+    for field in fields:
+        yield from (b'{"%b":%b}' % (field.encode(), value) for value in VALUES)
+    if "set" in fields:
+        yield from (b'{"set":{"message.content[0].text":%b}}' % value for value in VALUES)
+        yield from (b'{"set":{"%b":1}}' % path.encode() for path in PATHS)
+
+
+@pytest.mark.parametrize(("method", "route"), list(FIELDS))
+def test_no_body_is_an_internal_error(tmp_path: Path, method: str, route: str) -> None:
+    path = add_session(tmp_path, "main/sample", b"".join(session_lines(turns=2, seed=1)))
+    layout = Layout(tmp_path)
+    config = ConfigService(layout.config_file)
+    desk = Desk(layout, config, Patience(wait=0.1, quiet=0.0))
+    app = create_app(FakeDaemon(), config, desk)
+    for body in bodies(FIELDS[method, route]):
+        set_at_rest(path)
+        reply = ask(app, method, f"/api/sessions/main/sample/{route}", body=body)
+        assert reply.status in {200, 400, 404, 409}, (body[:80], reply.body)
+        assert reply.status == 200 or reply.json()["error"]
