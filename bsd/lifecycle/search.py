@@ -32,6 +32,7 @@ _GUARDED = 4096  # bytes before the offset that must be what they were
 # A directory just written may change again without its time showing it.
 _UNCERTAIN_NS = 2 * 10**9
 _NO_SHELF = (0, 0)
+_MOST_LINES = 1 << 62  # a name or an index may say anything
 
 Progress = Callable[[int, int], None]  # bytes read, of so many
 
@@ -233,7 +234,7 @@ def _stored_words(store: SessionStore, ref: str) -> Words | None:
     number = record.index if record else int(ref.partition("_")[0])
     paths = _paths(record.keys) if record else []
     text = words_at(entry, paths) if paths else words_of(entry, None)
-    return Words(number, entry_id(entry), text, ref)
+    return Words(number if 0 <= number < _MOST_LINES else 0, entry_id(entry), text, ref)
 
 
 def _paths(keys: tuple[str, ...]) -> list[ValuePath]:

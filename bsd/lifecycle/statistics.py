@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import orjson
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.figures import model_of, tokens_of
@@ -57,13 +56,13 @@ class Statistics:
             self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
 
     def dumps(self) -> str:
-        return orjson.dumps(asdict(self)).decode("utf-8", "replace")
+        return json.dumps(asdict(self))  # in ASCII: a model's name may be any text
 
     @classmethod
     def loads(cls, text: str) -> Statistics:
         """Read what `dumps` wrote; what another version wrote counts nothing."""
         with suppress(ValueError, TypeError):
-            return cls(**orjson.loads(text))
+            return cls(**json.loads(text))
         return cls()
 
     def as_json(self, updated: float, now: float) -> dict[str, Any]:

@@ -356,7 +356,7 @@ def test_text_of_any_kind_is_taken(layout: Layout) -> None:
         HEADER,
         entry(0, "user", "Ünïcode straße 日本語のテキスト 😀"),
         entry(1, "user", "half a pair \ud83d stays"),
-        entry(2, "user", "before\0after"),
+        entry(2, "user", "before\0after", model="\ud800", usage={"input": 10**30}),
         entry(3, "user", huge),
         entry(4, "user", "x" * 3_000_000),
     )
@@ -427,5 +427,7 @@ def test_a_store_that_is_not_ours_to_understand_does_no_harm(layout: Layout, ses
     (directory / "0002_thinking.json").write_bytes(b"\xff no json")
     (directory / "0003_thinking.json").write_bytes(b'{"id":"z","text":"a numbat"}\n')
     (directory / "index.json").write_bytes(b"{")
+    (directory / f"{'9' * 40}_thinking.json").write_bytes(b'{"id":"y","text":"a bilby"}')
     assert found(layout, "numbat") == [("z", 3, "extracted")]
+    assert found(layout, "bilby") == [("y", 0, "extracted")]
     assert found(layout, "aardvark") == [("e0", 1, "transcript")]
