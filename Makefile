@@ -14,8 +14,11 @@ help: ## this list
 demo: .venv ## extract and restore generated sessions, before your eyes
 	$(BIN)/bsd demo
 
+# Many tests wait for a daemon, a clock or a disk: two workers a core.
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
+
 test: .venv ## the whole suite, on all cores
-	$(BIN)/python -m pytest -n auto -p no:cacheprovider $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider $(TESTS)
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench
