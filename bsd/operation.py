@@ -201,6 +201,7 @@ class Operation:
             self._exchanger,
             now_ns=lambda: int(self._patience.clock() * 1e9),
             records=records,
+            retire=False,  # that has time until nobody can be on the way to them any more
         ):
             if found.state is State.WAITING:
                 return f"late lines are still to be put back: {found.detail}"

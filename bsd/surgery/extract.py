@@ -193,12 +193,14 @@ class _Surgery:
         if outcome.marked and (entry := parse_entry(raw)) is not None:
             return self._home_of_marked(outcome, raw, entry, values)
         # Only what was in the store before can be there still, and looking has its price.
-        if _RESTORED in raw or self._stored.taken(self._first_ref(outcome)):
-            found = self._stored.find(outcome.entry_id or "")
-            if found and (home := self._again(*found, raw, values)):
-                return home
+        first, hash_ = self._first_ref(outcome), _hash(raw)
+        if _RESTORED in raw or self._stored.taken(first):
+            # The second is what a crash left between keeping this line and committing.
+            for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
+                if found and (home := self._again(*found, raw, values)):
+                    return home
         span = Span(outcome.offset, outcome.length)
-        return _Home(self._new_ref(outcome), _hash(raw), len(raw), span)
+        return _Home(self._new_ref(outcome), hash_, len(raw), span)
 
     def _home_of_marked(
         self, outcome: Outcome, raw: bytes, entry: Entry, values: list[Value]

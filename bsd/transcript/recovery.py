@@ -50,7 +50,7 @@ __all__ = ["Access", "Recovered", "State", "recover"]
 _KEEP_NS = 60 * 10**9
 
 
-def recover(
+def recover(  # noqa: PLR0913 - what tests replace, each by its name
     inflight: InFlight,
     access: Access,
     exchanger: Exchanger,
@@ -59,14 +59,16 @@ def recover(
     after_step: Step = no_step,
     strength: Callable[[Path], Strength] = mount.strength,
     records: Iterable[Path] | None = None,
+    retire: bool = True,
 ) -> list[Recovered]:
     """Deal with `records`, or with every record under the root, as far as that is possible now.
 
-    One that fails stops no other; call it again for what is not finished. Costs one listing of
-    the in-flight directories if there is nothing.
+    Without `retire` displaced files stay, however old. One that fails stops no other; call it
+    again for what is not finished. Costs one listing of the in-flight directories if there is
+    nothing.
     """
     results = [
-        _recovered(path, _Means(inflight, access, exchanger, now_ns, after_step, strength))
+        _recovered(path, _Means(inflight, access, exchanger, now_ns, after_step, strength, retire))
         for path in (inflight.records() if records is None else records)
     ]
     for file in inflight.strays() if records is None else ():
@@ -87,6 +89,7 @@ class _Means:
     now_ns: Callable[[], int]
     after_step: Step
     strength: Callable[[Path], Strength]
+    retire: bool
 
 
 def _recovered(path: Path, means: _Means) -> Recovered | None:
@@ -217,7 +220,7 @@ class _Recovery:
         return self.seen(watched) == os.fstat(self.fd).st_size
 
     def is_old_enough(self) -> bool:
-        return self.now_ns() - self.record.created_ns >= _KEEP_NS
+        return self.means.retire and self.now_ns() - self.record.created_ns >= _KEEP_NS
 
     def seen(self, watched: Mark) -> int:
         """Up to where the watched file's bytes are accounted for."""

@@ -489,3 +489,16 @@ def test_a_late_line_comes_back_before_the_next_commit(
     assert ids.count("e50") == 1
     assert ids.index("e50") < ids.index("e51")
     assert verify(layout).clean
+
+
+def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Surgeon) -> None:
+    path = write(layout, conversation(1))
+    original = path.read_bytes().splitlines(keepends=True)[2]
+    store = layout.store_dir(NAME)
+    store.mkdir(parents=True, mode=0o700)
+    kept = store / "0002_tool_result.json"
+    kept.write_bytes(original)
+    kept.chmod(0o600)
+    assert surgeon.extract(NAME).entries == 1
+    assert [file.name for file in store.glob("0*")] == [kept.name]
+    assert verify(layout).clean
