@@ -6,6 +6,7 @@ one network.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ def main() -> None:
     wanted = [
         *project["build-system"]["requires"],
         *project["project"]["dependencies"],
+        *itertools.chain(*project["project"]["optional-dependencies"].values()),
         *project["dependency-groups"]["dev"],
     ]
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--dry-run", "--ignore-installed"]
@@ -27,7 +29,7 @@ def main() -> None:
         (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), item["metadata"]["version"])
         for item in json.loads(answer.stdout)["install"]
     )
-    print("# Made by `make lock` from pyproject.toml (project, dev group, build backend).")
+    print("# Made by `make lock` from pyproject.toml (project, extras, dev group, build backend).")
     for name, version in chosen:
         print(f"{name}=={version}")
 
