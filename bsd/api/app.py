@@ -18,6 +18,8 @@ from bsd.api.routes import config as config_routes
 from bsd.api.routes import entries as entries_routes
 from bsd.api.routes import events as events_routes
 from bsd.api.routes import jobs as jobs_routes
+from bsd.api.routes import page as page_routes
+from bsd.api.routes import savings as savings_routes
 from bsd.api.routes import sessions as sessions_routes
 from bsd.api.routes import state as state_routes
 from bsd.api.routes import trash as trash_routes
@@ -77,4 +79,6 @@ def create_app(
     app.include_router(entries_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
+    app.include_router(savings_routes.routes(desk.layout.audit_file))
+    app.include_router(page_routes.routes())
     return app

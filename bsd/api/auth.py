@@ -20,8 +20,9 @@ _log = get_logger("api")
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# Answered without a key (SPEC §8).
-_OPEN = ("/api/health", "/api/config")
+# Answered without a key (SPEC §8), as are the parts of the page: it asks for the key.
+_OPEN = ("/api/health", "/api/config", "/")
+_PARTS = "/web/"
 
 
 class OriginGuard:
@@ -118,7 +119,8 @@ def host_of(origin: str) -> str:
 
 
 def _is_open(scope: Scope) -> bool:
-    return scope["path"] in _OPEN and scope["method"] in _SAFE_METHODS
+    is_open = scope["path"] in _OPEN or scope["path"].startswith(_PARTS)
+    return is_open and scope["method"] in _SAFE_METHODS
 
 
 def _name(host: str) -> str:

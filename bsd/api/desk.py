@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
+from bsd.api.entry_page import EntryFilter, entry_page
 from bsd.api.listing import FindText
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.errors import Busy, LeftAlone, NotFound, Unavailable
@@ -76,15 +76,9 @@ class Desk:
             raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
         return catalog.describe(self.layout, name, stat).as_json()
 
-    def entries(
-        self, name: SessionName, start: int, limit: int, types: frozenset[str] = frozenset()
-    ) -> dict[str, Any]:
-        """{entries, next}: entries from a line on; `next` is the line to go on with, or null."""
-        rows = self.surgeon().entries(name, start=start)
-        wanted = (row for row in rows if not types or row.type in types)
-        found = list(islice(wanted, limit + 1))
-        more = found[limit].index if len(found) > limit else None
-        return {"entries": [row.as_json() for row in found[:limit]], "next": more}
+    def entries(self, name: SessionName, wanted: EntryFilter) -> dict[str, Any]:
+        """{entries, next, previous}: one page of a session's entries."""
+        return entry_page(self.layout, name, self.surgeon().entries, wanted)
 
     def meta(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What bsd and people have noted on an entry."""

@@ -83,3 +83,16 @@ class Job(Document):
 
 class Jobs(Document):
     jobs: list[Job]
+
+
+class SavedInHour(Document):
+    at: str = Field(description="When the hour began")
+    saved: int = Field(description="Bytes by which sessions became shorter")
+    given_back: int = Field(description="Bytes by which they became longer: restored, undone")
+
+
+class Savings(Document):
+    """Bytes saved over time; hours of which nothing is to be told are left out."""
+
+    step_seconds: int
+    points: list[SavedInHour]

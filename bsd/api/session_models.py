@@ -42,6 +42,13 @@ class Sessions(Document):
     next: str | None = Field(description="The cursor of the next page")
 
 
+class Call(Document):
+    """One call of a tool."""
+
+    id: str
+    name: str
+
+
 class EntryRow(Document):
     """One entry; `index` is its 0-based line number."""
 
@@ -59,18 +66,29 @@ class EntryRow(Document):
     restored: str | None
     hash: str
     preview: str = Field(description="The first 200 characters of its text")
+    time: str | None = Field(description="When it was written, as the entry says")
+    calls: list[Call]
+    result_of: str | None = Field(description="Id of the call that it answers")
+    tool: str | None = Field(description="Whose result it is")
+    extracted_preview: str | None = Field(
+        None, description="The first 200 characters of what is away; null if that is large"
+    )
+    unavailable: str | None = Field(None, description="Why what is away cannot be had")
 
 
 class Entries(Document):
     entries: list[EntryRow]
     next: int | None = Field(description="The `from` of the next page")
+    previous: int | None = Field(description="The `before` of the page before this one")
 
 
 class SessionDetail(Session):
     """A session with the first page of its entries."""
 
+    children: list[str] = Field(description="What would be deleted with it, all generations")
     entries: list[EntryRow]
     next: int | None
+    previous: int | None
 
 
 class EntryDocument(Document):

@@ -35,6 +35,15 @@ def family(layout: Layout, head: SessionName) -> list[Member]:
     return queue
 
 
+def children(layout: Layout, head: SessionName) -> list[str]:
+    """Names of the sessions that would be deleted with this one, of all generations."""
+    return [
+        str(member.name)
+        for member in family(layout, head)[1:]
+        if (layout.sessions_dir(head.agent) / f"{member.name.session}{_ENDING}").exists()
+    ]
+
+
 def keys_of(registry: Iterable[Registered], sessions: Path, session: str) -> list[str]:
     """The keys under which a session is listed."""
     return [record.key for record in registry if _is_of(record, sessions, session)]

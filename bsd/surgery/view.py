@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import SessionName
+from bsd.foundation.times import iso_utc
 from bsd.store.extracted import Missing, Stored
 from bsd.surgery.kept import is_present, paths_of, value_at
 from bsd.surgery.locate import locate
@@ -41,10 +44,25 @@ class EntryView:
     restored: str | None  # `_restored`, if set
     hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
     preview: str  # first 200 characters of its text
+    time: str | None = None  # when it was written, as the entry says
+    calls: tuple[tuple[str, str], ...] = ()  # id and tool of each call in it
+    result_of: str | None = None  # id of the call that it answers
+    tool: str | None = None  # whose result it is
+    marker: Marker | None = None  # where its original line is kept
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
-        return asdict(self) | {"keys": list(self.keys)}
+        fields = {one: getattr(self, one) for one in _SHOWN}
+        calls = [{"id": call, "name": name} for call, name in self.calls]
+        return fields | {"keys": list(self.keys), "calls": calls}
+
+
+_SHOWN = tuple(one.name for one in dataclass_fields(EntryView) if one.name != "marker")
+
+
+def preview_of(text: str) -> str:
+    """The beginning of a text, for a list."""
+    return text[:_PREVIEW]
 
 
 def views(
@@ -175,11 +193,22 @@ def _view(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> En
         restored=restored if isinstance(restored, str) else None,
         hash=hash,
         preview=_preview(entry, fmt),
+        time=_time(facts.time_ms),
+        calls=tuple((call.id, call.name) for call in facts.calls),
+        result_of=facts.result_of,
+        tool=facts.result_tool,
+        marker=marker if marker and marker.keys else None,
     )
 
 
 def _preview(entry: Entry, fmt: Format) -> str:
     for value in fmt.values(entry):
         if value.text:
-            return value.text[:_PREVIEW]
+            return preview_of(value.text)
     return ""
+
+
+def _time(time_ms: float | None) -> str | None:
+    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
+        return None if time_ms is None else iso_utc(time_ms / 1000)
+    return None

@@ -18,6 +18,7 @@ from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, described_as, wish
 from bsd.api.desk import Desk, entry_name
 from bsd.api.edit_wish import EDIT_SCHEMA, read_edit
+from bsd.api.entry_page import EntryFilter
 from bsd.api.extracted import Content, open_content
 from bsd.api.routes.threads import changing, reading
 from bsd.foundation.errors import FieldError, Invalid
@@ -55,16 +56,22 @@ def _look(router: APIRouter, desk: Desk) -> None:
         agent: str,
         session: str,
         start: Annotated[int, Query(alias="from", ge=0, le=_LAST_LINE)] = 0,
+        before: Annotated[
+            int | None,
+            Query(ge=0, le=_LAST_LINE, description="The last ones before this line, not `from`"),
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=_MOST_SHOWN)] = _SHOWN,
         kinds: Annotated[
             str, Query(alias="type", max_length=1000, description="Only these types: a,b")
         ] = "",
+        extracted: Annotated[
+            bool | None, Query(description="Only those that are (or are not) extracted")
+        ] = None,
     ) -> Response:
-        """Entries from a line on."""
+        """Entries from a line on, or the last ones before a line."""
         types = frozenset(kind for kind in kinds.split(",") if kind)
-        return Answer(
-            await reading(lambda: desk.entries(desk.named(agent, session), start, limit, types))
-        )
+        wanted = EntryFilter(start, before, limit, types, extracted)
+        return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
 
     @router.get(_ENTRY, response_model=None, responses={200: {"model": models.EntryDocument}})
     async def entry(agent: str, session: str, entry: str) -> Response:

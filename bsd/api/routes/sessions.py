@@ -13,11 +13,13 @@ from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, described_as, json_object, wish
 from bsd.api.desk import Desk
+from bsd.api.entry_page import EntryFilter
 from bsd.api.listing import Filter, page
 from bsd.api.routes.threads import changing, reading
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.lifecycle import catalog
+from bsd.lifecycle.family import children
 
 _LISTED, _MOST_LISTED = 100, 1000
 FIRST_PAGE = 100
@@ -82,7 +84,8 @@ def _one(router: APIRouter, desk: Desk) -> None:
 
         def look() -> dict[str, Any]:
             name = desk.named(agent, session)
-            return desk.describe(name) | desk.entries(name, 0, FIRST_PAGE)
+            page = desk.entries(name, EntryFilter(limit=FIRST_PAGE))
+            return desk.describe(name) | {"children": children(desk.layout, name)} | page
 
         return Answer(await reading(look))
 

@@ -143,7 +143,7 @@ def test_a_body_without_end_is_refused(app: FastAPI) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/web", 404),
         ("GET", "/api/nope", 404),
         ("GET", "/docs", 404),
         ("DELETE", "/api/status", 405),
@@ -244,6 +244,7 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
         "/api/trash/{id}",
         "/api/trash/{id}/restore",
         "/api/retention/run",
+        "/api/savings",
     }
     assert references(document)
     for reference in references(document):
