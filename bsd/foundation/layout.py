@@ -132,6 +132,11 @@ class Layout:
         """Journals of sessions on their way into the trash, out of it, or away for good."""
         return self.own / "moving"
 
+    @property
+    def facts_db(self) -> Path:
+        """What agents remember, if the settings do not say otherwise; the plugin has it there."""
+        return self.root / "memory" / "facts.db"
+
     def sessions_dir(self, agent: str) -> Path:
         """An agent's session directory, links resolved; raises Forbidden if it leaves the root."""
         return self._inside(self.agents / check_name(agent, "agent") / "sessions")

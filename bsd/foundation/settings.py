@@ -24,6 +24,7 @@ from pydantic_settings import (
 
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
 from bsd.foundation.locations import find_root, find_socket, read_settings_file, settings_file
+from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.spelling import nearest
 
 # Environment variable → setting. Where two name the same one, the first that is set counts.
@@ -153,6 +154,7 @@ class Settings(BaseSettings):
     auto_refresh_ms: _Whole = Field(
         10_000, ge=0, le=86_400_000, description="a whole number between 0 (off) and 86400000"
     )
+    memory: MemorySettings = Field(MemorySettings(), description="a table: [memory]")
 
 
 def load_settings(
@@ -273,14 +275,15 @@ def _first_of_each(error: ValidationError) -> list[ErrorDetails]:
 
 
 def _problem(detail: ErrorDetails, places: _Places) -> FieldError:
-    if detail["type"] == "extra_forbidden":
+    keys = _keys(detail)
+    # Unless it is a key inside a value, such as a table by names that the user chose.
+    if detail["type"] == "extra_forbidden" and len(keys) == len(detail["loc"]) - 1:
         keys = tuple(str(step) for step in detail["loc"])
         known = _model_at(keys[:-1]).model_fields
         advice = f"did you mean {nearest(keys[-1], known)}?"
         return FieldError(
             places.name(keys), f"{places.describe(keys)} is not a known key; {advice}"
         )
-    keys = _keys(detail)
     expected = _model_at(keys[:-1]).model_fields[keys[-1]].description
     return FieldError(places.name(keys), f"{places.describe(keys)} must be {expected}")
 

@@ -1,0 +1,40 @@
+"""How long each decay class lives, and which ones live on when they are recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bsd.foundation.decay_classes import LIFETIMES, REFRESHED
+from bsd.foundation.errors import Invalid
+from bsd.foundation.spelling import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The seed's classes and the user's; lifetimes in seconds, None for ever."""
+
+    lifetimes: Mapping[str, int | None] = field(default_factory=lambda: dict(LIFETIMES))
+    refreshed: frozenset[str] = frozenset(REFRESHED)
+
+    def check(self, name: str) -> str:
+        """Return `name` if there is such a class; raises Invalid."""
+        if name not in self.lifetimes:
+            raise Invalid(
+                f"there is no decay class {name!r}; did you mean {nearest(name, self.lifetimes)}?",
+                hint=f"one of {', '.join(self.lifetimes)}; [memory.ttl] in bsd.toml adds others",
+            )
+        return name
+
+    def expiry(self, name: str, moment: int) -> int | None:
+        """When a fact of this class that was confirmed at `moment` expires (epoch seconds)."""
+        lifetime = self.lifetimes[name]
+        return None if lifetime is None else moment + lifetime
+
+    def living_on(self) -> dict[str, int]:
+        """Lifetimes of the classes that a recall refreshes."""
+        return {
+            name: lifetime
+            for name, lifetime in self.lifetimes.items()
+            if name in self.refreshed and lifetime is not None
+        }
