@@ -71,6 +71,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(
             "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
         ),
+        Command("mcp", "mcp", "Serve the agent's tools over MCP, on stdin and stdout.", True),
     ),
 }
 

@@ -10,7 +10,10 @@ from bsd.cli.call import KEYS, Call, command
 from bsd.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
+    from collections.abc import Callable
+
+    from bsd.foundation.layout import Layout
+    from bsd.surgeon import Surgeon
 
 _ACTIONS = ("get_context", "restore", "set_extractable")
 _SESSION = click.option(
@@ -33,8 +36,7 @@ _SESSION = click.option(
 def restore_remote(
     call: Call, /, session: str | None, entry: str | None, keys: list[str] | None
 ) -> int:
-    name = _session(call, session)
-    return _restore(call, name, _needed("entry", entry, "is required"), keys)
+    return _carry_out(call, "restore_remote", {"session": session, "entry": entry, "keys": keys})
 
 
 @command(
@@ -70,69 +72,68 @@ def purge_control(
     from bsd.foundation.errors import Invalid
 
     rest = list(words)
-    action = action or (rest.pop(0) if rest else None)
-    if action not in _ACTIONS:
-        raise Invalid(
-            f"Unknown action '{action or ''}'. Valid actions: {', '.join(_ACTIONS)}",
-            hint="`bsd purge_control --help`",
-        )
+    action = action or (rest.pop(0) if rest else "")
     if action != "get_context":
         entry = entry or (rest.pop(0) if rest else None)
     if action == "set_extractable":
         value = value or (rest.pop(0) if rest else None)
-    if rest:
+    if rest and action in _ACTIONS:
         raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
-    name = _session(call, session)
-    if action == "get_context":
-        _get_context(call, name)
-        return 0
-    entry = _needed("entry", entry, f"is required for {action} action")
-    if action == "restore":
-        return _restore(call, name, entry, keys)
-    needed = "is required for set_extractable action (true, false, or integer)"
-    return _set_extractable(call, name, entry, _needed("value", value, needed))
+    given = {"session": session, "action": action, "entry": entry, "keys": keys, "value": value}
+    return _carry_out(call, "purge_control", given)
 
 
-def _session(call: Call, text: str | None) -> SessionName:
-    from bsd.cli.names import find_session
-
-    return find_session(call.layout, _needed("session", text, "is required"))
-
-
-def _needed(name: str, value: str | None, why: str) -> str:
+def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
+    from bsd.agent.arguments import GetContext
+    from bsd.agent.scope import Scope
+    from bsd.agent.tools import carry_out, read_call
+    from bsd.cli.interrupt import stop_request
     from bsd.foundation.errors import Invalid
 
-    if not value:
-        raise Invalid(f"{name} parameter {why}", hint=f"--{name} {name.upper()}")
-    return value
-
-
-def _get_context(call: Call, name: SessionName) -> None:
-    found = call.surgeon(writes=False, actor="agent").context(name)
-    if call.json:
-        print_json(found)
-        return
-    say(f"Session: {name}")
-    say(f"Total entries: {found['total_entries']}")
-    say(f"Extracted entries: {found['extracted_entries']}")
-    say("\nExtracted entry IDs:")
-    say("\n".join(f"  - {entry}" for entry in found["extracted_ids"]) or "  (none)")
-
-
-def _restore(call: Call, name: SessionName, entry: str, keys: list[str] | None) -> int:
-    from bsd.cli.interrupt import stop_request
-
+    if not given["session"]:
+        raise Invalid("session parameter is required", hint="--session AGENT/SESSION")
+    given = {name: value for name, value in given.items() if value is not None}
+    asked = read_call(tool, given)
+    name = Scope().find(call.layout, asked.session)
+    if isinstance(asked.deed, GetContext):
+        _tell(call, given, carry_out(asked, name, _Hands(call)))
+        return 0
     with stop_request() as request:
-        surgeon = call.surgeon(actor="agent", sleep=request.sleep)
-        answer = surgeon.restore(name, entry, keys)
-    if call.json:
-        print_json(answer)
-    else:
-        _tell(answer)
+        answer = carry_out(asked, name, _Hands(call, request.sleep))
+    _tell(call, given, answer)
     return request.exit_code
 
 
-def _tell(answer: dict[str, Any]) -> None:
+class _Hands:
+    def __init__(self, call: Call, sleep: Callable[[float], None] | None = None) -> None:
+        self._call = call
+        self._sleep = sleep
+
+    @property
+    def layout(self) -> Layout:
+        return self._call.layout
+
+    def surgeon(self, *, writes: bool) -> Surgeon:
+        return self._call.surgeon(writes=writes, actor="agent", sleep=self._sleep)
+
+
+def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Say what came of it, in the originals' words."""
+    if call.json:
+        print_json(answer)
+    elif "keys_restored" in answer:
+        _tell_restored(answer)
+    elif "extracted_ids" in answer:
+        say(f"Session: {answer['session']}")
+        say(f"Total entries: {answer['total_entries']}")
+        say(f"Extracted entries: {answer['extracted_entries']}")
+        say("\nExtracted entry IDs:")
+        say("\n".join(f"  - {entry}" for entry in answer["extracted_ids"]) or "  (none)")
+    else:
+        say(f"Set _extractable={given['value'].lower()} for entry {answer['entry_id']}")
+
+
+def _tell_restored(answer: dict[str, Any]) -> None:
     keys: list[str] = answer["keys_restored"]
     say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
     if keys:
@@ -141,18 +142,3 @@ def _tell(answer: dict[str, Any]) -> None:
         say(f"{key}: {why}")
     if "suggestion" in answer:
         say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
-
-
-def _set_extractable(call: Call, name: SessionName, entry: str, value: str) -> int:
-    from bsd.cli.interrupt import stop_request
-    from bsd.cli.set_extractable import read_extractable
-
-    wanted = read_extractable(value)
-    with stop_request() as request:
-        surgeon = call.surgeon(actor="agent", sleep=request.sleep)
-        answer = surgeon.set_extractable(name, entry, wanted)
-    if call.json:
-        print_json(answer)
-    else:
-        say(f"Set _extractable={value.lower()} for entry {answer['entry_id']}")
-    return request.exit_code

@@ -1,0 +1,108 @@
+"""What the tools answer: its schema, and how an answer is known again in a transcript."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bsd.foundation.errors import BsdError, Busy
+from bsd.surgery.targets import Refused
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Restored(_Answer):
+    """Seed 001's answer; more fields when there is more to say."""
+
+    restored: bool
+    entry_id: str
+    keys_restored: list[str]
+    sizes_bytes: dict[str, int]
+    unavailable: dict[str, str] = Field(default_factory=dict)
+    previous_restored_at: str = ""
+    suggestion: str = ""
+
+
+class Set(_Answer):
+    updated: bool
+    entry_id: str | None
+    extractable: bool | int | None
+
+
+class Listed(_Answer):
+    """Sizes are bytes; `entries` are the largest ones, if there are very many."""
+
+    session: str
+    total_entries: int
+    extracted_entries: int
+    extracted_ids: list[str | None]
+    entries: list[dict[str, Any]]
+    entries_left_out: int = 0
+
+
+class Changed(_Answer):
+    """Seed 003's ReplaceResult."""
+
+    success: bool
+    replacements: list[dict[str, Any]]
+    errors: list[str]
+
+
+class Found(_Answer):
+    session: str
+    query: str
+    results: list[dict[str, Any]]
+
+
+_ANSWERS: Mapping[str, tuple[type[_Answer], ...]] = {
+    "restore": (Restored,),
+    "restore_remote": (Restored,),
+    "purge_control": (Listed, Restored, Set),
+    "context": (Changed,),
+    "search_extracted": (Found,),
+}
+
+
+def output_schema(tool: str) -> dict[str, Any]:
+    """The JSON schema of a tool's answers."""
+    schemas = [one.model_json_schema() for one in _ANSWERS[tool]]
+    return schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": schemas}
+
+
+def error_answer(error: BsdError) -> dict[str, Any]:
+    """What a caller is told of an error; `busy` says that the same call may succeed later."""
+    if isinstance(error, Refused):
+        return error.as_json()
+    answer: dict[str, Any] = {"error": error.message}
+    if error.hint is not None:
+        answer["hint"] = error.hint
+    if [one.message for one in error.errors] not in ([], [error.message]):
+        answer["errors"] = [{"field": one.field, "message": one.message} for one in error.errors]
+    if isinstance(error, Busy):
+        answer["busy"] = True
+    return answer
+
+
+def is_answered(tool: str, text: str) -> bool:
+    """Whether a result's text is what one of our doors said when it had dealt with a call.
+
+    Not so: that the session was busy, and what others say, for instance that there is no such tool.
+    """
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(answer, dict) or answer.get("busy") is True:
+        return False
+    if isinstance(answer.get("error"), str):
+        return set(answer) <= {"error", "hint", "errors"}
+    needed = [
+        {name for name, field in one.model_fields.items() if field.is_required()}
+        for one in _ANSWERS[tool]
+    ]
+    return any(names <= set(answer) for names in needed)

@@ -1,0 +1,282 @@
+"""What an agent may hand to a tool, and what it then wants done.
+
+Models write arguments freely: lists as one text with commas, numbers as texts. What can only mean
+one thing is taken as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.surgery.targets import ACTIONS as CONTEXT_ACTIONS
+from bsd.surgery.targets import Discard, Replacement, read_targets
+
+PURGE_ACTIONS = ("get_context", "restore", "set_extractable")
+_MOST_FOUND = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Put an entry's values back; no `keys` means all."""
+
+    entry: str
+    keys: tuple[str, ...] | None = None
+    action = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class SetExtractable:
+    """Set an entry's `_extractable`; None removes it."""
+
+    entry: str
+    value: bool | int | None
+    action = "set_extractable"
+
+
+@dataclass(frozen=True, slots=True)
+class GetContext:
+    """Tell what of the session is away, and what could be."""
+
+    action = "get_context"
+
+
+@dataclass(frozen=True, slots=True)
+class ActOnContext:
+    """Replace, discard or distill."""
+
+    action: str
+    targets: tuple[Replacement, ...] | tuple[Discard, ...]
+    include_user: bool = False
+
+    @property
+    def replacements(self) -> list[Replacement]:
+        return [one for one in self.targets if isinstance(one, Replacement)]
+
+    @property
+    def discards(self) -> list[Discard]:
+        """Of discard and distill."""
+        return [one for one in self.targets if isinstance(one, Discard)]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExtracted:
+    """Find words in what was taken out, without putting it back."""
+
+    query: str
+    limit: int
+    action = "search_extracted"
+
+
+Deed = Restore | SetExtractable | GetContext | ActOnContext | SearchExtracted
+
+
+def _split(keys: Any) -> Any:
+    if isinstance(keys, str):
+        keys = keys.split(",")
+    if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
+        return [key.strip() for key in keys if key.strip()] or None
+    return keys
+
+
+def _read_value(value: Any) -> Any:
+    """Read `_extractable` as it is typed; what it cannot be stays, and is refused by its type."""
+    words = {"true": True, "false": False, "unset": "unset"}
+    if not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    if text in words:
+        return words[text]
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else value
+
+
+_Keys = Annotated[
+    list[str] | None,
+    BeforeValidator(_split),
+    Field(None, description="Only these values, by path or by name; leave it out for all of them."),
+]
+_Value = Annotated[
+    bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
+    BeforeValidator(_read_value),
+    Field(
+        None,
+        description="For set_extractable: false keeps the entry in sight, true lets it go, a "
+        'number keeps it for so many messages, "unset" takes back what was said.',
+    ),
+]
+
+
+class Arguments(BaseModel):
+    """What all tools take."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    session: str | None = Field(
+        None, min_length=1, description="AGENT/SESSION, or an id that only one agent has."
+    )
+
+    def deed(self) -> Deed:
+        """Say what is to be done; raises Invalid."""
+        raise NotImplementedError
+
+
+class RestoreRemoteArguments(Arguments):
+    entry: str = Field(
+        min_length=1,
+        description="The id in the placeholder [[extracted-ID]].",
+    )
+    keys: _Keys
+
+    def deed(self) -> Deed:
+        return Restore(self.entry, None if self.keys is None else tuple(self.keys))
+
+
+class RestoreArguments(Arguments):
+    entry_id: str = Field(
+        min_length=1,
+        description="The id in the placeholder [[extracted-ID]].",
+    )
+    keys: _Keys
+
+    def deed(self) -> Deed:
+        return Restore(self.entry_id, None if self.keys is None else tuple(self.keys))
+
+
+class PurgeControlArguments(Arguments):
+    action: str = Field(description="What to do.", json_schema_extra={"enum": list(PURGE_ACTIONS)})
+    entry: str | None = Field(
+        None,
+        description="Id of an entry; restore and set_extractable need it.",
+    )
+    keys: _Keys
+    value: _Value
+
+    def deed(self) -> Deed:
+        if self.action == "get_context":
+            return GetContext()
+        if self.action not in PURGE_ACTIONS:
+            raise _refused(
+                "action",
+                f"Unknown action '{self.action}'. Valid actions: {', '.join(PURGE_ACTIONS)}",
+            )
+        if not self.entry:
+            raise _refused("entry", f"entry parameter is required for {self.action} action")
+        if self.action == "restore":
+            return Restore(self.entry, None if self.keys is None else tuple(self.keys))
+        if self.value is None:
+            raise _refused(
+                "value",
+                "value parameter is required for set_extractable action (true, false, or integer)",
+            )
+        return SetExtractable(self.entry, None if self.value == "unset" else self.value)
+
+
+_TARGET_SCHEMA: dict[str, Any] = {
+    "minItems": 1,
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "description": "for replace",
+                "properties": {
+                    "start": {"type": "string", "description": "Exact text that begins the piece"},
+                    "end": {"type": "string", "description": "Exact text that ends the piece"},
+                    "replacement": {"type": "string", "description": "What stands there instead"},
+                },
+                "required": ["start", "end", "replacement"],
+            },
+            {
+                "type": "array",
+                "description": "for discard [hash], for distill [hash, summary]",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 2,
+            },
+        ]
+    },
+}
+
+
+class ContextArguments(Arguments):
+    action: str = Field(
+        description="What to do.", json_schema_extra={"enum": list(CONTEXT_ACTIONS)}
+    )
+    targets: list[Any] = Field(
+        description="What to do it to; all of it is done or nothing.",
+        json_schema_extra=_TARGET_SCHEMA,
+    )
+    include_user: bool = Field(
+        default=False, description="Also look at what the user wrote, which is left alone else."
+    )
+
+    def deed(self) -> Deed:
+        if self.action not in CONTEXT_ACTIONS:
+            raise _refused(
+                "action",
+                f"Unknown action '{self.action}'. Valid actions: {', '.join(CONTEXT_ACTIONS)}",
+            )
+        return ActOnContext(self.action, read_targets(self.action, self.targets), self.include_user)
+
+
+class SearchArguments(Arguments):
+    query: str = Field(
+        min_length=1,
+        max_length=1000,
+        description='Words that must all be there; "some words" stand together, begin* is any '
+        "word that begins so.",
+    )
+    limit: int = Field(10, ge=1, le=_MOST_FOUND, description="No more than so many entries.")
+
+    def deed(self) -> Deed:
+        return SearchExtracted(self.query, self.limit)
+
+
+def read_arguments(model: type[Arguments], arguments: object) -> Arguments:
+    """Read what a model wrote; raises Invalid that names every bad field."""
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, Mapping):
+        raise Invalid("the arguments are not a JSON object", hint='send {"name": value, …}')
+    given = dict(arguments)
+    for name, other in (("entry", "entry_id"), ("entry_id", "entry")):  # the seeds use both
+        if name in given and name not in model.model_fields and other not in given:
+            given[other] = given.pop(name)
+    try:
+        return model.model_validate(given)
+    except ValidationError as problem:
+        errors = tuple(
+            dict.fromkeys(
+                _field_error(one)
+                for one in problem.errors(
+                    include_url=False, include_context=False, include_input=False
+                )
+            )
+        )
+    known = ", ".join(model.model_fields)
+    raise Invalid(
+        "; ".join(one.message for one in errors), hint=f"its parameters: {known}", errors=errors
+    )
+
+
+def _field_error(one: Any) -> FieldError:
+    # Of a union every member complains; the field's own name is enough.
+    name = str(one["loc"][0]) if one["loc"] else ""
+    match one["type"]:
+        case "missing" | "string_too_short":
+            return FieldError(name, f"{name} parameter is required")
+        case "extra_forbidden":
+            return FieldError(name, f"{name} is no parameter of this tool")
+        case _ if name == "value":
+            return FieldError(name, 'value must be true, false, a number or "unset"')
+        case _ if name == "keys":
+            return FieldError(name, "keys must be a list of texts")
+        case _:
+            return FieldError(name, f"{name}: {one['msg']}")
+
+
+def _refused(field: str, message: str) -> Invalid:
+    return Invalid(message, hint=f"say what {field} is", errors=(FieldError(field, message),))

@@ -1,0 +1,155 @@
+"""The tools as an MCP server on stdin and stdout: `bsd mcp`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from bsd import __version__
+from bsd.agent.answers import error_answer, output_schema
+from bsd.agent.instructions import INSTRUCTIONS
+from bsd.agent.scope import Scope
+from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, read_call
+from bsd.foundation.errors import BsdError, Unavailable
+from bsd.foundation.logs import get_logger
+
+_log = get_logger("mcp")
+
+_AT_ONCE = 8  # calls; more wait for their turn
+_LEAVE_SECONDS = 10.0  # a commit that has begun is finished
+
+
+class Stopping(Exception):
+    """The server stops; raised where nothing is half done."""
+
+
+class Toolbox:
+    """Answers calls of tools, each on a thread of its own."""
+
+    def __init__(self, hands: Hands, scope: Scope, stopping: threading.Event) -> None:
+        self._hands = hands
+        self._scope = scope
+        self._stopping = stopping
+        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._idle = threading.Condition()
+        self._working = 0
+
+    async def list(
+        self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """Say which tools there are."""
+        return types.ListToolsResult(tools=[self._described(tool) for tool in TOOLS.values()])
+
+    async def call(
+        self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """Carry a call out; what goes wrong with it is an answer, too."""
+        work = partial(self._answer, params.name, params.arguments)
+        return await run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+
+    def leave(self) -> bool:
+        """Let everyone finish what must not be left half done; whether they did in time."""
+        self._stopping.set()
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._working, _LEAVE_SECONDS)
+
+    def _described(self, tool: Tool) -> types.Tool:
+        return types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.schema(needs_session=self._scope.session is None),
+            output_schema=output_schema(tool.name),
+            annotations=types.ToolAnnotations(
+                title=tool.title,
+                read_only_hint=not tool.changes,
+                destructive_hint=tool.name == "context",
+                idempotent_hint=tool.name != "context",
+                open_world_hint=False,
+            ),
+        )
+
+    def _answer(self, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
+        with self._at_work():
+            try:
+                return _result(self._carry_out(name, arguments))
+            except Stopping:
+                problem: BsdError = Unavailable("the server stops")
+            except BsdError as error:
+                problem = error
+            except Exception as error:  # noqa: BLE001 - one call's trouble is not the others'
+                _log.exception("A call has failed", tool=name)
+                problem = Unavailable(f"internal error: {error!r}")
+        return _result(error_answer(problem), failed=True)
+
+    def _carry_out(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        if self._stopping.is_set():
+            raise Stopping
+        call = read_call(name, arguments)
+        return carry_out(call, self._scope.find(self._hands.layout, call.session), self._hands)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        with self._idle:
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._working -= 1
+                self._idle.notify_all()
+
+
+def serve(hands: Hands, scope: Scope, stopping: threading.Event) -> None:
+    """Serve until stdin ends, or a signal comes; `stopping` is set then."""
+    anyio.run(_serve, hands, scope, stopping)
+
+
+async def _serve(hands: Hands, scope: Scope, stopping: threading.Event) -> None:
+    toolbox = Toolbox(hands, scope, stopping)
+    server: Server[Any] = Server(
+        "bsd",
+        version=__version__,
+        title="BrainSurgeon",
+        instructions=INSTRUCTIONS,
+        on_list_tools=toolbox.list,
+        on_call_tool=toolbox.call,
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(_obey_signals, toolbox)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+            stopping.set()
+        group.cancel_scope.cancel()
+
+
+async def _obey_signals(toolbox: Toolbox) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async for number in received:
+            await run_sync(toolbox.leave)
+            # A thread that waits for the next line of stdin would keep us for ever.
+            os._exit(128 + number)
+
+
+def _result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
+    text = json.dumps(answer, ensure_ascii=False, default=str)
+    # Transcripts hold lone surrogates, and messages are UTF-8.
+    text = text.encode("utf-8", "replace").decode()
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)],
+        structured_content=None if failed else json.loads(text),
+        is_error=failed,
+    )

@@ -1,0 +1,203 @@
+"""The agent's tools (SPEC §5), defined once for the command line, MCP and calls in a transcript."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bsd.agent.arguments import (
+    ActOnContext,
+    Arguments,
+    ContextArguments,
+    Deed,
+    GetContext,
+    PurgeControlArguments,
+    Restore,
+    RestoreArguments,
+    RestoreRemoteArguments,
+    SearchArguments,
+    SearchExtracted,
+    SetExtractable,
+    read_arguments,
+)
+from bsd.foundation.errors import Invalid
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import Layout, SessionName
+    from bsd.surgeon import Surgeon
+
+# A listing that fills the context would be worse than what it helps against.
+_MOST_ENTRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool as a model is told of it."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    changes: bool  # it may change a session
+
+    def schema(self, *, needs_session: bool = True) -> dict[str, Any]:
+        """The JSON schema of its arguments; without `session` where there is only one."""
+        schema: dict[str, Any] = _untitled(self.arguments.model_json_schema())
+        required = [name for name in schema.get("required", []) if name != "session"]
+        if needs_session:
+            schema["required"] = ["session", *required]
+        else:
+            del schema["properties"]["session"]
+            schema["required"] = required
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool, understood."""
+
+    tool: Tool
+    session: str | None
+    deed: Deed
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "purge_control",
+            "Look at and control what is out of the session",
+            "See and control what was moved out of a session to keep it small. Old large values "
+            "stand there as [[extracted-ID]]; nothing of them is lost. get_context lists every "
+            "entry with its id, its hash, its size, and whether it is extracted. restore puts the "
+            "values of `entry` back, exactly as they were; they stay for some minutes at least. "
+            "set_extractable says what shall become of `entry`: false keeps it in sight for good, "
+            "a number for so many messages, true lets it go soon.",
+            PurgeControlArguments,
+            changes=True,
+        ),
+        Tool(
+            "restore_remote",
+            "Restore an extracted entry",
+            "Put back what a placeholder [[extracted-ID]] stands for: `entry` is the ID. Call it "
+            "when you need the text itself; to find out whether you do, search_extracted is "
+            "cheaper. The call is taken out of the session afterwards, and the text stands where "
+            "it was.",
+            RestoreRemoteArguments,
+            changes=True,
+        ),
+        Tool(
+            "restore",
+            "Restore an extracted entry",
+            "Put back what a placeholder [[extracted-ID]] stands for: `entry_id` is the ID. What "
+            "came back is not taken out again for some minutes; an entry that you need again and "
+            "again is kept by purge_control with action set_extractable and value false.",
+            RestoreArguments,
+            changes=True,
+        ),
+        Tool(
+            "context",
+            "Replace, discard or distill content",
+            "Make your context smaller where you know that you need less than is there. replace "
+            "puts `replacement` in place of everything from the text `start` to the next text "
+            "`end`, both included: literal, at least 30 characters, and exactly one match in the "
+            "session. discard [hash] empties an entry, distill [hash, summary] leaves your summary "
+            "there; get_context lists the hashes. All targets of a call are done or none, and a "
+            "person can undo it. Use it for logs, traces and listings that are dealt with, never "
+            "for what you may have to quote.",
+            ContextArguments,
+            changes=True,
+        ),
+        Tool(
+            "search_extracted",
+            "Search what was extracted",
+            "Find words in what was moved out of a session, without putting it back: the entries "
+            "that hold them all, best first, each with its id and the text around them. Often that "
+            "is all you need; if not, restore the entry.",
+            SearchArguments,
+            changes=False,
+        ),
+    )
+}
+
+
+def read_call(name: str, arguments: object) -> Call:
+    """Understand a call; raises Invalid that says everything that is wrong with it."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(TOOLS)}")
+    read = read_arguments(tool.arguments, arguments)
+    return Call(tool, read.session, read.deed())
+
+
+class Hands(Protocol):
+    """Who does it: a surgeon that writes, or one that only reads."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def surgeon(self, *, writes: bool) -> Surgeon: ...
+
+
+def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
+    """Do what a call asks of a session, and return the answer: a JSON object.
+
+    Raises what the surgeon raises.
+    """
+    match call.deed:
+        case GetContext():
+            return in_short(hands.surgeon(writes=False).context(name))
+        case SearchExtracted(query, limit):
+            return search_extracted(hands.layout, name, query, limit)
+        case Restore(entry, keys):
+            surgeon = hands.surgeon(writes=True)
+            return surgeon.restore(name, entry, None if keys is None else list(keys))
+        case SetExtractable(entry, value):
+            return hands.surgeon(writes=True).set_extractable(name, entry, value)
+        case ActOnContext():
+            return _act(call.deed, name, hands.surgeon(writes=True))
+
+
+def _act(deed: ActOnContext, name: SessionName, surgeon: Surgeon) -> dict[str, Any]:
+    user = deed.include_user
+    if deed.action == "replace":
+        return surgeon.replace(name, deed.replacements, include_user=user)
+    if deed.action == "discard":
+        return surgeon.discard(name, [one.hash for one in deed.discards], include_user=user)
+    summaries = [(one.hash, one.summary or "") for one in deed.discards]
+    return surgeon.distill(name, summaries, include_user=user)
+
+
+def in_short(context: dict[str, Any]) -> dict[str, Any]:
+    """What `get_context` tells a model: of a long session only the largest entries."""
+    entries: list[dict[str, Any]] = context["entries"]
+    if len(entries) <= _MOST_ENTRIES:
+        return context
+    largest = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))[:_MOST_ENTRIES]
+    shown = sorted(largest, key=lambda entry: int(entry["index"]))
+    return {**context, "entries": shown, "entries_left_out": len(entries) - len(shown)}
+
+
+def search_extracted(layout: Layout, name: SessionName, query: str, limit: int) -> dict[str, Any]:
+    """Find words in what is away of one session; nothing is put back."""
+    from bsd.lifecycle.search import search  # noqa: PLC0415 - only this tool needs the index
+
+    hits = search(layout, query, agent=name.agent, limit=limit, extracted_from=name)
+    return {
+        "session": str(name),
+        "query": query,
+        "results": [
+            {"entry_id": hit.entry, "index": hit.index, "snippet": hit.snippet.text} for hit in hits
+        ],
+    }
+
+
+def _untitled(schema: Any) -> Any:
+    """Leave out the titles, which only repeat the names."""
+    if isinstance(schema, dict):
+        return {
+            key: _untitled(value)
+            for key, value in schema.items()
+            if not (key == "title" and isinstance(value, str))
+        }
+    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema

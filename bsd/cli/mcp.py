@@ -1,0 +1,102 @@
+"""`bsd mcp`: the agent's tools as an MCP server."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.cli.call import SESSION, Call, command
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import Layout, SessionName
+    from bsd.surgeon import Surgeon
+    from bsd.transcript.exchangers import Exchanger
+
+_WAIT_SECONDS = 5.0  # for a session in use: an agent's own run does not end while it waits
+
+
+@command(
+    "mcp",
+    """
+    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
+    context and search_extracted. It needs no daemon, and works beside one. Without options every
+    session can be named.
+
+    \b
+    Examples:
+      bsd mcp
+      bsd mcp --agent main
+      bsd mcp --session main/4f2a
+      openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
+    """,
+)
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
+)
+@click.pass_obj
+def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
+    from bsd.agent.mcp import serve
+    from bsd.agent.scope import Scope
+    from bsd.foundation.errors import Invalid
+    from bsd.foundation.layout import check_name
+    from bsd.transcript.exchangers import HelperExchanger
+
+    if agent is not None:
+        check_name(agent, "agent")
+    if agent is not None and session is not None and session.agent != agent:
+        raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
+    stopping = threading.Event()
+    call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
+    with HelperExchanger() as exchanger:
+        serve(_Hands(call, exchanger, stopping), Scope(agent, session), stopping)
+    return 0
+
+
+def _readonly(call: Call) -> bool:
+    return bool(call.settings and call.settings.readonly)
+
+
+class _Hands:
+    """Makes a surgeon for each call: they come in parallel."""
+
+    def __init__(self, call: Call, exchanger: Exchanger, stopping: threading.Event) -> None:
+        self.layout: Layout = call.layout
+        self._config = call.pruning
+        self._readonly = _readonly(call)
+        self._quiet = call.settings.quiet_seconds if call.settings else None
+        self._exchanger = exchanger
+        self._stopping = stopping
+
+    def surgeon(self, *, writes: bool) -> Surgeon:
+        """Whoever does it; raises Forbidden where nothing may be written."""
+        from dataclasses import replace
+
+        from bsd.foundation.errors import Forbidden
+        from bsd.surgeon import Patience, Surgeon
+
+        if writes and self._readonly:
+            raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
+        patience = Patience(_WAIT_SECONDS, sleep=self._sleep, check=self._check)
+        if self._quiet is not None:
+            patience = replace(patience, quiet=self._quiet)
+        return Surgeon(
+            self.layout,
+            self._config,
+            actor="agent",
+            patience=patience,
+            # Other threads parse: a lease must not wait for them.
+            exchanger=self._exchanger,
+        )
+
+    def _check(self) -> None:
+        from bsd.agent.mcp import Stopping
+
+        if self._stopping.is_set():
+            raise Stopping
+
+    def _sleep(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+        self._check()
