@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
@@ -97,6 +97,27 @@ class Chart:
             values=report.values,
             bytes_before=report.bytes_before,
             bytes_after=report.bytes_after,
+        )
+
+    def changed_several(
+        self, action: str, name: SessionName, report: Report, entries: Sequence[str]
+    ) -> None:
+        """Entries of a session were changed, or taken out."""
+        _log.info(
+            f"{action}: {name}, entries {report.entries}",
+            actor=self._actor,
+            values=report.values,
+            bytes_saved=report.bytes_saved,
+            tokens_saved=report.tokens_saved,
+        )
+        self._record(
+            action,
+            name,
+            entry_ids=list(entries),
+            entries=report.entries,
+            values=report.values,
+            bytes_saved=report.bytes_saved,
+            tokens_saved=report.tokens_saved,
         )
 
     def undone(self, name: SessionName, answer: UndoAnswer, report: Report) -> None:

@@ -44,7 +44,7 @@ class Problem:
     def show(self) -> None:
         """Print it to stderr for people."""
         lines = [f"{styled('Error:', '1;31', sys.stderr)} {safe(self.error, lines=True)}"]
-        if [error.message for error in self.errors] != [self.error]:
+        if not all(error.message in self.error for error in self.errors):
             lines += [f"  {safe(error.field)}: {safe(error.message)}" for error in self.errors]
         if self.hint is not None:
             lines.append(f"{styled('Try:', '1', sys.stderr)} {safe(self.hint, lines=True)}")

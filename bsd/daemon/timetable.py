@@ -21,9 +21,12 @@ from bsd.lifecycle.retention import lifetime_seconds
 _log = get_logger("jobs")
 
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
+INDEX = "index"
 
 # How often what is in flight is looked after: displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
+# How often the search index is compared with all sessions: it hears of changes, and may miss one.
+INDEX_SECONDS = 3600.0
 
 # Fields that say nothing about what is extracted.
 _OTHERS = {
@@ -35,17 +38,19 @@ _OTHERS = {
     "scan_interval_seconds",
     "keep_restore_remote_calls",
     "keep_purge_control_calls",
+    "protected_tools",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What the jobs do. `recover` says whether anything is still in flight."""
+    """What the jobs do: `recover` says whether anything is still in flight, `index` only asks."""
 
     scan: Callable[[], object]
     auto_cron: Callable[[], object]
     retention: Callable[[], object]
     recover: Callable[[], bool]
+    index: Callable[[], object] = lambda: None
 
 
 class Timetable:
@@ -77,10 +82,11 @@ class Timetable:
         self._applied = config.current
 
     def start(self, *, readonly: bool = False) -> None:
-        """Make all jobs known; only the scan belongs to a daemon that may change nothing."""
+        """Make all jobs known; a daemon that may change nothing only looks."""
         now = self._applied
         add = self._scheduler.add
         add(SCAN, Every(now.scan_interval_seconds), self._scan)
+        add(INDEX, Every(INDEX_SECONDS), self._actions.index)
         if readonly:
             return
         add(RECOVER, None, self._recover)

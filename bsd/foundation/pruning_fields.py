@@ -182,6 +182,9 @@ class PruningConfig(BaseModel):
     prefix_bound_models: tuple[Pattern, ...] = _array(
         PREFIX_BOUND_MODELS, description="an array of regular expressions"
     )
+    protected_tools: tuple[str, ...] = _array(
+        (), description="an array of names of tools whose calls and results are never discarded"
+    )
     last_run_at: Moment | None = Field(None, description="an ISO 8601 time or null")
     last_retention_run_at: Moment | None = Field(None, description="an ISO 8601 time or null")
 

@@ -40,6 +40,7 @@ _BESIDE = {
     "trash_retention",
     "keep_restore_remote_calls",
     "keep_purge_control_calls",
+    "protected_tools",
     "last_run_at",
     "last_retention_run_at",
 }

@@ -55,6 +55,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         "keep_after_restore_seconds": 600,
         "scope": "all",
         "prefix_bound": "skip",
+        "protected_tools": [],
         "last_run_at": None,
         "last_retention_run_at": None,
     }

@@ -1,0 +1,102 @@
+"""What of a session's order protects an entry from being cut: open turns, calls without results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from bsd.formats.base import Entry, Facts, Format, Turn, Value
+from bsd.formats.marker import EXTRACTABLE
+from bsd.surgery.plan import Source
+from bsd.transcript.reader import Line, parse_entry
+
+TURN_OPEN = "its turn is not over, or it is the latest answer"
+PINNED = "it is pinned (_extractable: false)"
+WAITING = "a tool call in it has no result yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An entry of a session, while its line is at hand."""
+
+    line: Line
+    entry: Entry
+    facts: Facts
+
+
+def read_through(source: Source, fmt: Format) -> Iterator[Seen]:
+    """All entries of a session, in the order of the file; lines that hold none are left out."""
+    for line in source.lines():
+        entry = parse_entry(line.raw)
+        if entry is not None:
+            yield Seen(line, entry, fmt.facts(entry))
+
+
+def plain_name(tool: str) -> str:
+    """A tool's name without the prefix that an MCP client gave it."""
+    return tool.rpartition("__")[2]
+
+
+class Conversation:
+    """Follows a session to its end, and knows then which of its entries are protected."""
+
+    def __init__(self, protected_tools: Collection[str] = ()) -> None:
+        self._protected_tools = {name.casefold() for name in protected_tools}
+        self._turn_from: int | None = None
+        self._latest_assistant: int | None = None
+        self._waiting: dict[str, int] = {}  # id of a call without result → line
+        self._tools: dict[str, str] = {}  # id of a call of a protected tool → its name
+
+    def follow(self, index: int, facts: Facts) -> None:
+        """Note the next entry."""
+        if facts.turn is Turn.STARTS or (facts.turn is Turn.OPEN and self._turn_from is None):
+            self._turn_from = index
+        elif facts.turn is Turn.CLOSES:
+            self._turn_from = None
+        if facts.is_assistant:
+            self._latest_assistant = index
+        for call in facts.calls:
+            if call.id:
+                self._waiting[call.id] = index
+            if self._is_protected(call.name) and call.id:
+                self._tools[call.id] = call.name
+        if facts.result_of is not None:
+            self._waiting.pop(facts.result_of, None)
+
+    def turn_open(self, index: int) -> bool:
+        """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
+        unfinished = self._turn_from is not None and index >= self._turn_from
+        return unfinished or index == self._latest_assistant
+
+    def own_protection(self, seen: Seen) -> str | None:
+        """Why an entry is protected, as far as it can be told where it stands."""
+        if seen.entry.get(EXTRACTABLE) is False:
+            return PINNED
+        facts = seen.facts
+        names = [call.name for call in facts.calls] + [facts.result_tool or ""]
+        names.append(self._tools.get(facts.result_of or "", ""))
+        for name in names:
+            if self._is_protected(name):
+                return f"'{name}' is a protected tool (setting protected_tools)"
+        return None
+
+    def protection(self, index: int) -> str | None:
+        """Why a line is protected by what came after it; ask once all was followed."""
+        if self.turn_open(index):
+            return TURN_OPEN
+        return WAITING if index in self._waiting.values() else None
+
+    def _is_protected(self, tool: str) -> bool:
+        return bool(self._protected_tools) and not self._protected_tools.isdisjoint(
+            (tool.casefold(), plain_name(tool).casefold())
+        )
+
+
+def may_change(value: Value) -> bool:
+    """Whether a value is text of the conversation: neither thinking nor a call, nor never sent."""
+    return not (value.display or value.custom or value.type in {"thinking", "tool_call"})
+
+
+def is_users(value: Value, facts: Facts) -> bool:
+    """Whether a user wrote it: changed only if somebody asks for it."""
+    return value.type == "user" or facts.role == "user"

@@ -1,0 +1,169 @@
+"""Plans `discard` and `distill`: a whole entry's text gives way to a note or a summary."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from bsd.formats.base import Facts, Format, Shape, Value
+from bsd.foundation.errors import FieldError
+from bsd.store.history import Touched
+from bsd.surgery.content import put_texts
+from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan
+from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
+from bsd.surgery.hashes import SHORTEST, line_hash
+from bsd.surgery.plan import Plan, Source
+from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
+from bsd.surgery.tokens import estimate_tokens
+from bsd.transcript.change import Edit
+from bsd.transcript.splice import SpliceError, encode_string
+
+_HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Addressed:
+    """An entry that a target means, and the line as it shall be."""
+
+    index: int
+    entry_id: str | None
+    name: str
+    hash: str
+    edit: Edit | None
+    changed: Changed | None
+    problem: str | None
+
+
+def plan_discard(
+    source: Source,
+    fmt: Format,
+    targets: Sequence[Discard],
+    *,
+    include_user: bool = False,
+    protected_tools: Collection[str] = (),
+) -> tuple[Plan, ContextAnswer]:
+    """Plan these discards, or with summaries distillations; all or none, else Refused."""
+    action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
+    conversation = Conversation(protected_tools)
+    found: list[list[_Addressed]] = [[] for _ in targets]
+    by_start: dict[str, list[int]] = defaultdict(list)
+    for number, target in enumerate(targets):
+        by_start[target.hash[:SHORTEST]].append(number)
+    for seen in read_through(source, fmt):
+        conversation.follow(seen.line.index, seen.facts)
+        hash_ = line_hash(seen.line.raw)
+        for number in by_start.get(hash_[:SHORTEST], ()):
+            if hash_.startswith(targets[number].hash):
+                protection = conversation.own_protection(seen)
+                values = content_values(seen, fmt)
+                why = _unfit(seen.facts, values, include_user=include_user)
+                why = why or (f"Protected: {protection}" if protection else None)
+                found[number].append(_address(seen, values, targets[number], hash_, why))
+    problems = _problems(targets, found, conversation)
+    if problems:
+        raise Refused(action, problems, hint=_HINT)
+    chosen = [entries[0] for entries in found]
+    answer = ContextAnswer(action, tuple(one.changed for one in chosen if one.changed))
+    in_order = sorted(chosen, key=lambda one: one.index)
+    edits = [one.edit for one in in_order if one.edit]
+    touched = [Touched(one.index, one.entry_id) for one in in_order]
+    return change_plan(source, action, edits, touched, answer), answer
+
+
+def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Value, str]]:
+    """What takes the place of an entry's values: the first one says it, the others give way.
+
+    Short leaves of an object (a name, a state) stay: they say what it is.
+    """
+    if any(not value.leaf or value.length > len(others) for value in values):
+        values = [value for value in values if not value.leaf or value.length > len(others)]
+    return [(value, others if at else first) for at, value in enumerate(values)]
+
+
+def content_values(seen: Seen, fmt: Format) -> list[Value]:
+    """Everything of an entry that the model reads, but thinking and calls."""
+    return [value for value in fmt.values(seen.entry) if may_change(value)]
+
+
+def _address(
+    seen: Seen, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
+) -> _Addressed:
+    facts, line = seen.facts, seen.line
+    name = facts.id if facts.id is not None else f"#{line.index}"
+    edit, changed = None, None
+    if problem is None:
+        first = DISCARDED if target.summary is None else target.summary
+        texts = texts_for(values, first, DISCARDED)
+        try:
+            new = put_texts(line.raw, seen.entry, texts)
+        except SpliceError as error:
+            problem = f"it cannot be edited safely: {error.message}"
+        else:
+            edit = Edit(line.offset, len(line.raw), new)
+            changed = _changed(target, name, texts, len(line.raw) - len(new))
+            problem = "there is nothing left to discard" if new == line.raw else None
+    return _Addressed(line.index, facts.id, name, hash_, edit, changed, problem)
+
+
+def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str | None:
+    if facts.is_header or not facts.is_message:
+        return f"it is no message ({facts.kind})"
+    if not values:
+        return "it has no text (thinking and tool calls are left alone)"
+    if not include_user and any(is_users(value, facts) for value in values):
+        return "the user wrote it, which is left alone unless include_user is set"
+    return None
+
+
+def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]], saved: int) -> Changed:
+    tokens = 0
+    if any(value.shape is Shape.BLOCK for value, _ in texts):  # not paid by its bytes
+        for value, text in texts:
+            if value.shape is not Shape.BLOCK:
+                was = len(encode_string(value.text or "")) if value.text else value.length
+                tokens += estimate_tokens(value, was - len(encode_string(text)))
+    else:
+        tokens = estimate_tokens(texts[0][0], saved)
+    length = sum(value.length for value, _ in texts)
+    return Changed(target.as_json(), name, length, sum(len(text) for _, text in texts), tokens)
+
+
+def _problems(
+    targets: Sequence[Discard], found: Sequence[Sequence[_Addressed]], conversation: Conversation
+) -> list[FieldError]:
+    problems = []
+    named: dict[int, int] = {}
+    for number, (target, entries) in enumerate(zip(targets, found, strict=True)):
+        text = None
+        if not entries:
+            text = f"Hash(es) not found: {target.hash}"
+        elif len(entries) > 1:
+            listed = ", ".join(
+                f"{_enough(one.hash, entries)} (entry {one.name})" for one in entries[:_MOST_LISTED]
+            )
+            text = f"Hash {target.hash} means {len(entries)} entries; use one of {listed}"
+        else:
+            [one] = entries
+            why = one.problem or _protected(conversation, one.index)
+            if why is None and one.index in named:
+                why = f"targets[{named[one.index]}] names it too"
+            named.setdefault(one.index, number)
+            text = f"entry {one.name} ({target.hash}): {why}" if why else None
+        if text is not None:
+            problems.append(FieldError(f"targets[{number}]", text))
+    return problems
+
+
+def _protected(conversation: Conversation, index: int) -> str | None:
+    why = conversation.protection(index)
+    return f"Protected: {why}" if why else None
+
+
+def _enough(hash_: str, entries: Sequence[_Addressed]) -> str:
+    """As many digits as tell an entry from the others; all, should their lines be equal."""
+    for length in range(SHORTEST, len(hash_)):
+        if sum(one.hash.startswith(hash_[:length]) for one in entries) == 1:
+            return hash_[:length]
+    return hash_

@@ -1,0 +1,152 @@
+"""What a context tool is asked for (seed 003): replace ranges, discard or distill whole entries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from bsd.foundation.errors import FieldError, Invalid
+
+REPLACE, DISCARD, DISTILL = ACTIONS = ("replace", "discard", "distill")
+
+# What stands in place of a text that nobody sums up.
+DISCARDED = "[content discarded]"
+SHORTEST_MATCH = 30  # characters, both markers included
+
+_HASH = re.compile(r"[0-9a-f]{6,64}")
+_HASH_HINT = "`bsd context AGENT/SESSION` lists the hashes: 6 hex digits (0-9, a-f) or more"
+_FORMS = {
+    REPLACE: '{"start": …, "end": …, "replacement": …}',
+    DISCARD: "[hash]",
+    DISTILL: "[hash, summary]",
+}
+_FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
+
+    start: str
+    end: str
+    replacement: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """A whole entry's text gives way, to a summary if there is one."""
+
+    hash: str  # hex digits of the entry's line, in lower case
+    summary: str | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Target = Replacement | Discard
+
+
+class Refused(Invalid):
+    """Nothing was changed, since at least one target cannot be; `errors` says of each why."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, action: str, errors: Sequence[FieldError], *, hint: str | None = None):
+        message = errors[0].message
+        if len(errors) > 1:
+            texts = [f"{one.field}: {one.message}" for one in errors]
+            message = "\n".join([f"{len(texts)} problems, nothing was changed:", *texts])
+        super().__init__(message, hint=hint, errors=tuple(errors))
+        self.action = action
+
+    def as_json(self) -> dict[str, Any]:
+        """Seed 003's ReplaceResult of a call that failed."""
+        return {
+            "success": False,
+            "action": self.action,
+            "replacements": [],
+            "errors": [f"{one.field}: {one.message}" for one in self.errors],
+            "tokensSaved": 0,
+            "operation": None,
+        }
+
+
+def read_targets(action: str, targets: object) -> tuple[Replacement, ...] | tuple[Discard, ...]:
+    """Read the targets of an action from JSON, in any form of the seed.
+
+    Raises Invalid for an unknown action, and Refused with one error per bad target.
+    """
+    if action not in ACTIONS:
+        raise Invalid(
+            f"Unknown action '{action}'. Valid actions: {', '.join(ACTIONS)}",
+            errors=(FieldError("action", f"one of {', '.join(ACTIONS)}"),),
+        )
+    if not isinstance(targets, Sequence) or isinstance(targets, str | bytes) or not targets:
+        message = f"No targets provided. Provide an array of {_FORMS[action]}."
+        raise Refused(action, [FieldError("targets", message)])
+    problems: list[FieldError] = []
+    found: list[Any] = []
+    for number, target in enumerate(targets):
+        try:
+            found.append(_read(action, target))
+        except ValueError as problem:
+            problems.append(FieldError(f"targets[{number}]", str(problem)))
+    if problems:
+        hint = _HASH_HINT if action != REPLACE else None
+        raise Refused(action, problems, hint=hint)
+    return tuple(found)
+
+
+def read_hash(text: str) -> str:
+    """Read a hash as `bsd context` lists it, or a longer one; raises ValueError."""
+    hash_ = text.strip().lower()
+    if not _HASH.fullmatch(hash_):
+        raise ValueError(
+            f'Invalid hash format: "{text[:80]}" ({len(text)} chars). '
+            'Expected: 6 or more hex characters (0-9, a-f), e.g., "a1b2c3"'
+        )
+    return hash_
+
+
+def _read(action: str, target: object) -> Target:
+    parts = _parts(action, target)
+    if action == REPLACE:
+        start, end, replacement = parts
+        if not start or not end:
+            raise ValueError("start and end are required: neither may be empty")
+        return Replacement(start, end, replacement)
+    if action == DISCARD:
+        return Discard(read_hash(parts[0]))
+    hash_, summary = read_hash(parts[0]), parts[1]
+    if not summary.strip():
+        raise ValueError(f"Summary required for distill action: {hash_}")
+    return Discard(hash_, summary)
+
+
+def _parts(action: str, target: object) -> list[str]:
+    """The texts of a target, which may be an object, an array or, of one text, that text."""
+    names = _FIELDS.get(action, ("hash",))
+    if isinstance(target, Mapping):
+        unknown = [str(name) for name in target if name not in names]
+        missing = [name for name in names if name not in target]
+        if unknown or missing:
+            said = [f"{name} is missing" for name in missing]
+            said += [f"{name} is not known" for name in unknown]
+            raise ValueError(f"{', '.join(said)}; expected {_FORMS[action]}")
+        parts = [target[name] for name in names]
+    elif isinstance(target, str) and len(names) == 1:
+        parts = [target]
+    elif isinstance(target, Sequence) and not isinstance(target, str | bytes):
+        parts = list(target)
+    else:
+        raise ValueError(f"Invalid target: expected {_FORMS[action]}")
+    if action == DISTILL and len(parts) == 1 and isinstance(parts[0], str):
+        raise ValueError(f"Summary required for distill action: {parts[0][:80]}")
+    if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"Invalid target: expected {_FORMS[action]}, all of them texts")
+    return parts
