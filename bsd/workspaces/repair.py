@@ -1,0 +1,208 @@
+"""Metadata that is missing or broken, made anew from what the files tell."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.errors import BsdError, Conflict, Forbidden
+from bsd.foundation.logs import get_logger
+from bsd.workspaces import record, tree
+from bsd.workspaces.locks import try_lock
+from bsd.workspaces.metadata import (
+    FILE_NAME,
+    SessionMetadata,
+    Skip,
+    Unusable,
+    kept_of,
+    moment_of,
+    parse_document,
+)
+from bsd.workspaces.place import (
+    DEFAULT_ROOT,
+    Root,
+    Workspace,
+    check_id,
+    no_workspace,
+    open_directory,
+    open_root,
+    own_directory,
+    system_errors,
+)
+from bsd.workspaces.survey import survey
+from bsd.workspaces.tree import Measure, Obstacle
+
+_log = get_logger("workspaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was wrong with a workspace's metadata (None: nothing), and what it is now.
+
+    `error` says why it stays as it is.
+    """
+
+    session_id: str
+    reason: str | None
+    detail: str | None
+    metadata: SessionMetadata | None
+    dry_run: bool
+    error: str | None = None
+
+    @property
+    def repaired(self) -> bool:
+        """Whether something was (or, in a dry run, would be) written."""
+        return self.reason is not None and self.error is None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "repaired": self.repaired,
+            "reason": self.reason,
+            "detail": self.detail,
+            "metadata": self.metadata.as_json() if self.metadata else None,
+            "error": self.error,
+            "dry_run": self.dry_run,
+        }
+
+
+def repair_session_metadata(
+    session_id: str,
+    workspace_root: Path = DEFAULT_ROOT,
+    dry_run: bool = False,  # noqa: FBT001, FBT002 - as with prune_sessions
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Repair:
+    """Give a workspace whose metadata is missing or broken new one, from its files' times.
+
+    It counts as used when the newest file in it was written (its directories' times say nothing);
+    with no file, now. What a broken file still tells is kept, and never makes it look older, nor
+    does the time of the broken file itself. Good metadata is left alone.
+    Raises NotFound, Invalid, Conflict (in use; a newer version), Forbidden.
+    """
+    with (
+        open_root(Path(workspace_root)) as root,
+        system_errors(f"repairing workspace {session_id}"),
+    ):
+        return _repair(root, check_id(session_id), clock(), dry_run=dry_run)
+
+
+def repair_all(
+    workspace_root: Path = DEFAULT_ROOT,
+    dry_run: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    clock: Callable[[], float] = time.time,
+) -> list[Repair]:
+    """Repair every workspace that needs it; what cannot be is in the list with its `error`."""
+    done = []
+    with open_root(Path(workspace_root)) as root, system_errors(f"repairing in {root.path}"):
+        for session_id, problem in survey(root).left.items():
+            if problem.skip in {Skip.SYMLINK, Skip.INVALID_NAME}:
+                continue  # no workspace at all
+            try:
+                with system_errors(f"repairing workspace {session_id}"):
+                    done.append(_repair(root, session_id, clock(), dry_run=dry_run))
+            except BsdError as error:
+                reason, detail = problem.skip.value, problem.detail
+                done.append(Repair(session_id, reason, detail, None, dry_run, error.message))
+    return done
+
+
+def _repair(root: Root, session_id: str, now: float, *, dry_run: bool) -> Repair:
+    try:
+        descriptor = open_directory(root, session_id)
+    except FileNotFoundError:
+        raise no_workspace(root, session_id) from None
+    except Unusable as problem:
+        raise Forbidden(f"workspace {session_id} is {problem.detail}") from None
+    try:
+        space = Workspace(root, session_id, descriptor)
+        if not try_lock(descriptor, shared=False):
+            raise Conflict(
+                f"workspace {session_id} is in use", hint="try again when its program has ended"
+            )
+        space.must_be_there()
+        return _mend(space, now, dry_run=dry_run)
+    finally:
+        os.close(descriptor)
+
+
+def _mend(space: Workspace, now: float, *, dry_run: bool) -> Repair:
+    own = space.root.open_own(create=False)
+    raw: bytes | None = None
+    try:
+        raw = record.read_truth(space, own)
+        metadata = record.understood(raw, space.session_id)
+    except Unusable as found:
+        problem = found
+    else:
+        return Repair(space.session_id, None, None, metadata, dry_run)
+    finally:
+        if own is not None:
+            os.close(own)
+    if problem.skip is Skip.UNKNOWN_VERSION:
+        raise Conflict(problem.detail, hint="use the newer bsd")
+    if problem.skip is Skip.UNREADABLE_METADATA:
+        raise Forbidden(problem.detail, hint="mend its permissions")
+    metadata = _rebuilt(space, raw, now)
+    if not dry_run:
+        with own_directory(space.root) as directory:
+            record.replace(space, directory, metadata.render())
+        _log.info(
+            "session.metadata.repaired",
+            session_id=space.session_id,
+            reason=problem.skip.value,
+            updated_at=metadata.updated_at.isoformat(),
+        )
+    return Repair(space.session_id, problem.skip.value, problem.detail, metadata, dry_run)
+
+
+def _rebuilt(space: Workspace, raw: bytes | None, now: float) -> SessionMetadata:
+    """The best that can be said: never older than anything that is known."""
+    try:
+        files = tree.measure(space.fd, skip=FILE_NAME)
+    except Obstacle as obstacle:
+        raise Forbidden(
+            f"workspace {space.session_id}: {obstacle}", hint="mend its permissions"
+        ) from None
+    told = _told(raw)
+    # A file from the future is a wrong clock's; a date that somebody wrote there is kept.
+    latest = max(min(max(_written(space, files), default=now), now), told.get("updated_at", 0.0))
+    created = told.get("created_at", latest if files.oldest is None else files.oldest)
+    return kept_of(
+        raw,
+        SessionMetadata(
+            session_id=space.session_id,
+            created_at=_moment(min(created, latest)),
+            updated_at=_moment(latest),
+        ),
+    )
+
+
+def _written(space: Workspace, files: Measure) -> list[float]:
+    """When something was written here: the newest file, and the broken metadata themselves."""
+    times = [] if files.newest is None else [files.newest]
+    with suppress(FileNotFoundError):
+        times.append(os.stat(FILE_NAME, dir_fd=space.fd, follow_symlinks=False).st_mtime)
+    return times
+
+
+def _told(raw: bytes | None) -> dict[str, float]:
+    """What broken metadata still say of the two times, epoch seconds."""
+    told = {}
+    for name in ("created_at", "updated_at"):
+        try:
+            told[name] = moment_of(parse_document(raw or b""), name).timestamp()
+        except Unusable:
+            continue
+    return told
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

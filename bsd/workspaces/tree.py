@@ -1,0 +1,242 @@
+"""Walking a directory tree by open directories: measuring it, removing it.
+
+One descriptor is open at a time, however deep a tree is; no link is followed, and nothing on
+another mount is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK = 512  # bytes, the unit of st_blocks everywhere
+
+
+class Obstacle(Exception):
+    """Something in a tree that keeps it from being removed: where, and why in words."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why
+
+
+class Links:
+    """Which names of files with several names are gone: bytes come free with the last one."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int], int] = {}  # at first sight
+        self._gone: Counter[tuple[int, int]] = Counter()
+
+    def freed(self, found: Measure) -> int:
+        """Count a tree as removed; returns the bytes that come free by that."""
+        amount = found.bytes
+        for inode, (names, blocks, here) in found.linked.items():
+            self._gone[inode] += here
+            if self._gone[inode] >= self._names.setdefault(inode, names):
+                amount += blocks * _BLOCK
+        return amount
+
+
+@dataclass(slots=True)
+class Measure:
+    """What a tree holds. Bytes are those that the disk has given out: holes count for nothing.
+
+    `linked`: files with more names than one, by (device, inode): their names in all, blocks, and
+    names in this tree. They are not in `bytes`.
+    """
+
+    bytes: int = 0
+    files: int = 0
+    newest: float | None = None  # modification of what is no directory, epoch seconds
+    oldest: float | None = None
+    linked: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, found: os.stat_result) -> None:
+        """Count one that is no directory."""
+        self.files += 1
+        self.newest = max(found.st_mtime, self.newest or found.st_mtime)
+        self.oldest = min(found.st_mtime, self.oldest or found.st_mtime)
+        if found.st_nlink <= 1:
+            self.bytes += found.st_blocks * _BLOCK
+            return
+        inode = (found.st_dev, found.st_ino)
+        here = self.linked[inode][2] if inode in self.linked else 0
+        self.linked[inode] = (found.st_nlink, found.st_blocks, here + 1)
+
+    @property
+    def all_bytes(self) -> int:
+        """Everything once, whatever other names it has elsewhere."""
+        return self.bytes + sum(blocks * _BLOCK for _, blocks, _ in self.linked.values())
+
+
+class _Step(Enum):
+    ENTER = "enter"
+    FILE = "file"
+    LEAVE = "leave"
+
+
+def measure(top: int, *, skip: str | None = None) -> Measure:
+    """Measure the tree whose top is open; raises Obstacle for what could not be removed.
+
+    `skip` is a name at the top whose times say nothing (its bytes count).
+    """
+    found = Measure()
+    ordinary = os.geteuid() != 0
+    for step, name, directory, depth in _walk(top):
+        if step is _Step.FILE:
+            _count(found, name, directory, timeless=depth == 0 and name == skip)
+        elif step is _Step.ENTER:
+            status = os.fstat(directory)
+            found.bytes += status.st_blocks * _BLOCK
+            if ordinary and not _removable(status, directory):
+                raise Obstacle(name, "a directory of another user that may not be written to")
+    return found
+
+
+def _count(found: Measure, name: str, directory: int, *, timeless: bool) -> None:
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise Obstacle(name, "permission denied") from None
+    times = found.newest, found.oldest
+    found.add(status)
+    if timeless:
+        found.newest, found.oldest = times
+
+
+def remove(top: int) -> None:
+    """Remove everything in the tree whose top is open; raises Obstacle, OSError."""
+    for step, name, directory, _ in _walk(top):
+        if step is _Step.FILE:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
+        elif step is _Step.ENTER:
+            mode = os.fstat(directory).st_mode
+            if mode & 0o300 != 0o300:
+                with suppress(PermissionError):  # not ours: the next step tells
+                    os.fchmod(directory, stat.S_IMODE(mode) | 0o700)
+        elif name:
+            with suppress(FileNotFoundError):
+                os.rmdir(name, dir_fd=directory)
+
+
+def remove_inside(parent: int, name: str) -> None:
+    """Remove a directory with all that is in it; nothing, if there is none of this name."""
+    try:
+        top = os.open(name, _DIRECTORY, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        remove(top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _removable(status: os.stat_result, directory: int) -> bool:
+    """Whether an ordinary user may empty this directory, if need be after a chmod."""
+    if status.st_uid == os.geteuid():
+        return True
+    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
+
+
+@dataclass(slots=True)
+class _Level:
+    name: str
+    identity: tuple[int, int]
+    names: Iterator[tuple[str, bool]]
+
+
+def _walk(top: int) -> Iterator[tuple[_Step, str, int, int]]:
+    """Yield what to do with each name in which open directory, contents before their directory.
+
+    ENTER comes with the directory itself, FILE and LEAVE with the one that holds the name. The
+    last number is how deep below the top the holder lies.
+    """
+    here = os.dup(top)
+    try:
+        device = os.fstat(here).st_dev
+        yield _Step.ENTER, "", here, 0
+        levels = [_Level("", _identity(here), _entries(here, ""))]
+        while levels:
+            level = levels[-1]
+            name, is_directory = next(level.names, ("", False))
+            if not name:
+                levels.pop()
+                if levels:
+                    above = _climb(here, levels[-1])
+                    os.close(here)
+                    here = above
+                yield _Step.LEAVE, level.name, here, len(levels) - 1
+            elif is_directory:
+                below = _descend(here, name, device, levels)
+                if below is None:
+                    continue
+                os.close(here)
+                here = below
+                yield _Step.ENTER, _place(levels, name), here, len(levels)
+                names = _entries(here, _place(levels, name))
+                levels.append(_Level(name, _identity(here), names))
+            else:
+                yield _Step.FILE, name, here, len(levels) - 1
+    finally:
+        os.close(here)
+
+
+def _entries(directory: int, where: str) -> Iterator[tuple[str, bool]]:
+    """What lies in a directory, and whether it is a directory."""
+
+    def read() -> list[tuple[str, bool]]:
+        # All at once: the descriptor is closed while the walk is further down.
+        with os.scandir(directory) as found:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+
+    return iter(_or_obstacle(read, where))
+
+
+def _descend(directory: int, name: str, device: int, levels: list[_Level]) -> int | None:
+    where = _place(levels, name)
+    try:
+        below = _or_obstacle(lambda: os.open(name, _DIRECTORY, dir_fd=directory), where)
+    except (FileNotFoundError, NotADirectoryError):  # gone meanwhile, or replaced
+        return None
+    if os.fstat(below).st_dev != device:
+        os.close(below)
+        raise Obstacle(where, "another file system is mounted here")
+    return below
+
+
+def _climb(here: int, level: _Level) -> int:
+    above = os.open("..", _DIRECTORY, dir_fd=here)
+    if _identity(above) != level.identity:
+        os.close(above)
+        raise Obstacle(level.name, "it was moved meanwhile")
+    return above
+
+
+def _or_obstacle(act: Callable[[], _T], where: str) -> _T:
+    try:
+        return act()
+    except PermissionError:
+        raise Obstacle(where or ".", "permission denied") from None
+
+
+def _identity(directory: int) -> tuple[int, int]:
+    found = os.fstat(directory)
+    return found.st_dev, found.st_ino
+
+
+def _place(levels: list[_Level], name: str) -> str:
+    return "/".join([*(level.name for level in levels[1:]), name])
