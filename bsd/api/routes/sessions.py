@@ -79,12 +79,18 @@ def _one(router: APIRouter, desk: Desk) -> None:
         response_model=None,
         responses={200: {"model": models.SessionDetail}},
     )
-    async def session(agent: str, session: str) -> Response:
-        """One session with the first page of its entries."""
+    async def session(
+        agent: str,
+        session: str,
+        limit: Annotated[int, Query(ge=0, le=_MOST_LISTED, description="Entries")] = FIRST_PAGE,
+    ) -> Response:
+        """One session with the first page of its entries; with none it need not be read."""
 
         def look() -> dict[str, Any]:
             name = desk.named(agent, session)
-            page = desk.entries(name, EntryFilter(limit=FIRST_PAGE))
+            page: dict[str, Any] = {"entries": [], "next": 0, "previous": None}
+            if limit:
+                page = desk.entries(name, EntryFilter(limit=limit))
             return desk.describe(name) | {"children": children(desk.layout, name)} | page
 
         return Answer(await reading(look))
