@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.api.entry_page import EntryFilter, entry_page
-from bsd.api.listing import FindText
+from bsd.api.listing import Filter, FindText, check_agent, described, page
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.errors import Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle import catalog
+from bsd.lifecycle import catalog, summary
+from bsd.lifecycle.search import search_as_it_is
 from bsd.lifecycle.trash import Trash
 from bsd.operation import Noticed, Patience, open_session
 from bsd.surgeon import SessionResult, Status, Surgeon
@@ -35,6 +37,7 @@ class Desk:
     exchanger: Exchanger | None = None
     noticed: Noticed | None = None
     find_text: FindText | None = None
+    search_state: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
 
     def surgeon(self, actor: str = "api") -> Surgeon:
         """Whoever does it."""
@@ -74,7 +77,34 @@ class Desk:
             stat = self.layout.session_file(name).lstat()
         except FileNotFoundError:
             raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
-        return catalog.describe(self.layout, name, stat).as_json()
+        info = catalog.describe(self.layout, name, stat)
+        return described(self.layout, [info], self.patience.clock())[0]
+
+    def page(self, wanted: Filter, limit: int, cursor: str | None) -> dict[str, Any]:
+        """{sessions, next, search}; with words `search` tells how far their text is known."""
+        now = self.patience.clock()
+        found = page(self.layout, wanted, limit, cursor, self.find_text, now)
+        problem = found.pop("problem")
+        return found | {"search": self.searched(problem) if wanted.words else None}
+
+    def search(self, words: str, agent: str | None, limit: int) -> dict[str, Any]:
+        """{query, results, search}: the best entries with all the words, in what is indexed."""
+        if agent is not None:
+            check_agent(self.layout, agent)
+        hits = search_as_it_is(self.layout, words, agent=agent, limit=limit)
+        results = [hit.as_json() for hit in hits]
+        return {"query": words, "results": results, "search": self.searched()}
+
+    def searched(self, problem: str | None = None) -> dict[str, Any]:
+        """How far the index of words follows the sessions."""
+        state = {"complete": False, "waiting": 0, "problem": "nobody keeps an index here"}
+        if self.search_state:
+            state = self.search_state()
+        return state | ({"problem": problem} if problem else {})
+
+    def summary(self, name: SessionName) -> dict[str, Any]:
+        """What a session was about."""
+        return summary.document(name, summary.summarize(self.layout, name), self.patience.clock())
 
     def entries(self, name: SessionName, wanted: EntryFilter) -> dict[str, Any]:
         """{entries, next, previous}: one page of a session's entries."""

@@ -6,16 +6,21 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.openclaw import Registry, read_registry
-from bsd.foundation.errors import FieldError, Invalid, NotFound
+from bsd.foundation.errors import BsdError, FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle import catalog
+from bsd.lifecycle import catalog, statistics
+from bsd.lifecycle.search import models
+from bsd.store.search_query import terms_of
 
 # Finds sessions by what is in them: the words, an agent or None for all → their names.
 FindText = Callable[[str, str | None], set[SessionName]]
+# Words that are in no label may be looked for in the text in so many combinations.
+_MOST_QUESTIONS = 8
 
 _Order = tuple[int, int, str]
 
@@ -26,7 +31,7 @@ class Filter:
 
     agent: str | None = None
     status: str | None = None  # as in `sessions.json`
-    words: str | None = None  # each in the label, the agent or the id, or in the text
+    words: str | None = None  # each in the label, the name or a model's, the others in the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,22 @@ class Cursor:
 
 
 def page(
-    layout: Layout, wanted: Filter, limit: int, cursor: str | None, find_text: FindText | None
+    layout: Layout,
+    wanted: Filter,
+    limit: int,
+    cursor: str | None,
+    find_text: FindText | None,
+    now: float,
 ) -> dict[str, Any]:
-    """{sessions, next}; `next` is the cursor of the next page, null after the last."""
+    """{sessions, next, problem}; `next` is the cursor of the next page, null after the last.
+
+    `problem` says why the text was not looked at, if so.
+    """
     if wanted.agent is not None:
         check_agent(layout, wanted.agent)
     where = Cursor.read(cursor) if cursor else None
-    found = list(_matching(layout, wanted, find_text))
+    words = _Words(layout, wanted, find_text)
+    found = list(_matching(layout, wanted, words))
     newest = max((stat.st_mtime_ns for _, stat in found), default=0)
     began = where.began if where else newest
 
@@ -83,9 +97,18 @@ def page(
     shown = found[:limit]
     more = len(found) > limit
     return {
-        "sessions": [catalog.describe(layout, *one).as_json() for one in shown],
+        "sessions": described(layout, [catalog.describe(layout, *one) for one in shown], now),
         "next": Cursor(began, order(shown[-1])).write() if more else None,
+        "problem": words.problem,
     }
+
+
+def described(layout: Layout, infos: list[catalog.SessionInfo], now: float) -> list[dict[str, Any]]:
+    """Sessions as the list shows them, with the figures that are known of them."""
+    known = statistics.counted(layout, infos)
+    return [
+        info.as_json() | statistics.as_listed(info, known.get(info.name), now) for info in infos
+    ]
 
 
 def check_agent(layout: Layout, agent: str) -> None:
@@ -96,23 +119,58 @@ def check_agent(layout: Layout, agent: str) -> None:
 
 
 def _matching(
-    layout: Layout, wanted: Filter, find_text: FindText | None
+    layout: Layout, wanted: Filter, words: _Words
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
-    words = (wanted.words or "").casefold().split()
-    in_text: set[SessionName] = set()
-    if words and find_text:
-        in_text = find_text(wanted.words or "", wanted.agent)
     registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, wanted.agent):
         entry = None
-        if words or wanted.status:
+        if words.terms or wanted.status:
             if name.agent not in registries:
                 registries[name.agent] = read_registry(layout.agents / name.agent)
             entry = next(registries[name.agent].find(name.session), None)
         if wanted.status and (entry is None or entry.status != wanted.status):
             continue
-        if words and name not in in_text:
-            known = f"{name} {entry.key if entry else ''}".casefold()
-            if not all(word in known for word in words):
-                continue
-        yield name, stat
+        if words.are_in(name, entry.key if entry else ""):
+            yield name, stat
+
+
+class _Words:
+    """What somebody looks for; a word that no name holds is looked for in the text."""
+
+    def __init__(self, layout: Layout, wanted: Filter, find_text: FindText | None) -> None:
+        self.terms = terms_of((wanted.words or "").casefold())
+        self._agent = wanted.agent
+        self._find_text = find_text
+        self._found: dict[tuple[str, ...], set[SessionName]] = {}
+        self._models: dict[str, str] = {}
+        self.problem: str | None = None
+        if self.terms and find_text:
+            with self._noting_trouble():
+                self._models = models(layout, wanted.agent)
+
+    def are_in(self, name: SessionName, label: str) -> bool:
+        """Whether each of them is in the session, or said by it."""
+        if not self.terms:
+            return True
+        known = f"{name} {label} {self._models.get(str(name), '')}".casefold()
+        left = tuple(term for term in self.terms if term.strip('"') not in known)
+        return not left or name in self._sessions_with(left)
+
+    def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
+        if self._find_text is None:
+            return set()
+        if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
+            terms = tuple(self.terms)
+        if terms not in self._found:
+            self._found[terms] = set()
+            with self._noting_trouble():
+                self._found[terms] = self._find_text(" ".join(terms), self._agent)
+        return self._found[terms]
+
+    @contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        # What is found by its name is better than no answer.
+        try:
+            yield
+        except BsdError as trouble:
+            self.problem = trouble.message

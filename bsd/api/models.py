@@ -57,6 +57,7 @@ class Status(Document):
     left_alone: dict[str, Any] = Field(description="count, reasons")
     sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
     orphans: dict[str, Any] = Field(description="count, bytes")
+    search: dict[str, Any] = Field(description="complete, waiting, problem: the index of words")
     config: dict[str, Any] = Field(description="path, problem")
     retention: dict[str, Any] = Field(
         description="keep, next_run, files, bytes (of the next run), next_expiry, trash"

@@ -35,11 +35,81 @@ class Session(Document):
     updated: str
     extracted_entries: int
     extracted_bytes: int
+    is_stale: bool = Field(description="Nothing was written to it for a day")
+    counted: bool = Field(
+        description="Whether the figures below are of the session as it is now; each is null "
+        "until it was counted once"
+    )
+    entry_count: int | None
+    messages: int | None
+    tool_calls: int | None
+    tool_outputs: int | None
+    model: str | None = Field(description="The last one")
+    models: list[str] | None
+    tokens: dict[str, int] | None = Field(
+        description="input, output, cache_read, cache_write, total"
+    )
+    created: str | None
+    duration_minutes: float | None
+    saved_bytes: int | None = Field(description="By which its lines are shorter than they were")
+
+
+class SearchState(Document):
+    """How far the index of words follows the sessions."""
+
+    complete: bool = Field(description="Whether all sessions were read")
+    waiting: int = Field(description="Sessions that are still to be read")
+    problem: str | None
 
 
 class Sessions(Document):
     sessions: list[Session]
     next: str | None = Field(description="The cursor of the next page")
+    search: SearchState | None = Field(description="With `q`: how far the text is known")
+
+
+class Hit(Document):
+    """An entry with all the words; `matches` are [start, end) in the snippet's characters."""
+
+    session: str
+    entry_id: str | None
+    index: int = Field(description="Line number; of extracted text: when it was taken out")
+    where: Literal["transcript", "extracted"]
+    snippet: str
+    matches: list[list[int]]
+    score: float
+
+
+class Found(Document):
+    query: str
+    results: list[Hit]
+    search: SearchState
+
+
+class SummaryFields(Document):
+    session_type: Literal["development", "tool_heavy", "long_chat", "chat"]
+    key_actions: list[str]
+    user_requests: list[str]
+    thinking_insights: list[str]
+    tools_used: list[str]
+    models_used: list[str]
+    errors: list[str]
+    duration_estimate: str
+    message_count: int
+    user_messages: int
+    meaningful_messages: int
+    tool_calls: int
+    has_git_commits: bool
+    files_created: list[str]
+
+
+class Summary(Document):
+    """What a session was about."""
+
+    session_id: str
+    agent: str
+    summary: SummaryFields
+    generated_at: str
 
 
 class Call(Document):

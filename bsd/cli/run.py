@@ -68,9 +68,12 @@ def _settings(call: Call, http: str | None) -> Settings:
 
 def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
     """Open the API's doors."""
+    from functools import partial
+
     from bsd.api.app import create_app
     from bsd.api.desk import WAIT_SECONDS, Desk
     from bsd.api.server import ApiServer
+    from bsd.lifecycle.search import sessions_with
     from bsd.operation import Patience
 
     app = create_app(
@@ -82,6 +85,8 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
             Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
             exchanger=daemon.exchanger,
             noticed=daemon.attempted,
+            find_text=partial(sessions_with, daemon.layout),
+            search_state=daemon.search_state,
         ),
         readonly=settings.readonly,
         config_changed=daemon.config_changed,

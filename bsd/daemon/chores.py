@@ -49,6 +49,7 @@ class Chores:
         mounts: Mounts,
         rests: Rests,
         stopping: Callable[[], bool],
+        gone: Callable[[SessionName], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
     ) -> None:
@@ -62,6 +63,7 @@ class Chores:
         self._mounts = mounts
         self._rests = rests
         self._stopping = stopping
+        self._gone = gone
         self._clock = clock
         self._steady = steady
         self._inflight = InFlight(layout)
@@ -75,6 +77,7 @@ class Chores:
                 return
             if seen is None:
                 self._ledger.forget(name)
+                self._gone(name)
                 self._savings.settle(name)
             else:
                 self._intake.found(name, seen, now, wall)

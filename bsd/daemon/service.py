@@ -22,6 +22,7 @@ from bsd.daemon.debounce import LONGEST_SECONDS, Debounce
 from bsd.daemon.events import Events, Subscription
 from bsd.daemon.guarantee import Mounts
 from bsd.daemon.helper_watch import WatchedHelper
+from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
 from bsd.daemon.intake import Intake
 from bsd.daemon.ledger import Ledger
@@ -134,6 +135,13 @@ class Daemon:
             clock=wall,
             steady=self._clocks.steady,
         )
+        self._indexer = Indexer(
+            layout,
+            busy=self._is_work_waiting,
+            stopping=self._stopping.is_set,
+            wake=self._wake_indexer,
+            clock=self._clocks.steady,
+        )
         self._workers = Workers(
             settings.workers,
             self._queue,
@@ -147,7 +155,7 @@ class Daemon:
                 ledger=self._ledger,
                 events=self._events,
                 rests=self._rests,
-                worked=self._rounds.worked,
+                worked=self._worked,
                 clock=wall,
                 steady=self._clocks.steady,
             ),
@@ -165,6 +173,7 @@ class Daemon:
             mounts=self._mounts,
             rests=self._rests,
             stopping=self._stopping.is_set,
+            gone=self._indexer.changed,
             clock=wall,
             steady=self._clocks.steady,
         )
@@ -180,7 +189,13 @@ class Daemon:
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._timetable = Timetable(
             self.config,
-            Actions(self._look_around, self._rounds.run, self._clean_up, self._chores.recover),
+            Actions(
+                self._look_around,
+                self._rounds.run,
+                self._clean_up,
+                self._chores.recover,
+                self._indexer.everything,
+            ),
             wake=self._wake_timer,
             ended=self._job_ended,
             changed=self._settings_changed,
@@ -199,6 +214,7 @@ class Daemon:
         self._settings_watch.start()
         self._looked = True
         self._timetable.run(SCAN)
+        self._indexer.everything()
         for loop in self._loops:
             loop.start()
         if not self.settings.readonly:
@@ -298,6 +314,7 @@ class Daemon:
             "left_alone": self._ledger.left_alone(),
             "sessions": self._ledger.sessions(),
             "orphans": snapshot.orphans(self.layout),
+            "search": self._indexer.state(),
             "config": {
                 "path": str(self.layout.config_file),
                 "problem": problem.message if problem else None,
@@ -313,6 +330,9 @@ class Daemon:
     def run_job(self, name: str) -> dict[str, Any]:
         self._timetable.run(name)
         return next(job for job in self.jobs() if job["name"] == name)
+
+    def search_state(self) -> dict[str, Any]:
+        return self._indexer.state()
 
     @property
     def exchanger(self) -> Exchanger:
@@ -336,6 +356,8 @@ class Daemon:
 
     def hint(self, name: SessionName) -> None:
         self._intake.hint(name)
+        if self.settings.readonly:  # no worker will tell
+            self._indexer.changed(name)
 
     def rescan(self, why: str) -> None:
         if not self._looked:
@@ -350,6 +372,8 @@ class Daemon:
 
     def _look_around(self) -> None:
         self._chores.look_around()
+        if self.settings.readonly:
+            self._indexer.everything()
         if not self.settings.readonly and self._chores.is_something_in_flight():
             self._timetable.in_flight()
         if self._state == "running" and (short := self._in_short()) != self._told_status:
@@ -373,6 +397,14 @@ class Daemon:
         if outcome.in_flight is not None:
             self._timetable.in_flight()
 
+    def _worked(self, name: SessionName) -> None:
+        self._rounds.worked(name)
+        self._indexer.changed(name)
+
+    def _is_work_waiting(self) -> bool:
+        counts = self._queue.counts()
+        return bool(counts.ready or counts.working) and not self.settings.readonly
+
     def _job_ended(self, run: Run) -> None:
         self._events.publish(
             "job", name=run.job, started=iso_utc(run.started), ok=not run.error, error=run.error
@@ -390,6 +422,9 @@ class Daemon:
     def _wake_timer(self) -> None:
         self._timer_loop.wake()
 
+    def _wake_indexer(self) -> None:
+        self._indexer_loop.wake()
+
     def _make_loops(self) -> None:
         beats, clock = self._beats, self._clocks.steady
         self._debounce_loop = Loop("debounce", self._intake.step, beats, clock=clock)
@@ -401,10 +436,18 @@ class Daemon:
             clock=self._clocks.wall,
             work_seconds=_TIMER_STEP_SECONDS,
         )
+        self._indexer_loop = Loop(
+            "indexer", self._indexer.step, beats, clock=clock, work_seconds=_TIMER_STEP_SECONDS
+        )
         self._settings_watch = SettingsWatch(
             self.layout.config_file, self._timetable.look_at_settings
         )
-        self._loops = [self._debounce_loop, self._watcher_loop, self._timer_loop]
+        self._loops = [
+            self._debounce_loop,
+            self._watcher_loop,
+            self._timer_loop,
+            self._indexer_loop,
+        ]
         if self._notifier.listening and (every := watchdog_seconds()):
             dog = Watchdog(self._notifier, beats, every, self._say_who_is_late)
             self._loops.append(Loop("watchdog", dog.step, beats, clock=awake))

@@ -35,12 +35,20 @@ class Service(Protocol):
         left_alone: {count, reasons: {text: n}},
         sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
         orphans: {count, bytes}, config: {path, problem | null},
+        search: as `search_state`,
         retention: {keep, next_run | null, files, bytes, next_expiry | null,
         trash: {keep, sessions, bytes, next_expiry | null}}}
 
         Totals count since the start, `sessions` are those there are now. `retention` tells what
         its next run will delete, and when the oldest file that is kept until then expires; the same
         of the trash.
+        """
+        ...
+
+    def search_state(self) -> dict[str, Any]:
+        """How far the search index follows the sessions.
+
+        {complete, waiting, problem | null}: whether all were read, and how many are to be.
         """
         ...
 

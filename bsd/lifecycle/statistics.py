@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -41,8 +41,8 @@ class Statistics:
         self.entries += 1
         if (marker := Marker.of(entry)) is not None:
             self.saved_bytes += max(0, marker.size - size)
-        if (model := model_of(entry)) and model not in self.models[:_MOST_MODELS]:
-            self.models.append(model)
+        if model := model_of(entry):
+            self._add_model(model)
         for word, count in tokens_of(entry).items():
             self.tokens[word] = self.tokens.get(word, 0) + count
         if fmt is None:
@@ -54,6 +54,27 @@ class Statistics:
         if facts.time_ms is not None:
             self.created_ms = min(facts.time_ms, self.created_ms or facts.time_ms)
             self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
+
+    def add(self, later: Statistics) -> Statistics:
+        """Count what was counted in the lines that follow, too; returns itself."""
+        self.entries += later.entries
+        self.messages += later.messages
+        self.tool_calls += later.tool_calls
+        self.tool_outputs += later.tool_outputs
+        self.saved_bytes += later.saved_bytes
+        for model in later.models:
+            self._add_model(model)
+        for word, count in later.tokens.items():
+            self.tokens[word] = self.tokens.get(word, 0) + count
+        times = [self.created_ms, later.created_ms]
+        self.created_ms = min((time for time in times if time is not None), default=None)
+        times = [self.last_ms, later.last_ms]
+        self.last_ms = max((time for time in times if time is not None), default=None)
+        return self
+
+    def _add_model(self, model: str) -> None:
+        if model not in self.models and len(self.models) < _MOST_MODELS:
+            self.models.append(model)
 
     def dumps(self) -> str:
         return json.dumps(asdict(self))  # in ASCII: a model's name may be any text
@@ -69,7 +90,7 @@ class Statistics:
         """The fields of the contract, for a file of that mtime (epoch seconds)."""
         lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
         return {
-            "entries": self.entries,
+            "entry_count": self.entries,
             "messages": self.messages,
             "tool_calls": self.tool_calls,
             "tool_outputs": self.tool_outputs,
@@ -88,20 +109,42 @@ def is_stale(updated: float, now: float) -> bool:
     return now - updated > STALE_SECONDS
 
 
-def warm(layout: Layout, infos: Iterable[SessionInfo]) -> dict[SessionName, Statistics]:
-    """What is known of these sessions as they are now; none is read, and nothing is created."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted in a session; `current` says whether in all of it, as it is now."""
+
+    statistics: Statistics
+    current: bool
+
+
+def counted(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Counted]:
+    """What is known of these sessions; none is read, and nothing is created."""
     if not layout.search_db.exists():
         return {}
 
     def read(index: SearchIndex) -> dict[str, Known]:
-        return index.known()
+        return index.known_among(str(info.name) for info in infos)
 
     known = _if_readable(layout, read)
     return {
-        info.name: Statistics.loads(found.statistics)
+        info.name: Counted(Statistics.loads(found.statistics), _is_of(found, info))
         for info in infos
-        if (found := known.get(str(info.name))) is not None and _is_of(found, info)
+        if (found := known.get(str(info.name))) is not None
     }
+
+
+def warm(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Statistics]:
+    """What is known of these sessions as they are now."""
+    found = counted(layout, infos).items()
+    return {name: one.statistics for name, one in found if one.current}
+
+
+def as_listed(info: SessionInfo, found: Counted | None, now: float) -> dict[str, Any]:
+    """The fields of the contract for one session; null is what was never counted."""
+    figures = (found.statistics if found else Statistics()).as_json(info.updated, now)
+    if found is None:
+        figures = dict.fromkeys(figures) | {"is_stale": figures["is_stale"]}
+    return figures | {"counted": found is not None and found.current}
 
 
 def _if_readable(

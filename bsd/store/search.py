@@ -7,6 +7,7 @@ index exactly, as retention must.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import zlib
@@ -24,10 +25,11 @@ from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expre
 
 _log = get_logger("search")
 
-_VERSION = 1
+_VERSION = 2
 _WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
 TRANSCRIPT, EXTRACTED = 0, 1
 _WHERE = ("transcript", "extracted")
+_MERGED_PAGES = 2000
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
 _CREATE = (
@@ -45,6 +47,10 @@ _CREATE = (
         line INTEGER NOT NULL, part INTEGER NOT NULL, entry TEXT, ref TEXT,
         digest BLOB NOT NULL, body BLOB NOT NULL)""",
     "CREATE INDEX pieces_by_line ON pieces (session, place, line)",
+    """CREATE TABLE slices (
+        session INTEGER NOT NULL, first INTEGER NOT NULL, lines INTEGER NOT NULL,
+        size INTEGER NOT NULL, hash BLOB NOT NULL, statistics TEXT NOT NULL,
+        PRIMARY KEY (session, first)) WITHOUT ROWID""",
     "CREATE VIEW texts AS SELECT id, unpacked(body) AS text FROM pieces",
     """CREATE VIRTUAL TABLE words USING fts5 (text, content = 'texts', content_rowid = 'id',
         tokenize = 'unicode61 remove_diacritics 2')""",
@@ -76,6 +82,17 @@ class Known:
 
 
 _KNOWN = tuple(Known.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Lines that were read together: in a session that was rewritten most of them are as before."""
+
+    first: int  # number of its first line
+    lines: int
+    size: int  # bytes
+    hash: bytes
+    statistics: str  # of these lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +215,22 @@ class SearchIndex:
 
     # --- what is known ---
 
+    def is_empty(self) -> bool:
+        """Whether no session was read yet."""
+        return self._db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
+
     def known(self, agent: str | None = None) -> dict[str, Known]:
         """All sessions that were read, by name."""
         query = f"SELECT {', '.join(_KNOWN)} FROM sessions"  # noqa: S608 - our own columns
         rows = self._db.execute(f"{query} WHERE ?1 IS NULL OR agent = ?1", (agent,))
+        return {row[0]: Known(*row) for row in rows}
+
+    def known_among(self, names: Iterable[str]) -> dict[str, Known]:
+        """Those of these sessions that were read, by name."""
+        wanted = json.dumps(list(names))
+        query = f"SELECT {', '.join(_KNOWN)} FROM sessions"  # noqa: S608 - our own columns
+        query += " WHERE name IN (SELECT value FROM json_each(?))"
+        rows = self._db.execute(query, (wanted,))
         return {row[0]: Known(*row) for row in rows}
 
     def known_as(self, name: SessionName) -> Known | None:
@@ -215,6 +244,15 @@ class SearchIndex:
         query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE store = ?"  # noqa: S608 - the same
         row = self._db.execute(query, (store,)).fetchone()
         return Known(*row) if row else None
+
+    def models(self, agent: str | None = None) -> dict[str, str]:
+        """The names of the models that wrote in each session, by the session's name."""
+        rows = self._db.execute(
+            "SELECT name, json_extract(statistics, '$.models') FROM sessions"
+            " WHERE ?1 IS NULL OR agent = ?1",
+            (agent,),
+        )
+        return {name: models or "" for name, models in rows}
 
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
@@ -235,13 +273,48 @@ class SearchIndex:
 
     # --- words ---
 
-    def set_lines(self, name: SessionName, words: Iterable[Words], first: int) -> None:
-        """The text of a session's lines from number `first` on; those that are as before stay."""
+    def slices(self, name: SessionName, first: int = 0) -> list[Slice]:
+        """How the lines from number `first` on were read."""
+        rows = self._db.execute(
+            "SELECT first, lines, size, hash, statistics FROM slices"
+            " WHERE session = ? AND first >= ? ORDER BY first",
+            (self._id(name), first),
+        )
+        return [Slice(*row) for row in rows]
+
+    def slice_before(self, name: SessionName, line: int) -> Slice | None:
+        """The one that ends where line number `line` begins."""
+        row = self._db.execute(
+            "SELECT first, lines, size, hash, statistics FROM slices"
+            " WHERE session = ? AND first < ? ORDER BY first DESC LIMIT 1",
+            (self._id(name), line),
+        ).fetchone()
+        found = Slice(*row) if row else None
+        return found if found and found.first + found.lines == line else None
+
+    def set_slice(self, name: SessionName, read: Slice) -> None:
+        """Keep how these lines were read; what began among them is forgotten."""
+        session = self._id(name)
+        self.drop_slices(name, read.first, read.first + read.lines)
+        row = (session, read.first, read.lines, read.size, read.hash, read.statistics)
+        self._db.execute("INSERT INTO slices VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def drop_slices(self, name: SessionName, first: int, end: int | None = None) -> None:
+        """Forget slices that begin at these line numbers."""
+        self._db.execute(
+            "DELETE FROM slices WHERE session = ?1 AND first >= ?2 AND (?3 IS NULL OR first < ?3)",
+            (self._id(name), first, end),
+        )
+
+    def set_lines(
+        self, name: SessionName, words: Iterable[Words], first: int, end: int | None = None
+    ) -> None:
+        """The text of a session's lines `[first, end)`; of those that are as before it stays."""
         session = self._id(name)
         rows = self._db.execute(
             "SELECT line, part, id, digest FROM pieces"
-            " WHERE session = ? AND place = ? AND line >= ?",
-            (session, TRANSCRIPT, first),
+            " WHERE session = ?1 AND place = ?2 AND line >= ?3 AND (?4 IS NULL OR line < ?4)",
+            (session, TRANSCRIPT, first, end),
         )
         before = {(line, part): (row, digest) for line, part, row, digest in rows}
         for one in words:
@@ -299,6 +372,7 @@ class SearchIndex:
             return 0
         pieces = self._db.execute("SELECT id FROM pieces WHERE session = ?", row)
         count = self._drop([piece for (piece,) in pieces])
+        self._db.execute("DELETE FROM slices WHERE session = ?", row)
         self._db.execute("DELETE FROM sessions WHERE id = ?", row)
         return count
 
@@ -313,25 +387,44 @@ class SearchIndex:
         )
         return self._drop([piece for piece, ref in pieces if ref in gone])
 
-    def scrub(self) -> None:
-        """Take what was dropped out of the files, too: FTS5 only marks it, until it merges."""
-        with self.change():
-            self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+    def scrub(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Take what was dropped out of the files, too: FTS5 only marks it, until it merges.
+
+        What `optimize` does, in steps between which others may write.
+        """
+        pages, moved = -_MERGED_PAGES, True
+        while moved and not stopping():
+            before = self._db.total_changes
+            with self.change():
+                self._db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
+            # One change is the statement's own.
+            pages, moved = _MERGED_PAGES, self._db.total_changes - before > 1
         self._db.execute("PRAGMA incremental_vacuum").fetchall()
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     # --- searching ---
 
-    def search(self, words: str, *, agent: str | None = None, limit: int = 20) -> list[Hit]:
-        """The best entries first, each once; raises Invalid if there is no word in `words`."""
+    def search(
+        self,
+        words: str,
+        *,
+        agent: str | None = None,
+        limit: int = 20,
+        extracted_from: SessionName | None = None,
+    ) -> list[Hit]:
+        """The best entries first, each once; raises Invalid if there is no word in `words`.
+
+        With `extracted_from` only what was taken out of that session is looked at.
+        """
         expression = match_expression(words)
         rows = self._db.execute(
             "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank"
             " FROM words JOIN pieces ON pieces.id = words.rowid"
             " JOIN sessions ON sessions.id = pieces.session"
             " WHERE words MATCH ?1 AND (?2 IS NULL OR sessions.agent = ?2)"
+            " AND (?3 IS NULL OR sessions.name = ?3 AND pieces.place = ?4)"
             " ORDER BY words.rank, pieces.id",
-            (expression, agent),
+            (expression, agent, extracted_from and str(extracted_from), EXTRACTED),
         )
         hits: list[Hit] = []
         seen: set[tuple[str, str | int]] = set()
@@ -347,6 +440,17 @@ class SearchIndex:
             if len(hits) == limit:
                 break
         return hits
+
+    def sessions_with(self, words: str, *, agent: str | None = None) -> set[str]:
+        """The names of sessions with an entry that holds all the words, or words that begin so."""
+        rows = self._db.execute(
+            "SELECT DISTINCT sessions.name"
+            " FROM words JOIN pieces ON pieces.id = words.rowid"
+            " JOIN sessions ON sessions.id = pieces.session"
+            " WHERE words MATCH ?1 AND (?2 IS NULL OR sessions.agent = ?2)",
+            (match_expression(words, beginnings=True), agent),
+        )
+        return {name for (name,) in rows}
 
     def _snippet(self, expression: str, piece: int) -> Snippet:
         (marked,) = self._db.execute(

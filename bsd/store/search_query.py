@@ -20,6 +20,7 @@ _UNWANTED = re.compile(f"[\x00{_START}{_END}]")
 _LONGEST_SNIPPET = 320  # characters
 _BEFORE = 80
 _MOST_WORDS = 64
+_LONG_ENOUGH = 3  # characters: fewer begin too many words
 
 # A snippet as FTS5 makes it, with the signs that `Snippet.read` looks for.
 SNIPPET = f"snippet(words, 0, '{_START}', '{_END}', '…', 24)"
@@ -35,18 +36,25 @@ def indexable(text: str) -> str:
     return _UNWANTED.sub(" ", text)
 
 
-def match_expression(words: str) -> str:
+def terms_of(words: str) -> list[str]:
+    """Return what was typed word by word; words in double quotes, which they keep, are one."""
+    return [f'"{phrase}"' if phrase else word for phrase, word in _PARTS.findall(words)]
+
+
+def match_expression(words: str, *, beginnings: bool = False) -> str:
     """Return the FTS5 expression for words that must all be there, in any order.
 
-    `"several words"` stand together, `begin*` is any word that begins so. Everything else a user
-    may type is text. Raises Invalid if there is no word in it.
+    `"several words"` stand together, `begin*` is any word that begins so, and with `beginnings`
+    each word that stands alone and is not very short. Everything else a user may type is text.
+    Raises Invalid if there is no word in it.
     """
     terms = []
     for phrase, word in _PARTS.findall(words):
         text = indexable(phrase or word)
         if not any(map(str.isalnum, text)):
             continue  # nothing that the index could know
-        prefix = " *" if word.endswith("*") else ""
+        open_end = word.endswith("*") or (beginnings and len(word) >= _LONG_ENOUGH)
+        prefix = " *" if open_end else ""
         terms.append(f'"{text}"{prefix}')
     if not terms:
         raise Invalid("there is no word to search for", hint='bsd search "two words" another')

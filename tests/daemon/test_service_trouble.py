@@ -95,7 +95,7 @@ def test_one_that_may_change_nothing_changes_nothing(root: Path, tmp_path: Path)
     path = add_session(root, "main/alpha", sample(6, 2))
     before = path.stat(), (root / ".brainsurgeon" / "config.json").read_bytes()
     with running(root, tmp_path, BRAINSURGEON_READONLY="true") as daemon:
-        assert [job["name"] for job in daemon.ask("jobs")["jobs"]] == ["scan"]
+        assert [job["name"] for job in daemon.ask("jobs")["jobs"]] == ["index", "scan"]
         assert daemon.status()["totals"]["sessions"] == 1
         with path.open("ab") as session:
             session.write(b"\n")

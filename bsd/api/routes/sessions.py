@@ -14,7 +14,7 @@ from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, described_as, json_object, wish
 from bsd.api.desk import Desk
 from bsd.api.entry_page import EntryFilter
-from bsd.api.listing import Filter, page
+from bsd.api.listing import Filter
 from bsd.api.routes.threads import changing, reading
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PruningConfig
@@ -22,6 +22,7 @@ from bsd.lifecycle import catalog
 from bsd.lifecycle.family import children
 
 _LISTED, _MOST_LISTED = 100, 1000
+_FOUND, _MOST_FOUND = 20, 200
 FIRST_PAGE = 100
 
 # What one call may say otherwise than the settings do.
@@ -60,7 +61,12 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         agent: _Text = None,
         status: _Text = None,
         q: Annotated[
-            str | None, Query(max_length=1000, description="Words in the label, agent or id")
+            str | None,
+            Query(
+                max_length=1000,
+                description="Words in the name, the label, a model's name or the text, "
+                "extracted text included",
+            ),
         ] = None,
         limit: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = _LISTED,
         cursor: _Text = None,
@@ -70,7 +76,16 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         One that changes while somebody pages comes (again) at the end: none is left out.
         """
         wanted = Filter(agent, status, q)
-        return Answer(await reading(page, desk.layout, wanted, limit, cursor, desk.find_text))
+        return Answer(await reading(desk.page, wanted, limit, cursor))
+
+    @router.get("/api/search", response_model=None, responses={200: {"model": models.Found}})
+    async def search(
+        q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
+        agent: _Text = None,
+        limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND,
+    ) -> Response:
+        """Entries that hold all the words, the best first, extracted ones included."""
+        return Answer(await reading(desk.search, q, agent, limit))
 
 
 def _one(router: APIRouter, desk: Desk) -> None:
@@ -103,6 +118,15 @@ def _one(router: APIRouter, desk: Desk) -> None:
     async def context(agent: str, session: str) -> Response:
         """What an agent may know of its session: sizes, what is away, what could be."""
         return Answer(await reading(lambda: desk.surgeon().context(desk.named(agent, session))))
+
+    @router.get(
+        "/api/sessions/{agent}/{session}/summary",
+        response_model=None,
+        responses={200: {"model": models.Summary}},
+    )
+    async def summary(agent: str, session: str) -> Response:
+        """What was asked for and done, by plain rules on the words; no model is asked."""
+        return Answer(await reading(lambda: desk.summary(desk.named(agent, session))))
 
     @router.get(
         "/api/sessions/{agent}/{session}/history",

@@ -61,7 +61,7 @@ def test_the_list_has_figures_of_what_was_searched(with_a_wombat: Call) -> None:
     with_a_wombat("search", "wombat")
     after = with_a_wombat("sessions", "--json").document
     dig = out_of(after, "main/dig")
-    assert (dig["messages"], dig["entries"], dig["is_stale"]) == (1, 2, False)
+    assert (dig["messages"], dig["entry_count"], dig["is_stale"]) == (1, 2, False)
     assert out_of(after, "main/alpha")["tokens"]["total"] > 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle import catalog, statistics
+from bsd.lifecycle import catalog, indexing, statistics
 from bsd.lifecycle import search as lifecycle
 from bsd.lifecycle.retention import run_retention
 from bsd.lifecycle.search import bring_up_to_date, search
@@ -132,13 +132,13 @@ def test_of_what_is_appended_only_the_new_lines_are_read(
 ) -> None:
     search(layout, "x")
     taken: list[int] = []
-    before = lifecycle._Reading._line
+    before = indexing._words_of
 
-    def noting(self: Any, line: Any) -> Any:
+    def noting(line: Any, *more: Any) -> Any:
         taken.append(line.index)
-        return before(self, line)
+        return before(line, *more)
 
-    monkeypatch.setattr(lifecycle._Reading, "_line", noting)
+    monkeypatch.setattr(indexing, "_words_of", noting)
     with session.open("ab") as file:
         file.write(lines(entry(50, "user", "a wombat"))[:-1])  # its end is still missing
     assert found(layout, "wombat") == [("e50", 9, "transcript")]
@@ -188,6 +188,97 @@ def test_a_rewritten_session_is_read_again(layout: Layout, session: Path, in_pla
     assert found(layout, "aardvark") == []
     assert found(layout, "anteater") == [("e0", 1, "transcript")]
     assert len(found(layout, "seen")) == 6
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Slices of a few lines each; the numbers of the lines that were parsed."""
+    taken: list[int] = []
+    parse, before = indexing._words_of, indexing.read_slice
+
+    def noting(line: Any, *more: Any) -> Any:
+        taken.append(line.index)
+        return parse(line, *more)
+
+    def reading(layout: Layout, index: SearchIndex, due: indexing.Due) -> bool:
+        return before(layout, index, due, 2000)
+
+    monkeypatch.setattr(indexing, "SLICE_BYTES", 2000)
+    monkeypatch.setattr(indexing, "_words_of", noting)
+    monkeypatch.setattr(lifecycle, "read_slice", reading)
+    return taken
+
+
+def counted_anew(layout: Layout, path: Path) -> Any:
+    """The figures of a session, as somebody finds them who has not read it before."""
+    other = Layout(layout.root / "other")
+    add_session(other.root, str(NAME), path.read_bytes())
+    bring_up_to_date(other)
+    (info,) = catalog.sessions(other)
+    return statistics.warm(other, [info])[NAME]
+
+
+def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
+    layout: Layout, small_slices: list[int]
+) -> None:
+    said = [entry(number, "assistant", f"word{number} {FILLER}") for number in range(40)]
+    path = add_session(layout.root, str(NAME), lines(HEADER, *said))
+    assert found(layout, "word39") == [("e39", 40, "transcript")]
+    assert len(small_slices) == 41
+    small_slices.clear()
+
+    said[20] = entry(20, "assistant", "another one")
+    path.with_name("new").write_bytes(lines(HEADER, *said))
+    path.with_name("new").replace(path)
+
+    assert found(layout, "another one") == [("e20", 21, "transcript")]
+    assert found(layout, "word20") == []
+    assert 21 in small_slices
+    assert len(small_slices) <= 4, "the others are as before, though they moved"
+    assert found(layout, "word39") == [("e39", 40, "transcript")]
+    (info,) = catalog.sessions(layout)
+    figures = statistics.warm(layout, [info])[NAME]
+    assert figures == counted_anew(layout, path)
+
+    del said[10]  # from here on every line has another number
+    path.write_bytes(lines(HEADER, *said))
+    assert found(layout, "word39") == [("e39", 39, "transcript")]
+    assert found(layout, "word10") == []
+    assert [len(found(layout, f"word{n}")) for n in (0, 9, 11, 38)] == [1, 1, 1, 1]
+
+
+def test_small_appends_share_a_slice(layout: Layout, session: Path) -> None:
+    for number in range(50, 60):
+        with session.open("ab") as file:
+            file.write(lines(entry(number, "user", f"wombat{number}")))
+        assert found(layout, f"wombat{number}")
+    database = sqlite3.connect(layout.search_db)
+    rows = database.execute("SELECT first, lines, size FROM slices").fetchall()
+    database.close()
+    assert rows == [(0, 19, session.stat().st_size)]
+    (info,) = catalog.sessions(layout)
+    assert statistics.warm(layout, [info])[NAME] == counted_anew(layout, session)
+
+
+def test_what_was_read_in_part_is_read_on(layout: Layout, small_slices: list[int]) -> None:
+    said = [entry(number, "user", f"word{number} {FILLER}") for number in range(9)]
+    add_session(layout.root, str(NAME), lines(HEADER, *said))
+    due = indexing.Due(NAME)
+
+    def begin(index: SearchIndex) -> bool:
+        with index.change():
+            return indexing.read_slice(layout, index, due, 2000)
+
+    assert store_search.use(layout.search_db, begin), "there is more"
+    hits = lifecycle.search_as_it_is(layout, "word*")
+    assert 0 < len(hits) < 9
+    (info,) = catalog.sessions(layout)
+    assert statistics.warm(layout, [info]) == {}
+    found_so_far = statistics.counted(layout, [info])[NAME]
+    assert (found_so_far.current, found_so_far.statistics.messages) == (False, len(hits))
+    small_slices.clear()
+    assert len(found(layout, "word*")) == 9
+    assert len(small_slices) == 9 - len(hits)
 
 
 def test_a_shortened_session_is_read_again(layout: Layout, session: Path) -> None:
@@ -402,7 +493,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     now = infos[0].updated
     figures = statistics.warm(layout, infos)[NAME].as_json(infos[0].updated, now)
     assert figures == {
-        "entries": 5,
+        "entry_count": 5,
         "messages": 4,
         "tool_calls": 1,
         "tool_outputs": 1,

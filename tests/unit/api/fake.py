@@ -77,6 +77,7 @@ def sample_status() -> dict[str, Any]:
             sample_result("main/bad", "failed", reason="disk full", hint="free some space"),
             sample_result("main/idle", "unchanged"),
         ],
+        "search": {"complete": True, "waiting": 0, "problem": None},
         "orphans": {"count": 1, "bytes": 17},
         "config": {"path": "/home/ada/.openclaw/.brainsurgeon/config.json", "problem": None},
         "retention": {

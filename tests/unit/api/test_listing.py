@@ -31,7 +31,7 @@ def found(layout: Layout, wanted: Filter, *by_text: str) -> set[str]:
         asked.append((words, agent))
         return {SessionName.parse(name) for name in by_text}
 
-    answer = page(layout, wanted, 10, None, find_text)
+    answer = page(layout, wanted, 10, None, find_text, 0.0)
     assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
     return {one["session"] for one in answer["sessions"]}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon.timetable import AUTO_CRON, RECOVER, RETENTION, SCAN, Actions, Timetable
+from bsd.daemon.timetable import AUTO_CRON, INDEX, RECOVER, RETENTION, SCAN, Actions, Timetable
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.pruning_config import ConfigService
 
@@ -170,7 +170,7 @@ def test_a_job_that_runs_is_not_run_again_meanwhile(tmp_path: Path) -> None:
 def test_who_may_change_nothing_only_looks(tmp_path: Path) -> None:
     book = Book(tmp_path, retention="never", enabled=False)
     book.table.start(readonly=True)
-    assert [job["name"] for job in book.table.jobs()] == [SCAN]
+    assert [job["name"] for job in book.table.jobs()] == [INDEX, SCAN]
     book.config.update({"auto_cron": "* * * * *"})
     assert book.step(3600) == [SCAN]
 
@@ -182,5 +182,6 @@ def test_jobs_tell_whether_they_do_anything(tmp_path: Path) -> None:
         AUTO_CRON: False,
         RECOVER: False,
         RETENTION: False,
+        INDEX: True,
         SCAN: True,
     }

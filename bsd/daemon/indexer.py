@@ -1,0 +1,184 @@
+"""Keeps the search index up to date: what changed, slice by slice, while nobody has work to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.daemon.clock import steady
+from bsd.foundation.errors import BsdError, Busy, NotFound
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.lifecycle.indexing import Due, due_as_it_is, find_due, read_slice
+from bsd.store.search import SearchIndex, use
+
+_log = get_logger("search")
+
+# After a change: a session that is written to all the time is read now and then, not each time.
+_GATHER_SECONDS = 2.0
+# At a start, others have more important things to read.
+_FIRST_SECONDS = 3.0
+# A step ends after so long, and whoever else wants the index or the processor has as long again.
+_STEP_SECONDS = 0.1
+_STEP_BYTES = 256 * 1024
+# While sessions are worked on, it waits; but not for ever.
+_COURTESY_SECONDS = 0.25
+_LONGEST_COURTESY_SECONDS = 5.0
+_AFTER_TROUBLE_SECONDS = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    """A session that is to be read; a change while it is read makes another one of it."""
+
+    due: Due | None = None  # None: it is to be looked at first
+
+
+class Indexer:
+    """A loop's `step`, and what others tell it, from any thread."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        busy: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = lambda: False,
+        wake: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = steady,
+    ) -> None:
+        self._layout = layout
+        self._busy = busy
+        self._stopping = stopping
+        self._wake = wake
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._all = False  # is to be looked at
+        self._complete = False  # everything was, since the start
+        self._waiting: dict[SessionName, _Wanted] = {}
+        self._not_before = clock() + _FIRST_SECONDS
+        self._busy_since: float | None = None
+        self._problem: str | None = None
+        self._dropped = False  # something that is still in the files
+
+    def changed(self, name: SessionName) -> None:
+        """A session may not be as it was, or may be gone."""
+        with self._lock:
+            hurry = not self._waiting and not self._all
+            self._waiting[name] = _Wanted()
+            if hurry:
+                self._not_before = max(self._not_before, self._clock() + _GATHER_SECONDS)
+        if hurry:
+            self._wake()
+
+    def everything(self) -> None:
+        """Look at all sessions."""
+        with self._lock:
+            self._all = True
+        self._wake()
+
+    def state(self) -> dict[str, Any]:
+        """{complete, waiting, problem}: whether all sessions were read; how many are to be."""
+        with self._lock:
+            return {
+                "complete": self._complete and not self._waiting,
+                "waiting": len(self._waiting),
+                "problem": self._problem,
+            }
+
+    def step(self, now: float) -> float | None:
+        """Read for a moment; returns when to come again (None: when something changes)."""
+        with self._lock:
+            if not self._waiting and not self._all:
+                return None
+            if now < self._not_before:
+                return self._not_before
+        if self._is_courteous(now):
+            return now + _COURTESY_SECONDS
+        try:
+            use(self._layout.search_db, self._read)
+        except Busy:
+            return self._clock() + _GATHER_SECONDS
+        except BsdError as problem:
+            return self._trouble(problem)
+        with self._lock:
+            self._problem = None
+            more = bool(self._waiting or self._all)
+        return self._clock() + _STEP_SECONDS if more else None
+
+    def _is_courteous(self, now: float) -> bool:
+        """Whether to wait for those who work on sessions."""
+        if not self._busy():
+            self._busy_since = None
+            return False
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - self._busy_since < _LONGEST_COURTESY_SECONDS:
+            return True
+        self._busy_since = now
+        return False
+
+    def _trouble(self, problem: BsdError) -> float:
+        with self._lock:
+            new, self._problem = self._problem != problem.message, problem.message
+            self._not_before = self._clock() + _AFTER_TROUBLE_SECONDS
+        if new:
+            _log.warning("The search index cannot be kept", problem=problem.message)
+        return self._not_before
+
+    # --- with the index open ---
+
+    def _read(self, index: SearchIndex) -> None:
+        self._look_at_all(index)
+        end = time.monotonic() + _STEP_SECONDS
+        while time.monotonic() < end and not self._stopping():
+            with self._lock:
+                name = next(iter(self._waiting), None)
+                wanted = None if name is None else self._waiting[name]
+            if name is None or wanted is None:
+                self._scrub(index)
+                return
+            wanted.due = wanted.due or due_as_it_is(self._layout, name)
+            more = self._slice(index, wanted.due)
+            with self._lock:
+                if self._waiting[name] is wanted:
+                    del self._waiting[name]
+                    if more:  # behind the others: a huge one shall not keep them waiting
+                        self._waiting[name] = wanted
+
+    def _look_at_all(self, index: SearchIndex) -> None:
+        with self._lock:
+            # Somebody may have removed the index, or it was damaged and is made anew.
+            wanted = self._all or (self._complete and index.is_empty())
+        if not wanted:
+            return
+        due, gone = find_due(self._layout, index)
+        if gone:
+            with index.change():
+                self._dropped |= sum(map(index.forget, gone)) > 0
+        with self._lock:
+            self._waiting = {each.name: _Wanted(each) for each in due} | self._waiting
+            self._all, self._complete = False, True
+
+    def _slice(self, index: SearchIndex, due: Due) -> bool:
+        """Read on in one session; whether there is more."""
+        try:
+            with index.change():
+                return read_slice(self._layout, index, due, _STEP_BYTES)
+        except NotFound:
+            with index.change():
+                self._dropped |= index.forget(str(due.name)) > 0
+        except Busy:  # it was shortened meanwhile: somebody will tell of that
+            return False
+        except BsdError as problem:
+            _log.warning(
+                "A session cannot be searched", session=str(due.name), problem=problem.message
+            )
+        return False
+
+    def _scrub(self, index: SearchIndex) -> None:
+        if self._dropped:
+            index.scrub(self._stopping)
+            self._dropped = False

@@ -1,0 +1,291 @@
+"""The search index follows the sessions by itself, a little at a time, behind everybody else."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.daemon import indexer
+from bsd.daemon.indexer import Indexer
+from bsd.foundation.layout import Layout, SessionName
+from bsd.lifecycle import indexing
+from bsd.lifecycle.search import sessions_with
+from bsd.sample import session_lines
+from tests.daemon.api import over_socket
+from tests.daemon.running import Running, configure, running, wait_for
+from tests.openclaw_tree import add_session, set_at_rest
+
+ANIMALS = ("badger", "camel", "donkey", "eland", "ferret")
+HEADER = b'{"type":"session","version":3,"id":"s","timestamp":"2026-02-01T00:00:00Z"}\n'
+
+
+def said(number: int, text: str) -> bytes:
+    message = {"role": "user", "content": [{"type": "text", "text": text}]}
+    entry = {"type": "message", "id": f"e{number}", "timestamp": "2026-02-01T00:00:00Z"}
+    return json.dumps(entry | {"message": message}).encode() + b"\n"
+
+
+class Bench:
+    """An indexer and the clock that drives it."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.now = 1000.0
+        self.busy = False
+        self.woken = 0
+        self.indexer = Indexer(
+            self.layout, busy=lambda: self.busy, wake=self._wake, clock=lambda: self.now
+        )
+        self.now += 60.0
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def run(self) -> int:
+        """Let it work until it wants to rest; returns how many steps it took."""
+        steps = 0
+        while (again := self.indexer.step(self.now)) is not None:
+            self.now = max(self.now, again)
+            steps += 1
+            assert steps < 1000
+        return steps
+
+    def find(self, words: str) -> set[str]:
+        return set(map(str, sessions_with(self.layout, words)))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    for number, animal in enumerate(ANIMALS):
+        content = HEADER + said(0, f"aardvark {animal}")
+        add_session(tmp_path, f"main/s{number}", content)
+    return Bench(tmp_path)
+
+
+def test_it_rests_until_something_changes(bench: Bench) -> None:
+    assert bench.indexer.step(bench.now) is None
+    assert not bench.layout.search_db.exists()
+    bench.indexer.everything()
+    assert not bench.indexer.state()["complete"]
+    bench.run()
+    assert bench.indexer.state() == {"complete": True, "waiting": 0, "problem": None}
+    assert bench.find("eland") == {"main/s3"}
+    assert bench.find("aardv") == {f"main/s{number}" for number in range(5)}
+    assert bench.indexer.step(bench.now) is None
+
+
+def test_changes_are_gathered_and_read(bench: Bench) -> None:
+    bench.indexer.everything()
+    bench.run()
+    woken = bench.woken
+    path = bench.layout.session_file(SessionName("main", "s1"))
+    for number in range(3):
+        with path.open("ab") as file:
+            file.write(said(number + 1, f"wombat{number}"))
+        bench.indexer.changed(SessionName("main", "s1"))
+    assert bench.woken == woken + 1, "the first one has woken it already"
+    assert bench.indexer.state() == {"complete": False, "waiting": 1, "problem": None}
+    later = bench.indexer.step(bench.now)
+    assert later is not None
+    assert later > bench.now, "there may come more"
+    assert bench.find("wombat2") == set()
+    bench.run()
+    assert bench.find("wombat2") == {"main/s1"}
+
+
+def test_what_is_gone_is_forgotten_for_good(bench: Bench) -> None:
+    bench.indexer.everything()
+    bench.run()
+    bench.layout.session_file(SessionName("main", "s2")).unlink()
+    bench.indexer.changed(SessionName("main", "s2"))
+    bench.layout.session_file(SessionName("main", "s4")).unlink()
+    bench.indexer.everything()
+    bench.run()
+    assert bench.find("aardvark") == {"main/s0", "main/s1", "main/s3"}
+    files = b"".join(path.read_bytes() for path in bench.layout.own.glob("search.db*"))
+    assert b"camel" in files
+    assert b"donkey" not in files
+    assert b"ferret" not in files
+
+
+def test_those_who_work_come_first_but_not_for_ever(bench: Bench) -> None:
+    bench.indexer.everything()
+    bench.busy = True
+    started = bench.now
+    while not bench.layout.search_db.exists():
+        again = bench.indexer.step(bench.now)
+        if again is None:
+            break  # it has done it
+        assert again > bench.now, "nobody is asked all the time"
+        bench.now = again
+    assert bench.now - started >= 5.0
+
+
+def test_a_huge_session_keeps_no_small_one_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "_STEP_BYTES", 10_000)
+    monkeypatch.setattr(indexer, "_STEP_SECONDS", 0.0)
+    big = HEADER + b"".join(said(n, f"dingo{n} " + "filling " * 50) for n in range(500))
+    add_session(bench.layout.root, "agent/a", big)
+    bench.indexer.everything()
+    monkeypatch.undo()
+    monkeypatch.setattr(indexer, "_STEP_BYTES", 10_000)
+    for _ in range(2):
+        again = bench.indexer.step(bench.now)
+        bench.now = max(bench.now, again or 0.0)
+        if bench.find("badger"):
+            break
+    else:
+        pytest.fail("the small ones wait")
+    bench.run()
+    assert bench.find("dingo499") == {"agent/a"}
+
+
+def test_a_removed_index_is_made_anew(bench: Bench) -> None:
+    bench.indexer.everything()
+    bench.run()
+    for path in bench.layout.own.glob("search.db*"):
+        path.unlink()
+    bench.indexer.changed(SessionName("main", "s0"))
+    bench.run()
+    assert len(bench.find("aardvark")) == 5
+
+
+def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(indexer, "find_due", broken)
+        bench.indexer.everything()
+        again = bench.indexer.step(bench.now)
+    assert again is not None
+    assert again >= bench.now + 60.0
+    assert "disk is full" in bench.indexer.state()["problem"]
+    bench.now = again
+    bench.run()
+    assert bench.indexer.state() == {"complete": True, "waiting": 0, "problem": None}
+
+
+def test_a_change_while_it_is_read_is_not_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = SessionName("main", "s0")
+    before, told = indexing.read_slice, threading.Event()
+
+    def meddling(*arguments: Any) -> bool:
+        more = before(*arguments)
+        if not told.is_set():
+            told.set()
+            with bench.layout.session_file(name).open("ab") as file:
+                file.write(said(1, "numbat"))
+            bench.indexer.changed(name)
+        return more
+
+    monkeypatch.setattr(indexer, "read_slice", meddling)
+    bench.indexer.changed(name)
+    bench.run()
+    assert bench.find("numbat") == {"main/s0"}
+
+
+# --- in a real daemon -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    tmp_path = tmp_path_factory.mktemp("indexed")
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    configure(root, trigger_types=["tool_result", "thinking"], prefix_bound="extract")
+    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    quokka = said(1, "a quokka").replace(b'"role": "user"', b'"role": "toolResult"')
+    quokka = quokka.replace(b"a quokka", b"the quokka is here " + b"filling " * 100)
+    recent = b"".join(said(n, f"recent{n}") for n in range(2, 9))
+    add_session(root, "main/animals", HEADER + said(0, "an aardvark") + quokka + recent)
+    with running(root, tmp_path) as daemon:
+        path = root / "agents/main/sessions/animals.jsonl"
+        wait_for(lambda: b"[[extracted-e1]]" in path.read_bytes(), "the extraction")
+        wait_for(lambda: daemon.ask("status")["search"]["complete"], "the index")
+        yield daemon
+
+
+def listed(daemon: Running, query: str) -> set[str]:
+    status, answer = over_socket(daemon.socket, f"/api/sessions?{query}")
+    assert status == 200, answer
+    assert answer["search"]["problem"] is None
+    return {one["session"] for one in answer["sessions"]}
+
+
+def test_text_that_is_only_in_the_store_is_found(daemon: Running) -> None:
+    ask: Callable[[], set[str]] = lambda: listed(daemon, "q=quokka")  # noqa: E731
+    wait_for(lambda: ask() == {"main/animals"}, "the text that was taken out")
+    assert listed(daemon, "q=quok") == {"main/animals"}, "while it is still being typed"
+    assert listed(daemon, "q=quokka+anim") == {"main/animals"}, "one in the text, one in the name"
+    assert listed(daemon, "q=quokka+sample") == set()
+    assert listed(daemon, "q=quokka&agent=main") == {"main/animals"}
+    assert listed(daemon, "q=%22quokka+is+here%22") == {"main/animals"}
+    assert listed(daemon, "q=()") == set()
+    assert listed(daemon, "q=claude") == {"main/sample"}, "by the name of a model"
+    status, found = over_socket(daemon.socket, "/api/search?q=quokka")
+    (hit,) = found["results"]
+    assert (status, hit["session"], hit["where"]) == (200, "main/animals", "extracted")
+    assert [hit["snippet"][slice(*match)] for match in hit["matches"]] == ["quokka"]
+    assert over_socket(daemon.socket, "/api/search?q=()")[0] == 400
+    assert over_socket(daemon.socket, "/api/search")[0] == 400
+
+
+def test_figures_are_in_list_and_detail(daemon: Running) -> None:
+    def figures() -> dict[str, Any]:
+        _, answer = over_socket(daemon.socket, "/api/sessions?q=animals")
+        (found,) = answer["sessions"]
+        return dict(found)
+
+    found = wait_for(lambda: (one := figures())["counted"] and one, "the figures")
+    assert (found["entry_count"], found["messages"], found["is_stale"]) == (10, 9, False)
+    assert found["saved_bytes"] > 300
+    _, detail = over_socket(daemon.socket, "/api/sessions/main/animals")
+    assert {key: detail[key] for key in found} == found
+    assert len(detail["entries"]) == 10
+    _, sample = over_socket(daemon.socket, "/api/sessions/main/sample")
+    assert sample["tool_calls"] > 0
+    assert sample["tokens"]["total"] > 0
+    assert sample["model"].startswith("claude")
+    _, summary = over_socket(daemon.socket, "/api/sessions/main/sample/summary")
+    assert summary["summary"]["tool_calls"] == sample["tool_calls"]
+    assert (summary["agent"], summary["session_id"]) == ("main", "sample")
+
+
+def test_what_is_appended_and_what_is_deleted_is_followed(daemon: Running) -> None:
+    path = add_session(daemon.root, "main/short", HEADER + said(0, "a bandicoot"))
+    wait_for(lambda: listed(daemon, "q=bandicoot") == {"main/short"}, "a new session")
+    with path.open("ab") as file:
+        file.write(said(1, "a numbat"))
+    wait_for(lambda: listed(daemon, "q=numbat") == {"main/short"}, "what was appended")
+    set_at_rest(path)
+    status, gone = over_socket(daemon.socket, "/api/sessions/main/short", "DELETE")
+    assert status == 200
+    assert listed(daemon, "q=bandicoot") == set()
+    status, _ = over_socket(daemon.socket, f"/api/trash/{gone['trash_id']}/restore", "POST")
+    assert status == 200
+    wait_for(lambda: listed(daemon, "q=bandicoot") == {"main/short"}, "what came back")
+
+
+def test_a_daemon_that_may_change_nothing_finds_text_too(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    configure(root)
+    path = add_session(root, "main/animals", HEADER + said(0, "an aardvark"))
+    before = path.stat()
+    with running(root, tmp_path, BRAINSURGEON_READONLY="true") as daemon:
+        wait_for(lambda: listed(daemon, "q=aardvark") == {"main/animals"}, "the index")
+        with path.open("ab") as file:
+            file.write(said(1, "a numbat"))
+        wait_for(lambda: listed(daemon, "q=numbat") == {"main/animals"}, "what was appended")
+    assert path.stat().st_ino == before.st_ino
