@@ -23,9 +23,22 @@ from pydantic_settings import (
 )
 
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
-from bsd.foundation.locations import find_root, find_socket, read_settings_file, settings_file
+from bsd.foundation.locations import (
+    expand,
+    find_root,
+    find_socket,
+    read_settings_file,
+    settings_file,
+)
 from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.spelling import nearest
+from bsd.foundation.workspace_settings import (
+    HOURLY,
+    WorkspaceAge,
+    WorkspaceCron,
+    WorkspaceLimits,
+    WorkspaceMost,
+)
 
 # Environment variable → setting. Where two name the same one, the first that is set counts.
 VARIABLES = {
@@ -39,6 +52,9 @@ VARIABLES = {
     "BRAINSURGEON_QUIET_SECONDS": "quiet_seconds",
     "BRAINSURGEON_LOG_LEVEL": "log_level",
     "BRAINSURGEON_LOG_FORMAT": "log_format",
+    "BRAINSURGEON_WORKSPACE_ROOT": "workspace_root",
+    "BRAINSURGEON_WORKSPACE_CRON": "workspace_cron",
+    "BRAINSURGEON_WORKSPACE_MAX_AGE": "workspace_max_age",
     "AUTO_REFRESH_MS": "auto_refresh_ms",
     "BRAINSURGEON_AUTO_REFRESH_MS": "auto_refresh_ms",
 }
@@ -154,6 +170,20 @@ class Settings(BaseSettings):
     auto_refresh_ms: _Whole = Field(
         10_000, ge=0, le=86_400_000, description="a whole number between 0 (off) and 86400000"
     )
+    workspace_root: Path | None = Field(
+        None, description="the path of the directory of workspaces, absolute or from ~"
+    )
+    workspace_cron: WorkspaceCron = Field(
+        HOURLY, description=f'a valid cron expression (e.g., "{HOURLY}")'
+    )
+    workspace_max_age: WorkspaceAge = Field(
+        "24h", description='a duration of 1m to 52w, such as "24h", or "never"'
+    )
+    workspace_max_count: WorkspaceMost = Field(0, description="a whole number, 0 for no limit")
+    workspace_max_bytes: WorkspaceMost = Field(0, description="a whole number, 0 for no limit")
+    workspace_limits: WorkspaceLimits = Field(
+        WorkspaceLimits(), description="a table: [workspace_limits]"
+    )
     memory: MemorySettings = Field(MemorySettings(), description="a table: [memory]")
 
 
@@ -182,6 +212,10 @@ def load_settings(
     except ConfigError as problem:
         problems.append(FieldError(places.name(("socket",)), problem.message))
         located["socket"] = Path("/")
+
+    place = values.pop("workspace_root", None) or in_file.get("workspace_root")
+    if isinstance(place, str) and place:
+        located["workspace_root"] = expand(place, environ)
 
     class Sources(Settings):
         @classmethod
@@ -257,7 +291,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> list[FieldError]:
 def _relative_paths(in_file: Mapping[str, object], places: _Places) -> list[FieldError]:
     """A relative path in a file would mean another place in every directory bsd is started in."""
     problems = []
-    for key in ("root", "socket"):
+    for key in ("root", "socket", "workspace_root"):
         value = in_file.get(key)
         if value is None or (isinstance(value, str) and re.match("/|~(/|$)", value)):
             continue

@@ -14,7 +14,7 @@ from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.settings import VARIABLES, HttpAddress, Settings, load_settings
 
 SAMPLE = Path(__file__).parents[3] / "config" / "bsd.toml"
-_TABLES = {"memory"}  # each has tests of its own
+_TABLES = {"memory", "workspace_limits"}  # each has tests of its own
 
 
 @pytest.fixture
@@ -51,6 +51,11 @@ def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
         "log_level": "info",
         "log_format": "auto",
         "auto_refresh_ms": 10_000,
+        "workspace_root": None,
+        "workspace_cron": "0 * * * *",
+        "workspace_max_age": "24h",
+        "workspace_max_count": 0,
+        "workspace_max_bytes": 0,
     }
 
 
@@ -82,6 +87,11 @@ quiet_seconds = 30
 log_level = "WARNING"
 log_format = "JSON"
 auto_refresh_ms = 0
+workspace_root = "~/spaces"
+workspace_cron = "*/5 * * * *"
+workspace_max_age = "7d"
+workspace_max_count = 100
+workspace_max_bytes = 1000000
 """
     )
     settings = load_settings(environ=environ)
@@ -98,6 +108,11 @@ auto_refresh_ms = 0
         "log_level": "warn",
         "log_format": "json",
         "auto_refresh_ms": 0,
+        "workspace_root": Path(environ["HOME"]) / "spaces",
+        "workspace_cron": "*/5 * * * *",
+        "workspace_max_age": "7d",
+        "workspace_max_count": 100,
+        "workspace_max_bytes": 1_000_000,
     }
     assert isinstance(settings.http, HttpAddress)
     assert str(settings.http) == "[::1]:8000"
@@ -120,6 +135,9 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "BRAINSURGEON_LOG_LEVEL": "trace",
         "BRAINSURGEON_LOG_FORMAT": "console",
         "AUTO_REFRESH_MS": "5000",
+        "BRAINSURGEON_WORKSPACE_ROOT": "/env/spaces",
+        "BRAINSURGEON_WORKSPACE_CRON": "0 3 * * *",
+        "BRAINSURGEON_WORKSPACE_MAX_AGE": "never",
         "BRAINSURGEON_URL": "http://of.the.client",
     }
     assert load_settings(environ=environ).model_dump(exclude=_TABLES) == {
@@ -135,6 +153,11 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "log_level": "trace",
         "log_format": "console",
         "auto_refresh_ms": 5000,
+        "workspace_root": Path("/env/spaces"),
+        "workspace_cron": "0 3 * * *",
+        "workspace_max_age": "never",
+        "workspace_max_count": 0,
+        "workspace_max_bytes": 0,
     }
 
 

@@ -1,0 +1,59 @@
+"""The settings of workspaces, as `bsd.foundation.settings` checks them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from bsd.foundation.durations import MINUTE, parse_duration
+from bsd.foundation.errors import Invalid
+from bsd.foundation.pruning_fields import Cron
+
+NEVER = "never"
+HOURLY = "0 * * * *"
+_MOST = 1 << 50
+
+
+def _age(text: str) -> str:
+    text = text.strip()
+    if text.lower() == NEVER:
+        return NEVER
+    try:
+        parse_duration(text, minimum=MINUTE)
+    except Invalid as problem:
+        raise ValueError(problem.message) from None
+    return text
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a boolean is no number")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
+
+
+_Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=_MOST)]
+WorkspaceCron = Cron
+WorkspaceAge = Annotated[str, AfterValidator(_age)]
+WorkspaceMost = _Whole
+
+
+class WorkspaceLimits(BaseModel):
+    """The table `[workspace_limits]`: what a program that is run in a workspace may use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: Annotated[float, BeforeValidator(_no_boolean)] = Field(
+        60.0, ge=0, le=604_800, allow_inf_nan=False, description="a number between 0 and 604800"
+    )
+    cpu_seconds: _Whole = Field(60, description="a whole number, 0 for no limit")
+    memory_bytes: _Whole = Field(4 << 30, description="a whole number, 0 for no limit")
+    file_bytes: _Whole = Field(256 << 20, description="a whole number, 0 for no limit")
+    output_bytes: _Whole = Field(1 << 20, description="a whole number")
+
+
+def age_hours(text: str) -> float | None:
+    """`workspace_max_age` in hours; None for never."""
+    if text == NEVER:
+        return None
+    return parse_duration(text, minimum=MINUTE) / 3_600_000
