@@ -69,7 +69,14 @@ class Chart:
                 error=str(error),
             )
 
-    def restored(self, name: SessionName, answer: RestoreAnswer, *, committed: bool) -> None:
+    def restored(
+        self,
+        name: SessionName,
+        answer: RestoreAnswer,
+        *,
+        committed: bool,
+        redacted: bool = False,
+    ) -> None:
         """Values came back to an entry, or could not."""
         if answer.missing is Missing.GONE:
             _log.warning(f"Missing extracted file for {answer.entry_id}", session=str(name))
@@ -83,7 +90,7 @@ class Chart:
                 entry_id=answer.entry_id,
                 keys_restored=list(answer.keys_restored),
                 sizes_bytes=dict(answer.sizes_bytes),
-                redacted=False,
+                redacted=redacted,
                 session=str(name),
             )
 

@@ -301,6 +301,10 @@ class Surgeon:
             self._chart.changed_several("redact", name, done.plan.report, answer.entry_ids)
         return {**answer.as_json(), "operation": done.number}
 
+    def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
+        return self._one(name, planner)
+
     def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
         """Take an operation back: the newest, or one by its number in the history.
 

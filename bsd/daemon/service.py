@@ -37,7 +37,7 @@ from bsd.daemon.scheduler import Run
 from bsd.daemon.settings_watch import SettingsWatch, follow
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.watcher import Watcher
-from bsd.daemon.work import Stopping, Work
+from bsd.daemon.work import InBand, Stopping, Work
 from bsd.daemon.workers import Workers
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -52,10 +52,18 @@ from bsd.transcript.exchangers import Exchanger
 
 _log = get_logger("daemon")
 
+# Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
+MakeInBand = Callable[[Layout, ConfigService, Surgeon, StateDb, Callable[[], float]], InBand]
+
 # Threads that parse would keep one that only has to note an event waiting for 5 ms each time.
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _TIMER_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
+
+
+def nobody_calls(*_: object) -> InBand:
+    """For a daemon that carries out no calls of agents."""
+    return lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +86,10 @@ class Daemon:
         *,
         reload_settings: Callable[[], Settings] | None = None,
         clocks: Clocks | None = None,
+        in_band: MakeInBand = nobody_calls,
     ) -> None:
         self.settings = settings
+        self._make_in_band = in_band
         self.layout = Layout(settings.root)
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self._reload_settings = reload_settings or (lambda: settings)
@@ -103,17 +113,7 @@ class Daemon:
         self._helper = WatchedHelper(lambda: self._ledger.count("helpers_replaced"))
         state = StateDb(layout.state_db)
         self._rests = Rests(state, self.config)
-        self._surgeon = Surgeon(
-            layout,
-            self.config,
-            actor="daemon",
-            patience=Patience(
-                wait=0.0, quiet=settings.quiet_seconds, clock=wall, check=self.stop_here
-            ),
-            exchanger=self._helper,
-            noticed=self.attempted,
-            state=state,
-        )
+        self._surgeon = self._make_surgeon("daemon", state)
         self._queue = WorkQueue(workers=settings.workers, clock=self._clocks.steady)
         self._scan = Scan(layout)
         self._savings = Savings()
@@ -156,6 +156,9 @@ class Daemon:
                 events=self._events,
                 rests=self._rests,
                 worked=self._worked,
+                in_band=self._make_in_band(
+                    layout, self.config, self._make_surgeon("agent"), state, wall
+                ),
                 clock=wall,
                 steady=self._clocks.steady,
             ),
@@ -178,6 +181,22 @@ class Daemon:
             steady=self._clocks.steady,
         )
         self._watcher = Watcher(layout, self, scan_only=self._mounts.scan_only)
+
+    def _make_surgeon(self, actor: str, state: StateDb | None = None) -> Surgeon:
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor=actor,
+            patience=Patience(
+                wait=0.0,
+                quiet=self.settings.quiet_seconds,
+                clock=self._clocks.wall,
+                check=self.stop_here,
+            ),
+            exchanger=self._helper,
+            noticed=self.attempted,
+            state=state,
+        )
 
     # --- life ---
 
@@ -331,6 +350,9 @@ class Daemon:
         self._timetable.run(name)
         return next(job for job in self.jobs() if job["name"] == name)
 
+    def cleaned(self) -> None:
+        self._next_retention.forget()
+
     def search_state(self) -> dict[str, Any]:
         return self._indexer.state()
 
@@ -382,7 +404,7 @@ class Daemon:
 
     def _clean_up(self) -> None:
         self._chores.clean_up()
-        self._next_retention.forget()
+        self.cleaned()
 
     # --- what the parts tell ---
 

@@ -17,7 +17,8 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan, Seen
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.errors import BsdError, LeftAlone, NotFound
+from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -27,6 +28,9 @@ from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 
 _log = get_logger("worker")
+
+# Carries out calls that stand in a session at rest; whether it was changed by that.
+InBand = Callable[[SessionName], bool]
 
 # After others' lines came in with a commit: nobody will tell of them, and they want their rest.
 _LOOK_AGAIN_SECONDS = 3.0
@@ -66,6 +70,7 @@ class Work:
         events: Events,
         rests: Rests,
         worked: Callable[[SessionName], None] = lambda _: None,
+        in_band: InBand = lambda _: False,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
     ) -> None:
@@ -79,6 +84,7 @@ class Work:
         self._events = events
         self._rests = rests
         self._worked = worked
+        self._in_band = in_band
         self._clock = clock
         self._steady = steady
         self.stopping = threading.Event()
@@ -115,6 +121,8 @@ class Work:
 
         try:
             progress(0)
+            if self._was_called(name):
+                return Busy()  # just written, by us: what may leave it now is seen when it rests
             result = self._surgeon.extract(
                 name, progress=progress, worth=self._judge(name, urgent=urgent)
             )
@@ -128,6 +136,18 @@ class Work:
             return self._gone(name)
         self._tell(name, result)
         return self._conclude(name, result, before)
+
+    def _was_called(self, name: SessionName) -> bool:
+        """Carry out what the agent asks for in its session; whether that changed it.
+
+        Before the extraction, which does not look again at what it has settled.
+        """
+        try:
+            return self._in_band(name)
+        except InUse:
+            return True
+        except LeftAlone:
+            return False  # as the extraction will say
 
     def _judge(self, name: SessionName, *, urgent: bool) -> Worth:
         told = False

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,18 @@ class AuditLog:
         finally:
             os.close(descriptor)
         return [_parsed(line) for line in lines]
+
+    def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the changes whose lines hold these bytes, oldest first."""
+        try:
+            with open(self._path, "rb") as file:
+                for line in file:
+                    if needle in line:
+                        yield _parsed(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
 
     def _append(self, line: bytes) -> None:
         make_private_dir(self._path.parent)

@@ -1,0 +1,167 @@
+"""Finds calls of our tools in a transcript: only real ones, and what has become of them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.agent.answers import is_answered
+from bsd.agent.names import NEEDLES, own_tool_name, ran_by_shell
+from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
+from bsd.formats.marker import is_placeholder
+from bsd.store.checkpoint import Checkpoint
+from bsd.surgery.plan import Source
+from bsd.surgery.policy import Policy
+from bsd.transcript.reader import Line, parse_entry
+
+REDACTED = "_redacted"
+# Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
+ANSWERED = "_answered"
+
+_ARGUMENTS = ("arguments", "input", "args", "parameters")
+
+
+@dataclass(slots=True)
+class OwnCall:
+    """One call, with what the lines after it say of it."""
+
+    tool: str  # ours that is meant
+    name: str  # as it stands there
+    call_id: str  # "" if it has none
+    entry_id: str | None
+    index: int  # line number
+    arguments: Any
+    by_shell: bool = False
+    alone: bool = True  # the shell was asked for nothing else
+    ended: bool = False  # its message says that no result will come
+    over: bool = False  # its turn is
+    bound: bool = False  # a later signature covers it: the provider refuses what is changed
+    result: str | None = None
+    failed: bool = False  # its owner says so
+
+    @property
+    def key(self) -> str:
+        """What tells it from other calls in its entry."""
+        return self.call_id or self.entry_id or ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one of our doors has dealt with it already: a shell, or the MCP server."""
+        if self.result is None:
+            return False
+        return self.by_shell or is_answered(self.tool, self.result)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it can be dealt with now, for good."""
+        if not self.over or (self.result is None and (self.ended or self.by_shell)):
+            return False  # nobody has run it, or nobody knows what it did
+        # What is away of its result may be our answer: it is not done twice.
+        return self.result is None or not is_placeholder(self.result.strip())
+
+
+def own_calls(
+    source: Source, fmt: Format, policy: Policy, since: Checkpoint | None
+) -> list[OwnCall]:
+    """List the calls from a checkpoint on that nothing says have been dealt with.
+
+    A line that cannot hold one costs no more than looking at its bytes, up to the first call.
+    """
+    watch = _Watch(policy)
+    start = (since.offset, since.index) if since else (0, 0)
+    for line in source.lines(*start):
+        if not watch.calls and not any(needle in line.raw for needle in NEEDLES):
+            continue
+        entry = parse_entry(line.raw)
+        if entry is not None:
+            watch.follow(line, entry, fmt)
+    return watch.calls
+
+
+class _Watch:
+    """Follows a session from its first call on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.calls: list[OwnCall] = []
+
+    def follow(self, line: Line, entry: Entry, fmt: Format) -> None:
+        facts = fmt.facts(entry)
+        if facts.turn in {Turn.STARTS, Turn.CLOSES}:
+            for call in self.calls:
+                call.over = True
+        if facts.signed_by is not None and self._policy.binds(facts.signed_by):
+            for call in self.calls:
+                call.bound = True
+        if facts.result_of is not None or facts.result_tool is not None:
+            self._note_result(entry, facts, fmt)
+        if entry.get(REDACTED) is not True:
+            self.calls.extend(_calls_of(line, entry, facts))
+
+    def _note_result(self, entry: Entry, facts: Facts, fmt: Format) -> None:
+        for call in self.calls:
+            if call.result is None and _answers(facts, call):
+                texts = [value.text for value in fmt.values(entry) if value.text]
+                call.result = "\n".join(texts)
+                call.failed = _says_error(entry)
+                return
+
+
+def _calls_of(line: Line, entry: Entry, facts: Facts) -> Iterator[OwnCall]:
+    answered = entry.get(ANSWERED)
+    known = answered if isinstance(answered, dict) else {}
+    for call in facts.calls:
+        found = _own_call(line, entry, facts, call)
+        if found is not None and found.key not in known:
+            yield found
+
+
+def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall | None:
+    arguments = _arguments(entry, call)
+    ran = ran_by_shell(call.name, arguments)
+    tool = ran.tool if ran else own_tool_name(call.name, arguments)
+    if tool is None:
+        return None
+    return OwnCall(
+        tool,
+        call.name,
+        call.id,
+        facts.id,
+        line.index,
+        arguments,
+        by_shell=ran is not None,
+        alone=ran is None or ran.alone,
+        ended=facts.turn is Turn.CLOSES,
+        # Entries without turns: whoever wrote it is at rest, or nobody would look.
+        over=facts.turn in {Turn.NONE, Turn.CLOSES},
+    )
+
+
+def _arguments(entry: Entry, call: ToolCall) -> Any:
+    holder: Any = entry
+    for step in call.path:
+        holder = holder[step]
+    given = next((holder[key] for key in _ARGUMENTS if key in holder), None)
+    if isinstance(given, str):  # some write the object as its JSON text
+        try:
+            return json.loads(given)
+        except (ValueError, RecursionError):
+            return given
+    return given
+
+
+def _answers(facts: Facts, call: OwnCall) -> bool:
+    if facts.result_of is not None:
+        return facts.result_of == call.key
+    return facts.result_tool == call.name
+
+
+def _says_error(entry: Entry) -> bool:
+    message = entry.get("message")
+    return any(
+        isinstance(holder, dict)
+        and (holder.get("isError") is True or holder.get("is_error") is True)
+        for holder in (entry, message)
+    )

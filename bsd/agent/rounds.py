@@ -1,0 +1,251 @@
+"""Plans one round of calls: what each asks for, then that all of them leave the agent's sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from bsd.agent.answers import error_answer
+from bsd.agent.arguments import (
+    ActOnContext,
+    Deed,
+    GetContext,
+    Restore,
+    SearchExtracted,
+    SetExtractable,
+)
+from bsd.agent.own_calls import ANSWERED, OwnCall
+from bsd.agent.telling import told, told_error
+from bsd.agent.tools import in_short, read_call, search_extracted
+from bsd.formats.base import Format
+from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.extracted import SessionStore
+from bsd.store.history import Touched
+from bsd.surgery.discard import plan_discard
+from bsd.surgery.pin import plan_set_extractable
+from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.redact import Call, Kind, plan_redact
+from bsd.surgery.replace import plan_replace
+from bsd.surgery.restore import RestoreAnswer, plan_restore
+from bsd.surgery.revised import Revised
+from bsd.surgery.view import context
+from bsd.transcript.change import Edit
+from bsd.transcript.reader import parse_entry
+from bsd.transcript.splice import set_member
+
+_log = get_logger("agent")
+
+_ACTION = "in_band"
+_REMOTE = "restore_remote"
+
+Found = Mapping[str, Mapping[str, Any] | BsdError]  # answers of searches, by the call's key
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call, and what came of it."""
+
+    call: OwnCall
+    action: str
+    note: str  # for the model, in place of the result
+    failed: bool = False
+    entry_id: str | None = None  # of the entry it was about
+    values: int = 0
+    restored: RestoreAnswer | None = None
+    how: str | None = None  # it left the agent's sight: consumed, marked
+
+
+def search_for(layout: Layout, name: SessionName, calls: Sequence[OwnCall]) -> Found:
+    """Do the searches among these calls: they need the index, and planners do no I/O."""
+    found: dict[str, Mapping[str, Any] | BsdError] = {}
+    for call in calls:
+        if call.tool != "search_extracted" or call.is_done:
+            continue
+        try:
+            deed = _own_deed(call, name)
+            if isinstance(deed, SearchExtracted):
+                found[call.key] = search_extracted(layout, name, deed.query, deed.limit)
+        except BsdError as error:
+            found[call.key] = error
+    return found
+
+
+class Round:
+    """All calls of a session that are due, on one plan."""
+
+    def __init__(
+        self,
+        source: Source,
+        fmt: Format,
+        store: SessionStore,
+        name: SessionName,
+        config: PruningConfig,
+        now: float,
+        found: Found,
+    ) -> None:
+        self._revised = Revised(source)
+        self._fmt = fmt
+        self._store = store
+        self._name = name
+        self._config = config
+        self._now = now
+        self._found = found
+
+    def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
+        """Plan all of them in their order; raises only what is no fault of a call."""
+        answers = [answer for call in calls if (answer := self._answer(call)) is not None]
+        redactable = [answer for answer in answers if self._may_leave(answer.call)]
+        gone = self._redact(redactable)
+        final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
+        for one in final:
+            if one.how is None:
+                self._mark(one)
+        return self._revised.plan(_ACTION), final
+
+    def _answer(self, call: OwnCall) -> Answered | None:
+        """Do what a call asks for, unless it was done; None: there is nothing left to do."""
+        if call.by_shell:
+            return None if call.failed or self._stays(call) else Answered(call, "redact", "")
+        if call.is_done:
+            if call.tool in {"context", "search_extracted"} or self._stays(call):
+                return None  # its result is its answer
+            return Answered(call, "redact", "", failed='"error"' in (call.result or ""))
+        try:
+            return self._carry_out(call, _own_deed(call, self._name))
+        except (Busy, TemporaryFailure, Unavailable):
+            raise  # of the session or the disk, not of the call
+        except BsdError as error:
+            return Answered(
+                call, call.tool, told_error(call.tool, error_answer(error)), failed=True
+            )
+        except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
+            _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
+            problem = {"error": f"internal error: {error!r}"}
+            return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+
+    def _carry_out(self, call: OwnCall, deed: Deed) -> Answered:
+        restored = None
+        match deed:
+            case Restore(entry, keys):
+                wanted = None if keys is None else list(keys)
+                plan, restored = plan_restore(
+                    self._revised, self._fmt, entry, wanted, self._now, self._store
+                )
+                answer, about = restored.as_json(), restored.entry_id
+            case SetExtractable(entry, value):
+                plan, pinned = plan_set_extractable(self._revised, self._fmt, entry, value)
+                answer, about = pinned.as_json(), pinned.entry_id or entry
+            case ActOnContext():
+                plan, answer = self._act(deed)
+                about = ""
+            case GetContext():
+                answer = in_short(context(self._name, self._revised, self._fmt))
+                return Answered(call, deed.action, told(deed, answer))
+            case SearchExtracted():
+                found = self._found.get(call.key)
+                if isinstance(found, BsdError):
+                    raise found
+                return Answered(call, deed.action, told(deed, dict(found or {"results": []})))
+        self._revised.take(plan)
+        return Answered(
+            call,
+            deed.action,
+            told(deed, answer),
+            # Nothing came back: who consumed the call would hear it called again and again.
+            failed=restored is not None and not restored.keys_restored,
+            entry_id=about or None,
+            values=plan.report.values,
+            restored=restored,
+        )
+
+    def _act(self, deed: ActOnContext) -> tuple[Plan, dict[str, Any]]:
+        tools = self._config.protected_tools
+        if deed.action == "replace":
+            plan, answer = plan_replace(
+                self._revised,
+                self._fmt,
+                deed.replacements,
+                include_user=deed.include_user,
+                protected_tools=tools,
+            )
+        else:
+            plan, answer = plan_discard(
+                self._revised,
+                self._fmt,
+                deed.discards,
+                include_user=deed.include_user,
+                protected_tools=tools,
+            )
+        return plan, answer.as_json()
+
+    def _stays(self, call: OwnCall) -> bool:
+        """Whether settings or the provider want the call to stay as it is."""
+        remote = call.tool == _REMOTE
+        config = self._config
+        kept = config.keep_restore_remote_calls if remote else config.keep_purge_control_calls
+        return kept or (call.bound and config.prefix_bound == "skip")
+
+    def _may_leave(self, call: OwnCall) -> bool:
+        return not self._stays(call)
+
+    def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
+        """Take calls out of sight; returns how, by where they stood."""
+        wishes: dict[tuple[int, str], Call] = {}
+        for one in answers:
+            call = one.call
+            consumed = call.tool == _REMOTE and call.alone and not one.failed
+            wishes[_place(call)] = Call(
+                call.name,
+                Kind.CONSUMED if consumed else Kind.MARKED,
+                call.call_id or None,
+                call.entry_id,
+                note=one.note,
+            )
+        if not wishes:
+            return {}
+        plan, answer = plan_redact(self._revised, self._fmt, list(wishes.values()), self._store)
+        self._revised.take(plan)
+        return {
+            place: str(found.how)
+            for place, wish in wishes.items()
+            for found in answer.redacted
+            if found.how and found.call in {wish.call_id, wish.entry_id}
+        }
+
+    def _mark(self, answered: Answered) -> None:
+        """Note on the entry itself what came of a call that stays as it is."""
+        call = answered.call
+        for line in self._revised.lines():
+            if line.index == call.index:
+                break
+        else:
+            return
+        entry = parse_entry(line.raw) or {}
+        before = entry.get(ANSWERED)
+        notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
+        new = set_member(line.raw, ANSWERED, orjson.dumps(notes))
+        edit = Edit(line.offset, len(line.raw), new)
+        report = Report(_ACTION)
+        touched = (Touched(line.index, call.entry_id),)
+        self._revised.take(Plan(self._revised.identity, (edit,), report, touched=touched))
+
+
+def _own_deed(call: OwnCall, name: SessionName) -> Deed:
+    """Understand a call; raises Invalid, and Forbidden if it means another session."""
+    read = read_call(call.tool, call.arguments)
+    if read.session not in {None, str(name), name.session}:
+        raise Forbidden(
+            f"{read.session} is out of reach: a call in a session reaches that session only",
+            hint="leave `session` out",
+        )
+    return read.deed
+
+
+def _place(call: OwnCall) -> tuple[int, str]:
+    return call.index, call.key

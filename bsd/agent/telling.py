@@ -1,0 +1,79 @@
+"""What came of a call, in a line or two for the model: it stands in place of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bsd.agent.arguments import (
+    ActOnContext,
+    Deed,
+    GetContext,
+    Restore,
+    SearchExtracted,
+    SetExtractable,
+)
+
+_MOST_IDS = 50
+
+
+def told(deed: Deed, answer: Mapping[str, Any]) -> str:
+    """Say what a deed has brought."""
+    match deed:
+        case Restore():
+            return _restored(answer)
+        case SetExtractable(_, value):
+            shown = "unset" if value is None else str(value).lower()
+            return f"[_extractable={shown} for entry {answer['entry_id']}]"
+        case ActOnContext(action):
+            return f"[{action}: {len(answer['replacements'])} done, {_saved(answer)} tokens saved]"
+        case GetContext():
+            return _context(answer)
+        case SearchExtracted(query):
+            return _found(query, answer["results"])
+
+
+def told_error(tool: str, answer: Mapping[str, Any]) -> str:
+    """Say why a call has failed; `answer` is that of an error."""
+    texts = [answer["error"]] if "error" in answer else list(answer["errors"])
+    if hint := answer.get("hint"):
+        texts.append(f"Try: {hint}")
+    return f"[{tool} failed: {'; '.join(texts)}]"
+
+
+def _restored(answer: Mapping[str, Any]) -> str:
+    parts = []
+    if answer["keys_restored"]:
+        keys = ", ".join(answer["keys_restored"])
+        parts.append(f"restored entry {answer['entry_id']}: {keys}")
+    parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
+    if suggestion := answer.get("suggestion"):
+        parts.append(suggestion)
+    return f"[{'. '.join(part.rstrip('.') for part in parts) or 'nothing to restore'}]"
+
+
+def _saved(answer: Mapping[str, Any]) -> int:
+    return sum(int(one["tokensSaved"]) for one in answer["replacements"])
+
+
+def _context(answer: Mapping[str, Any]) -> str:
+    """The originals' words for get_context."""
+    ids = [str(one) for one in answer["extracted_ids"]]
+    shown = [f"  - {one}" for one in ids[:_MOST_IDS]]
+    if len(ids) > _MOST_IDS:
+        shown.append(f"  … and {len(ids) - _MOST_IDS} more")
+    lines = [
+        f"Session: {answer['session']}",
+        f"Total entries: {answer['total_entries']}",
+        f"Extracted entries: {answer['extracted_entries']}",
+        "",
+        "Extracted entry IDs:",
+        *(shown or ["  (none)"]),
+    ]
+    return "\n".join(lines)
+
+
+def _found(query: str, results: list[Mapping[str, Any]]) -> str:
+    if not results:
+        return f"[nothing that was extracted holds {query}]"
+    return "\n".join(f"{one['entry_id']}: {one['snippet']}" for one in results)
