@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 DEFAULT_CLASS = "stable"
+WordLists = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fact belongs to `decay_class` if any of this is true of it. All but entities: lower case."""
+    """A fact belongs to the class if any of this is true of it; all but entities in lower case."""
 
     decay_class: str
     keys: tuple[str, ...] = ()  # the key holds one of them
@@ -125,9 +126,9 @@ class Classifier:
 
 
 def rules_for(
-    languages: Iterable[str] = (), words: Mapping[str, tuple[tuple[str, ...], ...]] | None = None
+    languages: Iterable[str] = (), words: Mapping[str, WordLists] | None = None
 ) -> tuple[Rule, ...]:
-    """The rules with these languages and words; `words`: keys, texts and entities by class.
+    """The rules with these languages and words; `words`: keys, texts and entities, by class.
 
     Classes that the rules do not know are the user's own, and `stable`, for which nothing speaks
     but what a user says: these are looked at first.

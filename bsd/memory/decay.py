@@ -1,0 +1,70 @@
+"""When facts expire and how they fade, once as SQL over sets and once in plain Python.
+
+A fact fades by its age and not by how often somebody looks: past 75 % of the time between its last
+confirmation and its expiry, its confidence is
+
+    base · 0.5^k    with k = 1 + the full hours since then
+
+`base` is what the confidence was before. So hourly ticks, one tick after two days of downtime and
+forty ticks in a minute come to the same. With whole seconds, and all of it times four, the moment
+is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
+"""
+
+from __future__ import annotations
+
+from bsd.memory.database import Database
+
+FAINTEST = 0.1  # below this a fact is forgotten
+_QUARTER_HOURS = 4 * 3600  # an hour, as seconds are counted here
+_MOST_HALVINGS = 62  # what a shift of SQLite's integers can take; no confidence survives as many
+
+# The confidence from which a fact fades; somebody who knows no base may have raised it meanwhile.
+BASE = "MAX(confidence, COALESCE(bsd_base_confidence, confidence))"
+# Just as the index `bsd_facts_fading` has it, or it is not used.
+_MOMENT = "last_confirmed_at + 3 * expires_at"
+_HALVINGS = (
+    f"MIN(1 + CAST((4 * :now - ({_MOMENT})) / {_QUARTER_HOURS} AS INTEGER), {_MOST_HALVINGS})"
+)
+FADED = f"({BASE} / (1 << {_HALVINGS}))"
+
+EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
+# `+`: of two indexes, the one that finds next to nothing. One that expires this very second fades
+# as well: it is deleted a second later, and a tick at either moment shall find the same.
+_FADING = (
+    f"expires_at IS NOT NULL AND {_MOMENT} < 4 * :now AND +expires_at >= :now"
+    f" AND {BASE} > {FAINTEST}"
+)
+FADING = f"{_FADING} AND {FADED} >= {FAINTEST} AND confidence <> {FADED}"
+FADED_AWAY = f"{_FADING} AND {FADED} < {FAINTEST}"
+# Whatever its class, and although it may never expire (as the plugin has it).
+FAINT = f"confidence < {FAINTEST}"
+
+
+def halvings(last_confirmed_at: int, expires_at: int, now: int) -> int:
+    """How often a fact's confidence has been halved by `now`."""
+    past = 4 * now - (last_confirmed_at + 3 * expires_at)
+    return 1 + past // _QUARTER_HOURS if past > 0 else 0
+
+
+def faded(base: float, last_confirmed_at: int, expires_at: int, now: int) -> float:
+    """The confidence that is left of `base`; 0.1 exactly, and less, fades no more."""
+    if base <= FAINTEST:
+        return base
+    return base * 0.5 ** halvings(last_confirmed_at, expires_at, now)
+
+
+def count_expired(db: Database, now: int) -> int:
+    """How many facts a hard prune would delete."""
+    return _count(db, EXPIRED, now)
+
+
+def count_fading(db: Database, now: int) -> tuple[int, int]:
+    """How many facts soft decay would leave with less confidence, and how many it would delete."""
+    deleted = _count(db, FADED_AWAY, now)
+    # Those that fade and stay are above the faintest afterwards, whatever they are now.
+    deleted += _count(db, f"{FAINT} AND NOT COALESCE({_FADING}, 0)", now)
+    return _count(db, FADING, now), deleted
+
+
+def _count(db: Database, where: str, now: int) -> int:
+    return int(db.value(f"SELECT COUNT(*) FROM facts WHERE {where}", {"now": now}))  # noqa: S608

@@ -1,0 +1,301 @@
+"""The memory: all that doors and the daemon do with facts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.logs import get_logger
+from bsd.memory import checkpoints, recall, schema
+from bsd.memory.backfill import backfill
+from bsd.memory.classes import Classes
+from bsd.memory.classify import Classifier
+from bsd.memory.database import WAIT_SECONDS, Database
+from bsd.memory.decay import count_expired
+from bsd.memory.fact import Fact, Recalled, Stored
+from bsd.memory.new_fact import NewFact, existing, insert, twin
+from bsd.memory.prune import Pruned, Pruner, delete_facts
+from bsd.memory.recall import Wanted
+from bsd.memory.vectors import Vectors
+
+_log = get_logger("memory")
+
+
+class Memory:
+    """One database of facts, opened when it is first needed; use it as a context.
+
+    What only reads never changes the file: an older version then only looks up to date. Every
+    method raises NotFound if there is no database (those that store make one), Busy, Forbidden,
+    Unavailable (damaged, no room), and Conflict for a database of something else.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a memory, each with its default
+        self,
+        path: Path,
+        *,
+        classes: Classes | None = None,
+        classifier: Classifier | None = None,
+        vectors: Path | None = None,
+        actor: str = "cli",
+        audit: AuditLog | None = None,
+        clock: Callable[[], float] = time.time,
+        stopping: Callable[[], bool] = lambda: False,
+        wait: float = WAIT_SECONDS,
+    ) -> None:
+        self.path = path
+        self.vectors = Vectors(vectors or path.parent / "lancedb")
+        self._classes = classes or Classes()
+        self._classifier = classifier or Classifier()
+        self._actor = actor
+        self._audit = audit
+        self._clock = clock
+        self._stopping = stopping
+        self._wait = wait
+        self._db: Database | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    # --- keeping facts ---
+
+    def store(self, new: NewFact) -> Stored:
+        """Keep a fact, unless there is a live one of the same text.
+
+        Raises Invalid, and NotFound if what it supersedes is not there.
+        """
+        row = new.row(self._classes, self._classifier, self._now())
+        db = self._open(write=True, create=True)
+        with db.change():
+            if found := twin(db, row):
+                return Stored(found, created=False)
+            fact = insert(db, row)
+        self._record("memory_store", fact=fact.id, decay_class=fact.decay_class)
+        return Stored(fact, created=True)
+
+    def confirm(self, id: str) -> Fact:
+        """Let a fact begin anew, with full confidence; raises NotFound."""
+        now = self._now()
+        db = self._open(write=True)
+        with db.change():
+            fact = existing(db, id)
+            expires_at = fact.expires_at
+            if fact.decay_class in self._classes.lifetimes:
+                expires_at = self._classes.expiry(fact.decay_class, now)
+            db.run(
+                "UPDATE facts SET confidence = 1.0, bsd_base_confidence = NULL,"
+                " last_confirmed_at = ?, expires_at = ? WHERE id = ?",
+                (now, expires_at, id),
+            )
+        self._record("memory_confirm", fact=id)
+        return replace(fact, confidence=1.0, last_confirmed_at=now, expires_at=expires_at)
+
+    def forget(self, id: str) -> Fact:
+        """Delete a fact and its vector; returns what it was. Raises NotFound."""
+        db = self._open(write=True)
+        with db.change():
+            fact = existing(db, id)
+            delete_facts(db, "id = :id", {"id": id}, keep_ids=self.vectors.exist)
+        self.vectors.settle(db)
+        self._record("memory_forget", fact=id)
+        return fact
+
+    # --- finding facts ---
+
+    def recall(
+        self, query: str, *, limit: int = 5, wanted: Wanted | None = None, refresh: bool = True
+    ) -> list[Recalled]:
+        """The facts that hold any of the words, the best first.
+
+        Being found keeps facts alive; without `refresh` nothing is changed.
+        """
+        db = self._open(write=refresh)
+        now = self._now()
+        found = recall.search(db, query, wanted or Wanted(), limit, now)
+        if not (refresh and found):
+            return found
+        anew = self._refresh(db, [one.fact for one in found], now)
+        return [replace(one, fact=anew.get(one.fact.id, one.fact)) for one in found]
+
+    def lookup(
+        self,
+        entity: str,
+        key: str | None = None,
+        *,
+        limit: int = 100,
+        wanted: Wanted | None = None,
+        refresh: bool = True,
+    ) -> list[Fact]:
+        """What is known about an entity; the surest and newest first. `refresh`: see `recall`."""
+        db = self._open(write=refresh)
+        now = self._now()
+        found = recall.lookup(db, entity, key, wanted or Wanted(), limit, now)
+        if not (refresh and found):
+            return found
+        anew = self._refresh(db, found, now)
+        return [anew.get(fact.id, fact) for fact in found]
+
+    def get(self, id: str) -> Fact:
+        """One fact, as it is; raises NotFound."""
+        return existing(self._open(write=False), id)
+
+    # --- forgetting ---
+
+    def prune(
+        self,
+        *,
+        hard: bool = True,
+        soft: bool = True,
+        dry_run: bool = False,
+        orphans: bool = False,
+    ) -> Pruned:
+        """Delete what expired (`hard`), let fade what nobody recalls (`soft`), vectors included.
+
+        `orphans`: also find vectors without a fact, and delete them.
+        """
+        now = self._now()
+        db = self._open(write=not dry_run)
+        pruner = Pruner(db, now, keep_ids=self.vectors.exist, stopping=self._stopping)
+        if dry_run:
+            done = pruner.predict(hard=hard, soft=soft)
+            found = len(self.vectors.orphans(db, now)) if orphans else None
+            return replace(done, vectors_orphaned=found)
+        done = pruner.prune(hard=hard, soft=soft)
+        deleted, pending = self.vectors.settle(db)
+        done = replace(done, vectors_deleted=deleted, vectors_pending=pending)
+        if orphans:
+            lost = self.vectors.orphans(db, now)
+            more = self.vectors.delete(lost) if lost else 0
+            done = replace(done, vectors_orphaned=len(lost), vectors_deleted=deleted + more)
+        if done.something:
+            told = ("expired", "decayed", "deleted", "vectors_deleted")
+            self._record("memory_prune", **{name: getattr(done, name) for name in told})
+        return done
+
+    def backfill(self) -> dict[str, int]:
+        """Classify all facts anew; returns how many of each class have changed."""
+        changed = backfill(self._open(write=True), self._classifier, self._classes)
+        if changed:
+            self._record("memory_backfill", facts=sum(changed.values()))
+        return changed
+
+    # --- looking at it ---
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of facts, by class too; `vectors` is null where there are none to be counted."""
+        db = self._open(write=False)
+        by_class = dict(
+            map(tuple, db.all("SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"))
+        )
+        vectors, problem = None, None
+        if self.vectors.exist:
+            try:
+                vectors = self.vectors.count()
+            except BsdError as error:  # the facts can be counted all the same
+                problem = error.message
+        return {
+            "database": str(self.path),
+            "created_by_bsd": schema.noted(db, schema.CREATED_BY) == "bsd",
+            "facts": sum(by_class.values()),
+            "vectors": vectors,
+            "vectors_problem": problem,
+            "by_class": by_class,
+            "expired": count_expired(db, self._now()),
+        }
+
+    def exists(self) -> bool:
+        """Whether there is a database."""
+        return self.path.is_file()
+
+    def is_ours(self) -> bool:
+        """Whether bsd created the database, and nobody else."""
+        return schema.noted(self._open(write=False), schema.CREATED_BY) == "bsd"
+
+    def noted(self, name: str) -> str | int | None:
+        """Something that was kept about the database."""
+        return schema.noted(self._open(write=False), name)
+
+    def note(self, name: str, value: str | int) -> None:
+        """Keep something about the database."""
+        schema.note(self._open(write=True), name, value)
+
+    # --- checkpoints ---
+
+    def save_checkpoint(
+        self,
+        intent: str,
+        state: str,
+        *,
+        expected_outcome: str | None = None,
+        working_files: Sequence[str] | None = None,
+    ) -> Fact:
+        """Keep what an agent is about to do; raises Invalid."""
+        if not intent.strip() or not state.strip():
+            raise Invalid("a checkpoint needs an intent and a state")
+        moment = self._clock()
+        new = checkpoints.written(intent, state, expected_outcome, working_files, moment)
+        row = new.row(self._classes, self._classifier, int(moment))
+        db = self._open(write=True, create=True)
+        with db.change():
+            fact = insert(db, row)
+        self._record("memory_checkpoint", fact=fact.id)
+        return fact
+
+    def restore_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint that has not expired, as it was saved; None if there is none."""
+        if not self.exists():
+            return None
+        return checkpoints.newest(self._open(write=False), self._now())
+
+    # --- small parts ---
+
+    def _open(self, *, write: bool, create: bool = False) -> Database:
+        if self._db is not None and (not write or not self._db.readonly):
+            return self._db
+        self.close()
+        db = Database(self.path, readonly=not write, create=create, wait=self._wait)
+        try:
+            if write:
+                schema.prepare(db)
+            else:
+                schema.pretend(db)
+        except BsdError:
+            db.close()
+            raise
+        self._db = db
+        return db
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+    def _refresh(self, db: Database, facts: Sequence[Fact], now: int) -> dict[str, Fact]:
+        ids = [fact.id for fact in facts]
+        recall.refresh(db, ids, self._classes.living_on(), now)
+        return recall.by_id(db, ids)
+
+    def _record(self, action: str, **what: Any) -> None:
+        if self._audit is None:
+            return
+        # The change is made; a full disk under the audit log must not make it look undone.
+        try:
+            self._audit.record(actor=self._actor, action=action, **what)
+        except BsdError as error:
+            _log.error("The audit log cannot be written", error=error.message, action=action)

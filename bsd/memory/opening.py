@@ -1,0 +1,47 @@
+"""The memory of a root, as the settings want it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.decay_classes import LIFETIMES
+from bsd.foundation.layout import Layout
+from bsd.memory.classes import Classes
+from bsd.memory.classify import Classifier, rules_for
+from bsd.memory.facts import Memory
+
+if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
+    from bsd.foundation.memory_settings import MemorySettings
+
+
+def open_memory(
+    layout: Layout,
+    settings: MemorySettings | None = None,
+    *,
+    actor: str = "cli",
+    clock: Callable[[], float] = time.time,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Memory:
+    """Whoever asks gets a memory of its own, which opens nothing before it is used.
+
+    Without settings it is as the seed describes it.
+    """
+    audit = AuditLog(layout.audit_file, clock)
+    if settings is None:
+        return Memory(layout.facts_db, actor=actor, audit=audit, clock=clock, stopping=stopping)
+    words = {
+        name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
+    }
+    return Memory(
+        settings.database or layout.facts_db,
+        classes=Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh)),
+        classifier=Classifier(rules_for(settings.languages, words)),
+        vectors=settings.vectors,
+        actor=actor,
+        audit=audit,
+        clock=clock,
+        stopping=stopping,
+    )

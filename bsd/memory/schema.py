@@ -1,0 +1,259 @@
+"""The tables of a facts database: the plugin's, what is missing in older ones, and our additions.
+
+A database belongs to the plugin as much as to us: columns that we do not know stay, what the
+plugin asks for is there, and our own things begin with `bsd_`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bsd.foundation.errors import Conflict
+from bsd.memory.database import Database
+
+# In the plugin's order; what the first version had comes first.
+COLUMNS = {
+    "id": "TEXT PRIMARY KEY",
+    "text": "TEXT NOT NULL",
+    "category": "TEXT NOT NULL DEFAULT 'other'",
+    "importance": "REAL NOT NULL DEFAULT 0.7",
+    "entity": "TEXT",
+    "key": "TEXT",
+    "value": "TEXT",
+    "source": "TEXT NOT NULL DEFAULT 'conversation'",
+    "created_at": "INTEGER NOT NULL",
+    "decay_class": "TEXT NOT NULL DEFAULT 'stable'",
+    "expires_at": "INTEGER",
+    "last_confirmed_at": "INTEGER",
+    "confidence": "REAL NOT NULL DEFAULT 1.0",
+    "summary": "TEXT",
+    "normalized_hash": "TEXT",
+    "source_date": "INTEGER",
+    "tags": "TEXT",
+    "recall_count": "INTEGER NOT NULL DEFAULT 0",
+    "last_accessed": "INTEGER",
+    "superseded_at": "INTEGER",
+    "superseded_by": "TEXT",
+    "valid_from": "INTEGER",
+    "valid_until": "INTEGER",
+    "supersedes_id": "TEXT",
+}
+# What the confidence was before it began to fade; NULL: it has not.
+OWN_COLUMNS = {"bsd_base_confidence": "REAL"}
+_BEGIN = ("id", "text", "created_at")  # whatever else is missing, these make it a table of facts
+
+_TIMES = (
+    *("created_at", "expires_at", "last_confirmed_at", "source_date", "last_accessed"),
+    *("superseded_at", "valid_from", "valid_until"),
+)
+_MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
+
+# What a column holds in rows that are older than it.
+_FIRST_VALUES = {
+    "last_confirmed_at": "created_at",
+    "valid_from": "COALESCE(source_date, created_at)",
+    "normalized_hash": "bsd_normalized(text)",
+}
+
+_INDEXES = {
+    # the plugin's
+    "idx_facts_category": "facts (category)",
+    "idx_facts_entity": "facts (entity)",
+    "idx_facts_created": "facts (created_at)",
+    "idx_facts_expires": "facts (expires_at) WHERE expires_at IS NOT NULL",
+    "idx_facts_decay": "facts (decay_class)",
+    "idx_facts_tags": "facts (tags) WHERE tags IS NOT NULL",
+    "idx_facts_last_accessed": "facts (last_accessed) WHERE last_accessed IS NOT NULL",
+    "idx_facts_superseded": "facts (superseded_at) WHERE superseded_at IS NOT NULL",
+    "idx_facts_valid": "facts (valid_from, valid_until)",
+    # ours: one for each query that had none (see decay.py)
+    "bsd_facts_fading": ("facts (last_confirmed_at + 3 * expires_at) WHERE expires_at IS NOT NULL"),
+    "bsd_facts_faint": "facts (confidence) WHERE confidence < 0.1",
+    "bsd_facts_hash": "facts (normalized_hash)",
+    "bsd_facts_entity_key": "facts (entity COLLATE NOCASE, key COLLATE NOCASE)",
+    "bsd_links_source": "memory_links (source_fact_id)",
+    "bsd_links_target": "memory_links (target_fact_id)",
+}
+
+_TABLES = {
+    "memory_links": """CREATE TABLE memory_links (
+        id TEXT PRIMARY KEY,
+        source_fact_id TEXT NOT NULL REFERENCES facts (id) ON DELETE CASCADE,
+        target_fact_id TEXT NOT NULL REFERENCES facts (id) ON DELETE CASCADE,
+        link_type TEXT NOT NULL, strength REAL DEFAULT 1.0, created_at INTEGER)""",
+    # vectors of deleted facts that are still to be deleted (see vectors.py)
+    "bsd_vectors_due": "CREATE TABLE bsd_vectors_due (fact_id TEXT PRIMARY KEY) WITHOUT ROWID",
+    "bsd_memory": "CREATE TABLE bsd_memory (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+}
+
+_SEARCHED = ("text", "category", "entity", "key", "value")
+_WORDS = f"""CREATE VIRTUAL TABLE facts_fts USING fts5 ({", ".join(_SEARCHED)},
+    content=facts, content_rowid=rowid, tokenize='porter unicode61')"""
+_OLD = "VALUES ('delete', OLD.rowid, " + ", ".join(f"OLD.{name}" for name in _SEARCHED) + ")"
+_NEW = "VALUES (NEW.rowid, " + ", ".join(f"NEW.{name}" for name in _SEARCHED) + ")"
+_FORGET = f"INSERT INTO facts_fts (facts_fts, rowid, {', '.join(_SEARCHED)}) {_OLD};"
+_LEARN = f"INSERT INTO facts_fts (rowid, {', '.join(_SEARCHED)}) {_NEW};"
+_TRIGGERS = {
+    "facts_ai": f"CREATE TRIGGER facts_ai AFTER INSERT ON facts BEGIN {_LEARN} END",
+    "facts_ad": f"CREATE TRIGGER facts_ad AFTER DELETE ON facts BEGIN {_FORGET} END",
+    "facts_au": (
+        f"CREATE TRIGGER facts_au AFTER UPDATE OF {', '.join(_SEARCHED)} ON facts"
+        f" BEGIN {_FORGET} {_LEARN} END"
+    ),
+}
+_ANY_UPDATE = re.compile(r"\bUPDATE\s+ON\s+[\"'`\[]?facts\b[\"'`\]]?", re.IGNORECASE)
+
+CREATED_BY = "created_by"
+
+
+def prepare(db: Database) -> None:
+    """Bring a database up to date, a new one included; all of it or nothing.
+
+    Raises Conflict for a database of something else.
+    """
+    if not _lacking(db):
+        return
+    if not _objects(db):
+        db.run("PRAGMA journal_mode = WAL")  # an existing one stays as its owner wants it
+    with db.change():
+        new = not _objects(db)
+        for statement in _lacking(db):
+            db.run(statement)
+        if new:
+            note(db, CREATED_BY, "bsd")
+
+
+def note(db: Database, name: str, value: str | int) -> None:
+    """Keep something about the database in it."""
+    db.run("INSERT OR REPLACE INTO bsd_memory (name, value) VALUES (?, ?)", (name, value))
+
+
+def noted(db: Database, name: str) -> str | int | None:
+    """What is kept under this name."""
+    if "bsd_memory" not in _objects(db):
+        return None
+    found: str | int | None = db.value("SELECT value FROM bsd_memory WHERE name = ?", (name,))
+    return found
+
+
+def pretend(db: Database) -> None:
+    """Let a database that may not be changed look as if it were up to date.
+
+    A view that hides the table: queries then find every column and seconds in all times.
+    Raises Conflict for a database of something else.
+    """
+    known = _columns(db)
+    if not known:
+        raise _something_else(db)
+    lacking = [name for name in (*COLUMNS, *OWN_COLUMNS) if name not in known]
+    if not lacking and not _in_milliseconds(db, known):
+        return
+    shown = [_as_seconds(name) if name in _TIMES else name for name in known]
+    shown += [f"{_assumed(name)} AS {name}" for name in lacking]
+    db.run(f"CREATE TEMP VIEW facts AS SELECT rowid, {', '.join(shown)} FROM main.facts")  # noqa: S608
+
+
+def _lacking(db: Database) -> list[str]:
+    """The statements that a database needs to be up to date, in their order."""
+    objects = _objects(db)
+    if not objects:
+        tables = [_create_facts(), *_TABLES.values(), _WORDS, *_TRIGGERS.values()]
+        return [*tables, *(f"CREATE INDEX {name} ON {place}" for name, place in _INDEXES.items())]
+    known = _columns(db)
+    if not set(_BEGIN) <= set(known):
+        raise _something_else(db)
+    # Triggers first: what follows shall not write the index of words anew.
+    statements = [*_lacking_words(db, objects)]
+    new = [name for name in (*COLUMNS, *OWN_COLUMNS) if name not in known]
+    for name in new:
+        kind = (COLUMNS | OWN_COLUMNS)[name]
+        statements.append(f"ALTER TABLE facts ADD COLUMN {name} {kind}")
+    statements += [sql for name, sql in _TABLES.items() if name not in objects]
+    if _in_milliseconds(db, known):
+        for name in (name for name in _TIMES if name in known):
+            statements.append(
+                f"UPDATE facts SET {name} = {name} / 1000 WHERE {name} > {_MILLISECONDS}"  # noqa: S608
+            )
+    statements += [
+        f"UPDATE facts SET {name} = {value} WHERE {name} IS NULL"  # noqa: S608 - our own words
+        for name, value in _FIRST_VALUES.items()
+        if name in new
+    ]
+    return [*statements, *_lacking_indexes(db, objects)]
+
+
+def _lacking_words(db: Database, objects: dict[str, str]) -> list[str]:
+    if "facts_fts" not in objects:
+        rebuild = "INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')"
+        missing = [sql for name, sql in _TRIGGERS.items() if name not in objects]
+        return [_WORDS, *missing, rebuild]
+    statements = []
+    for name, sql in _TRIGGERS.items():
+        if name not in objects:
+            statements.append(sql)
+        elif name == "facts_au" and _ANY_UPDATE.search(objects[name]):
+            # The plugin's own words, but only when text changes: soft decay and recall change none.
+            columns = ", ".join(row["name"] for row in db.all("PRAGMA table_info(facts_fts)"))
+            better = _ANY_UPDATE.sub(f"UPDATE OF {columns} ON facts", objects[name], count=1)
+            statements += ["DROP TRIGGER facts_au", better]
+    return statements
+
+
+def _create_facts() -> str:
+    columns = ", ".join(f"{name} {kind}" for name, kind in (COLUMNS | OWN_COLUMNS).items())
+    return f"CREATE TABLE facts ({columns})"
+
+
+def _lacking_indexes(db: Database, objects: dict[str, str]) -> list[str]:
+    """Ours, and those of the plugin's that it has not, under whatever name."""
+    columns = {
+        row[0]
+        for row in db.all(
+            "SELECT first.name FROM pragma_index_list('facts') AS list,"
+            " pragma_index_info(list.name) AS first WHERE first.seqno = 0"
+        )
+    }
+    lacking = []
+    for name, place in _INDEXES.items():
+        column = place.partition("(")[2].partition(")")[0].partition(",")[0]
+        if name not in objects and (name.startswith("bsd_") or column not in columns):
+            lacking.append(f"CREATE INDEX {name} ON {place}")
+    return lacking
+
+
+def _objects(db: Database) -> dict[str, str]:
+    """Everything in the database by name, with the statement that made it."""
+    return {row["name"]: row["sql"] or "" for row in db.all("SELECT name, sql FROM sqlite_master")}
+
+
+def _columns(db: Database) -> list[str]:
+    return [row["name"] for row in db.all("PRAGMA table_info(facts)")]
+
+
+def _in_milliseconds(db: Database, known: list[str]) -> bool:
+    """Whether the newest fact, or the one that lives longest, has its times in milliseconds."""
+    return any(
+        (db.value(f"SELECT MAX({name}) FROM main.facts") or 0) > _MILLISECONDS  # noqa: S608
+        for name in ("created_at", "expires_at")
+        if name in known
+    )
+
+
+def _as_seconds(name: str) -> str:
+    return f"CASE WHEN {name} > {_MILLISECONDS} THEN {name} / 1000 ELSE {name} END AS {name}"
+
+
+def _assumed(name: str) -> str:
+    """What a missing column would hold."""
+    if name == "last_confirmed_at":
+        return _as_seconds("created_at").removesuffix(" AS created_at")
+    if name in {"valid_from", "normalized_hash"}:
+        return "NULL"  # only what writes asks for them
+    return (COLUMNS | OWN_COLUMNS)[name].partition(" DEFAULT ")[2] or "NULL"
+
+
+def _something_else(db: Database) -> Conflict:
+    return Conflict(
+        f"{db.path} is a database of something else: it has no table of facts",
+        hint="name the right one as `database` in [memory] of bsd.toml",
+    )

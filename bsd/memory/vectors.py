@@ -1,0 +1,145 @@
+"""The vectors of facts in the plugin's LanceDB table, which go when their facts go.
+
+Which vectors are due is noted in the transaction that deletes the facts; they are deleted right
+after it, and if that fails, with the next operation that deletes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.errors import BsdError, Conflict, Unavailable
+from bsd.foundation.logs import get_logger
+from bsd.memory import lance
+from bsd.memory.database import Database
+
+_log = get_logger("memory")
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from bsd.memory.lance import main;"
+    " main(*sys.argv[1:])"
+)
+_HOME = str(Path(lance.__file__).parents[2])
+_DEADLINE_SECONDS = 600.0
+_BATCH = 1000
+# The plugin may write a vector before its fact, and makes up for crashes some minutes later.
+_YOUNG_SECONDS = 600
+
+
+def note_due(db: Database, ids: Sequence[str]) -> None:
+    """Note, within a change, that these vectors are to be deleted."""
+    db.run_many("INSERT OR IGNORE INTO bsd_vectors_due VALUES (?)", ((one,) for one in ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The table in one directory, which need not be there."""
+
+    directory: Path
+
+    @property
+    def exist(self) -> bool:
+        return lance.table_directory(self.directory).is_dir()
+
+    def count(self) -> int:
+        """How many there are; raises Unavailable."""
+        return int(json.loads(self._run("count")))
+
+    def settle(self, db: Database) -> tuple[int, int]:
+        """Delete what is due; returns how many that were, and how many could not be deleted.
+
+        A failure is logged and tried again next time.
+        """
+        due = [row[0] for row in db.all("SELECT fact_id FROM bsd_vectors_due")]
+        if not due:
+            return 0, 0
+        try:
+            deleted = self.delete(due) if self.exist else 0
+        except BsdError as problem:
+            _log.warning(
+                "Vectors of deleted facts could not be deleted; tried again with the next prune",
+                vectors=len(due),
+                problem=problem.message,
+                hint=problem.hint,
+            )
+            return 0, len(due)
+        with db.change():
+            db.run_many("DELETE FROM bsd_vectors_due WHERE fact_id = ?", ((one,) for one in due))
+        return deleted, 0
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete these; returns how many there were. Raises Unavailable."""
+        return int(json.loads(self._run("delete", json.dumps(ids))))
+
+    def orphans(self, db: Database, now: int) -> list[str]:
+        """Vectors that belong to no fact, by id or by text; very young ones may still get one.
+
+        Raises Unavailable, and Conflict if none at all belongs to a fact.
+        """
+        if not self.exist:
+            return []
+        found: list[Any] = []
+        total = 0
+        rows = iter(self._run("list").splitlines())
+        while batch := [json.loads(line) for line in islice(rows, _BATCH)]:
+            total += len(batch)
+            found += _without_fact(db, batch)
+        if total and len(found) == total:
+            raise Conflict(
+                f"none of the {total} vectors in {self.directory} belongs to a fact in {db.path}",
+                hint="see whether [memory] in bsd.toml names the right ones; nothing was deleted",
+            )
+        young = (now - _YOUNG_SECONDS) * 1000  # the plugin writes milliseconds
+        return [one for one, created, _ in found if created is None or created < young]
+
+    def _run(self, verb: str, told: str = "") -> str:
+        if importlib.util.find_spec("lancedb") is None:
+            raise Unavailable(
+                f"the vectors in {self.directory} need LanceDB, which is not installed",
+                hint="install it with bsd: pip install 'brainsurgeond[lancedb]'",
+            )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _PROGRAM, _HOME, str(self.directory), verb],
+                check=False,
+                input=told,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_DEADLINE_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _unavailable(self.directory, str(error)) from error
+        if done.returncode:
+            told_last = done.stderr.strip().rpartition("\n")[2]
+            raise _unavailable(self.directory, told_last or f"exit code {done.returncode}")
+        return done.stdout
+
+
+def _without_fact(db: Database, batch: list[Any]) -> Iterator[Any]:
+    known_ids = _known(db, "id", [one for one, _, _ in batch])
+    known_texts = _known(db, "normalized_hash", [text for _, _, text in batch if text])
+    return (row for row in batch if row[0] not in known_ids and row[2] not in known_texts)
+
+
+def _known(db: Database, column: str, values: list[str]) -> set[str]:
+    rows = db.all(
+        f"SELECT {column} FROM facts WHERE {column} IN (SELECT value FROM json_each(?))",  # noqa: S608
+        (json.dumps(values),),
+    )
+    return {row[0] for row in rows}
+
+
+def _unavailable(directory: Path, what: str) -> Unavailable:
+    return Unavailable(
+        f"the vectors in {directory} cannot be used: {what}",
+        hint="is it the directory of the plugin's LanceDB? `vectors` in [memory] of bsd.toml says",
+    )
