@@ -67,6 +67,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
     ),
     "For agents": (
+        Command("memory", "memory", "Keep facts that agents know; they fade unless recalled."),
         Command("restore_remote", "tools", "Restore an entry by the id in its placeholder.", True),
         Command(
             "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
