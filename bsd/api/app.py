@@ -23,7 +23,9 @@ from bsd.api.routes import savings as savings_routes
 from bsd.api.routes import sessions as sessions_routes
 from bsd.api.routes import state as state_routes
 from bsd.api.routes import trash as trash_routes
+from bsd.api.routes import workspaces as workspaces_routes
 from bsd.api.routes.config import Configured
+from bsd.workspaces.caretaker import Caretaker
 
 
 class Backend(Protocol):
@@ -46,6 +48,7 @@ def create_app(
     desk: Desk,
     *,
     readonly: bool = False,
+    workspaces: Caretaker | None = None,
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routes together. Keys, Host and Origin are the business of each listener."""
@@ -78,6 +81,7 @@ def create_app(
     app.include_router(sessions_routes.routes(desk))
     app.include_router(entries_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
+    app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
     app.include_router(savings_routes.routes(desk.layout.audit_file))
     app.include_router(page_routes.routes())

@@ -99,6 +99,10 @@ class Timetable:
             at_start=True,
         )
 
+    def add(self, name: str, schedule: Schedule, action: Callable[[], object]) -> None:
+        """Make one more job known, whose schedule stays."""
+        self._scheduler.add(name, schedule, action)
+
     def step(self, now: float) -> float | None:
         """Run what is due, by the settings as they are; returns when to come again (epoch s)."""
         with self._lock:

@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.workspaces import tree
+from bsd.workspaces import record, tree
 from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable
-from bsd.workspaces.place import DEFAULT_ROOT, Root, open_directory, open_root, system_errors
+from bsd.workspaces.place import (
+    DEFAULT_ROOT,
+    Root,
+    open_directory,
+    open_root,
+    system_errors,
+    workspace_in_use,
+)
 from bsd.workspaces.survey import survey
 from bsd.workspaces.tree import Obstacle
 
@@ -65,6 +72,31 @@ def list_sessions(
             reason, detail = problem.skip.value, problem.detail
             rows.append(SessionInfo(session_id, None, None, reason, detail, amount))
         return rows
+
+
+def describe_session(
+    session_id: str,
+    workspace_root: Path = DEFAULT_ROOT,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> SessionInfo:
+    """One workspace, its size included. Raises NotFound, Invalid, Forbidden."""
+    now = clock()
+    with (
+        open_root(Path(workspace_root)) as root,
+        workspace_in_use(root, session_id) as space,
+        system_errors(f"looking at workspace {session_id}"),
+    ):
+        amount = _size(root, session_id)
+        own = root.open_own(create=False)
+        try:
+            known = record.understood(record.read_truth(space, own), session_id)
+        except Unusable as problem:
+            return SessionInfo(session_id, None, None, problem.skip.value, problem.detail, amount)
+        finally:
+            if own is not None:
+                os.close(own)
+        return SessionInfo(session_id, known, round(known.age_hours(now), 3), bytes=amount)
 
 
 def _size(root: Root, session_id: str) -> int | None:
