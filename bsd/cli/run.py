@@ -75,6 +75,7 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
     from bsd.api.server import ApiServer
     from bsd.lifecycle.search import sessions_with
     from bsd.operation import Patience
+    from bsd.workspaces.caretaker import Caretaker, Rules
 
     app = create_app(
         daemon,
@@ -89,6 +90,9 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
             search_state=daemon.search_state,
         ),
         readonly=settings.readonly,
+        workspaces=Caretaker(
+            settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
+        ),
         config_changed=daemon.config_changed,
     )
     server = ApiServer(app, settings, daemon)

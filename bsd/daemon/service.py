@@ -39,6 +39,7 @@ from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.work import InBand, Stopping, Work
 from bsd.daemon.workers import Workers
+from bsd.daemon.workspaces import add_workspace_cron
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import configure_logs, get_logger
@@ -223,6 +224,12 @@ class Daemon:
         )
         self._make_loops()
         self._timetable.start(readonly=self.settings.readonly)
+        add_workspace_cron(
+            self._timetable,
+            self.settings,
+            stopping=self._stopping.is_set,
+            clock=self._clocks.wall,
+        )
         if not self.settings.readonly:
             self._chores.explain_retention()
             if self._chores.begin():
