@@ -8,5 +8,9 @@ NOBODY_KNOWN = "api"
 
 
 def actor_of(request: Request) -> str:
-    """The first digits of the key's hash, which `KeyGuard` has noted; `api` without a key."""
+    """The first digits of the key's hash, which `KeyGuard` has noted; `api` without a key.
+
+    So whatever comes without one, over the socket or over an open TCP port, is `api`: that it came
+    this way is all that is known for certain.
+    """
     return str(getattr(request.state, "actor", NOBODY_KNOWN))

@@ -69,18 +69,22 @@ class OriginGuard:
 
 
 class KeyGuard:
-    """Lets in whoever shows one of the keys; with no keys, everybody."""
+    """Lets in whoever shows one of the keys; with no keys, or not `required`, everybody.
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str]) -> None:
+    In any case it notes whose key it was: so the audit names him.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Iterable[str], *, required: bool = True) -> None:
         self._app = app
         self._keys = [key.encode() for key in keys]
+        self._required = required and bool(self._keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get("x-api-key", "").encode("latin-1")
         known = self._knows(given)
         if known:
             scope.setdefault("state", {})["actor"] = hashlib.sha256(given).hexdigest()[:8]
-        if known or not self._keys or _is_open(scope):
+        if known or not self._required or _is_open(scope):
             await self._app(scope, receive, send)
             return
         if given:

@@ -36,6 +36,7 @@ def run_all(desk: Desk, actor: str) -> dict[str, Any]:
     history = run_history_retention(desk.layout, keep_trash, actor=actor, clock=clock)
     trash = run_trash_retention(desk.layout, keep_trash, actor=actor, clock=clock)
     desk.config.note_run("last_retention_run_at", started)
+    desk.cleaned()
     return {
         "dry_run": False,
         "keep": keep,

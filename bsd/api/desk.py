@@ -9,7 +9,7 @@ from typing import Any
 from bsd.api.entry_page import EntryFilter, entry_page
 from bsd.api.listing import Filter, FindText, check_agent, described, page
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.foundation.errors import Busy, LeftAlone, NotFound, Unavailable
+from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle import catalog, summary
@@ -37,6 +37,7 @@ class Desk:
     exchanger: Exchanger | None = None
     noticed: Noticed | None = None
     find_text: FindText | None = None
+    cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     search_state: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
 
     def surgeon(self, actor: str = "api") -> Surgeon:
@@ -128,7 +129,7 @@ class Desk:
     def extract(
         self, name: SessionName, actor: str, overrides: dict[str, Any], *, dry_run: bool
     ) -> dict[str, Any]:
-        """Extract what is due; raises Busy, LeftAlone, Unavailable where the result says so."""
+        """Extract what is due; raises Busy, LeftAlone and what it failed of."""
         result = self.surgeon(actor).extract(
             name,
             dry_run=dry_run,
@@ -162,6 +163,7 @@ def _or_raise(result: SessionResult) -> dict[str, Any]:
         case Status.LEFT_ALONE:
             raise LeftAlone(reason, hint=result.hint)
         case Status.FAILED:
-            raise Unavailable(reason, hint=result.hint)
+            # A full disk is not a missing right: each error has its own status.
+            raise (result.error or BsdError)(reason, hint=result.hint)
         case _:
             return result.as_json()

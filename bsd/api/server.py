@@ -101,8 +101,10 @@ class ApiServer:
         return running is None or running.stop()
 
     def _for_local_users(self) -> ASGIApp:
+        settings = self._settings
+        app = KeyGuard(self._app, settings.api_keys, required=False)  # the socket's mode is a key
         # Origin even here: a web server in front may pass requests of browsers on.
-        return Edge(OriginGuard(self._app, hosts=None, origins=self._settings.cors_origins))
+        return Edge(OriginGuard(app, hosts=None, origins=settings.cors_origins))
 
     def _for_the_network(self, address: HttpAddress) -> ASGIApp:
         settings = self._settings

@@ -55,11 +55,15 @@ class Outcomes:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well, 1 if a session failed, 4 if some were only busy, 128 + n if stopped."""
+        """0 if all is well, 4 if some were only busy, 128 + n if stopped.
+
+        If sessions failed, the code of their errors (69 for a full disk), 1 if these differ.
+        """
         if self.stopped_by is not None:
             return 128 + self.stopped_by
-        if self.count(Status.FAILED):
-            return 1
+        failed = {code_of(one) for one in self.results if one.status is Status.FAILED}
+        if failed:
+            return failed.pop() if len(failed) == 1 else 1
         return Busy.exit_code if self.count(Status.BUSY) else 0
 
     def as_json(self) -> dict[str, Any]:
@@ -81,6 +85,11 @@ class Outcomes:
             "interrupted_session": str(self.stopped_in) if self.stopped_in else None,
             "not_begun": self.not_begun,
         }
+
+
+def code_of(failed: SessionResult) -> int:
+    """The exit code for what went wrong with one session."""
+    return failed.error.exit_code if failed.error else 1
 
 
 def each_session(
@@ -156,7 +165,9 @@ class _Run:
             if len(self._names) == 1:
                 raise
             status = Status.BUSY if isinstance(error, Busy) else Status.FAILED
-            result = SessionResult(str(name), status, reason=error.message, hint=error.hint)
+            result = SessionResult(
+                str(name), status, reason=error.message, hint=error.hint, error=type(error)
+            )
         self.at_work_on = None
         self._bar.finish(name, result)
         return result

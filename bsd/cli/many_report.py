@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bsd.cli.many import code_of
 from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.problem import Problem
 from bsd.cli.text import counted, share, size
@@ -111,7 +112,7 @@ def _troubles(outcomes: Outcomes, *, named: bool) -> None:
         reason = result.reason or "for no known reason"
         match result.status:
             case Status.FAILED:
-                Problem(f"{result.session}: {reason}", 1, result.hint).show()
+                Problem(f"{result.session}: {reason}", code_of(result), result.hint).show()
             case Status.BUSY:
                 Problem(f"{result.session} is busy: {reason}", Busy.exit_code, result.hint).show()
             case Status.LEFT_ALONE if named:

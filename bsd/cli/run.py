@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.pass_obj
 def run(call: Call, /, http: str | None) -> int:
+    from bsd.agent.inband import InBand
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
 
@@ -42,7 +43,7 @@ def run(call: Call, /, http: str | None) -> int:
 
     now = settings()
     call.log_file = call.layout.log_file
-    daemon = Daemon(now, reload_settings=settings)
+    daemon = Daemon(now, reload_settings=settings, in_band=InBand)
     with Signals() as signals:
         server: ApiServer | None = None
         try:
@@ -87,6 +88,7 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
             exchanger=daemon.exchanger,
             noticed=daemon.attempted,
             find_text=partial(sessions_with, daemon.layout),
+            cleaned=daemon.cleaned,
             search_state=daemon.search_state,
         ),
         readonly=settings.readonly,

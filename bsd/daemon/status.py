@@ -45,6 +45,10 @@ class Service(Protocol):
         """
         ...
 
+    def cleaned(self) -> None:
+        """Tell that something was deleted for good: what goes next is to be worked out anew."""
+        ...
+
     def search_state(self) -> dict[str, Any]:
         """How far the search index follows the sessions.
 

@@ -43,7 +43,8 @@ class SessionResult:
     warnings: tuple[str, ...] = ()
     reason: str | None = None  # why it was left alone, busy or failed
     hint: str | None = None
-    # For who watches the session; no part of the contract.
+    # For whoever asked or watches the session; no part of the contract.
+    error: type[BsdError] | None = None  # the kind of what `reason` tells; knows its exit code
     left_as: Identity | None = None  # the file after this, if nothing in it is unknown to us
     due_at: float | None = None  # epoch seconds at which there may be more to do without a change
     postponed: bool = False  # there is something to do, but it was not worth it yet
@@ -149,6 +150,7 @@ class Tally:
             warnings=tuple(_warning(leak) for leak in self._leaked),
             reason=self._error.message if self._error else None,
             hint=self._error.hint if self._error else None,
+            error=type(self._error) if self._error else None,
             left_as=self._left_as,
             due_at=self._due_at,
             postponed=self._postponed,

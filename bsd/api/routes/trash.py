@@ -55,6 +55,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
         """Delete one session in the trash for good."""
         actor = actor_of(request)
         item = await changing(lambda: desk.trash(actor).remove(trash_name(id)))
+        desk.cleaned()
         return Answer({"deleted": True, **item.as_json()})
 
 
@@ -79,6 +80,7 @@ def _empty(desk: Desk, actor: str) -> dict[str, Any]:
             gone.append(trash.remove(item.id))
         except BsdError as problem:  # the others shall go all the same
             failed[item.id] = problem.message
+    desk.cleaned()
     return {
         "cleaned": len(gone),
         "bytes": sum(item.size + item.extracted_bytes for item in gone),

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
+from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.surgeon import SessionResult, Status
 from tests.unit.cli.conftest import Cli
 
@@ -65,6 +65,23 @@ def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
     }
     assert document["dry_run"] is False
     assert document["interrupted"] is False
+
+
+def test_the_exit_code_is_that_of_the_failures_if_they_agree(cli: Cli) -> None:
+    def failed(name: str, error: type[BsdError]) -> SessionResult:
+        return SessionResult(name, Status.FAILED, reason="it", hint="again", error=error)
+
+    cli.surgeon.answers = {"main/a": [failed("main/a", Unavailable)]}
+    assert cli("extract", "main/a") == 69
+    assert "main/a: it" in cli.err
+    cli.surgeon.answers = {name: [failed(name, Forbidden)] for name in ("main/a", "other/a")}
+    assert cli("extract") == 77
+    cli.surgeon.answers = {
+        "main/a": [failed("main/a", Forbidden)],
+        "other/a": [failed("other/a", Unavailable)],
+    }
+    assert cli("extract") == 1
+    assert cli("extract") == 0
 
 
 def test_people_get_a_table_and_a_sum(cli: Cli) -> None:
