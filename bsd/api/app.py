@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from fastapi import FastAPI
@@ -18,6 +19,7 @@ from bsd.api.routes import config as config_routes
 from bsd.api.routes import entries as entries_routes
 from bsd.api.routes import events as events_routes
 from bsd.api.routes import jobs as jobs_routes
+from bsd.api.routes import memory as memory_routes
 from bsd.api.routes import page as page_routes
 from bsd.api.routes import savings as savings_routes
 from bsd.api.routes import sessions as sessions_routes
@@ -25,6 +27,8 @@ from bsd.api.routes import state as state_routes
 from bsd.api.routes import trash as trash_routes
 from bsd.api.routes import workspaces as workspaces_routes
 from bsd.api.routes.config import Configured
+from bsd.api.routes.memory import OpenMemory
+from bsd.memory.opening import open_memory
 from bsd.workspaces.caretaker import Caretaker
 
 
@@ -48,6 +52,7 @@ def create_app(
     desk: Desk,
     *,
     readonly: bool = False,
+    memory: OpenMemory | None = None,
     workspaces: Caretaker | None = None,
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
@@ -81,6 +86,7 @@ def create_app(
     app.include_router(sessions_routes.routes(desk))
     app.include_router(entries_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
+    app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
     app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
     app.include_router(savings_routes.routes(desk.layout.audit_file))

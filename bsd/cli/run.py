@@ -75,6 +75,7 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
     from bsd.api.desk import WAIT_SECONDS, Desk
     from bsd.api.server import ApiServer
     from bsd.lifecycle.search import sessions_with
+    from bsd.memory.opening import open_memory
     from bsd.operation import Patience
     from bsd.workspaces.caretaker import Caretaker, Rules
 
@@ -92,6 +93,7 @@ def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
             search_state=daemon.search_state,
         ),
         readonly=settings.readonly,
+        memory=partial(open_memory, daemon.layout, settings.memory),
         workspaces=Caretaker(
             settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
         ),
