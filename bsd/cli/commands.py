@@ -68,6 +68,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "For agents": (
         Command("memory", "memory", "Keep facts that agents know; they fade unless recalled."),
+        Command("workspace", "workspace", "Run programs in directories that go when unused."),
         Command("restore_remote", "tools", "Restore an entry by the id in its placeholder.", True),
         Command(
             "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
