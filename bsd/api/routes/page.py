@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 
@@ -66,7 +65,6 @@ def _answer(request: Request, name: str) -> Response:
     return Response(content, headers=headers, media_type=media_type)
 
 
-@cache
 def _names() -> frozenset[str]:
     """What there is: a name from outside is only ever compared with these."""
     names = (item.name for item in _FOLDER.iterdir() if item.is_file())
