@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bsd.daemon.cron import Every, Schedule
-from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.errors import BsdError, Conflict, NotFound
 from bsd.foundation.logs import get_logger
 
 _log = get_logger(__name__)
@@ -210,6 +210,11 @@ class Scheduler:
     def _act(self, job: _Job) -> str | None:
         try:
             job.action()
+        except BsdError as problem:  # it says what happened; where in bsd is no news
+            _log.warning(
+                "A job has failed", job=job.name, problem=problem.message, hint=problem.hint
+            )
+            return problem.message
         except Exception as error:  # noqa: BLE001 - whatever a job does, the others go on
             _log.exception("A job has failed", job=job.name)
             return str(error) or type(error).__name__

@@ -27,6 +27,7 @@ from bsd.daemon.instance import SingleInstance
 from bsd.daemon.intake import Intake
 from bsd.daemon.ledger import Ledger
 from bsd.daemon.loop import Loop
+from bsd.daemon.memory import add_memory_job
 from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.rest import Rests
@@ -226,6 +227,13 @@ class Daemon:
         self._timetable.start(readonly=self.settings.readonly)
         add_workspace_cron(
             self._timetable,
+            self.settings,
+            stopping=self._stopping.is_set,
+            clock=self._clocks.wall,
+        )
+        add_memory_job(
+            self._timetable,
+            self.layout,
             self.settings,
             stopping=self._stopping.is_set,
             clock=self._clocks.wall,

@@ -99,9 +99,16 @@ class Timetable:
             at_start=True,
         )
 
-    def add(self, name: str, schedule: Schedule, action: Callable[[], object]) -> None:
-        """Make one more job known, whose schedule stays."""
-        self._scheduler.add(name, schedule, action)
+    def add(
+        self,
+        name: str,
+        schedule: Schedule,
+        action: Callable[[], object],
+        *,
+        last_run: float | None = None,
+    ) -> None:
+        """Make one more job known, whose schedule stays; `last_run`: by a former daemon."""
+        self._scheduler.add(name, schedule, action, last_run=last_run)
 
     def step(self, now: float) -> float | None:
         """Run what is due, by the settings as they are; returns when to come again (epoch s)."""

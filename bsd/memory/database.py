@@ -42,14 +42,15 @@ class Database:
     ) -> None:
         """Open the file; with `create` it is made, with mode 0600.
 
-        `wait`: seconds for others that write. Raises NotFound, Forbidden, Unavailable, Busy.
+        `readonly`: nothing will be changed, `seal` makes sure of it. `wait`: seconds for others
+        that write. Raises NotFound, Forbidden, Unavailable, Busy.
         """
         self.path = path
         self.readonly = readonly
         _prepare(path, create=create)
         with self._errors():
             self._db = sqlite3.connect(
-                f"file:{quote(str(path))}?mode={'ro' if readonly else 'rw'}",
+                f"file:{quote(str(path))}?mode={_mode(path, readonly=readonly)}",
                 uri=True,
                 timeout=wait,
                 isolation_level=None,
@@ -68,6 +69,10 @@ class Database:
 
     def close(self) -> None:
         self._db.close()
+
+    def seal(self) -> None:
+        """Refuse every change from now on."""
+        self.run("PRAGMA query_only = ON")
 
     def all(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""
@@ -179,6 +184,12 @@ def _prepare(path: Path, *, create: bool) -> None:
             )
     except OSError as error:
         raise os_problem(error, f"opening {path}") from error
+
+
+def _mode(path: Path, *, readonly: bool) -> str:
+    # A connection that could not write would leave the files of the write-ahead log behind.
+    may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return "ro" if readonly and not may_write else "rw"
 
 
 def _text(raw: bytes) -> str:

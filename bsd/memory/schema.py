@@ -137,20 +137,20 @@ def noted(db: Database, name: str) -> str | int | None:
 
 
 def pretend(db: Database) -> None:
-    """Let a database that may not be changed look as if it were up to date.
+    """Let a database that shall not be changed look as if it were up to date, and seal it.
 
-    A view that hides the table: queries then find every column and seconds in all times.
-    Raises Conflict for a database of something else.
+    A view hides the table: queries then find every column, and seconds in all times. Raises
+    Conflict for a database of something else.
     """
     known = _columns(db)
     if not known:
         raise _something_else(db)
     lacking = [name for name in (*COLUMNS, *OWN_COLUMNS) if name not in known]
-    if not lacking and not _in_milliseconds(db, known):
-        return
-    shown = [_as_seconds(name) if name in _TIMES else name for name in known]
-    shown += [f"{_assumed(name)} AS {name}" for name in lacking]
-    db.run(f"CREATE TEMP VIEW facts AS SELECT rowid, {', '.join(shown)} FROM main.facts")  # noqa: S608
+    if lacking or _in_milliseconds(db, known):
+        shown = [_as_seconds(name) if name in _TIMES else name for name in known]
+        shown += [f"{_assumed(name)} AS {name}" for name in lacking]
+        db.run(f"CREATE TEMP VIEW facts AS SELECT rowid, {', '.join(shown)} FROM main.facts")  # noqa: S608
+    db.seal()
 
 
 def _lacking(db: Database) -> list[str]:
