@@ -3,7 +3,8 @@
 One file for each operation, in a directory for each session. It is named `….pending` and durable
 before the session file changes, and renamed `….jsonl` afterwards; whether a pending operation that
 a crash left took effect is seen in the session itself. After a head with the numbers, each changed
-line has a line of JSON, and after it those bytes of its former self that stand nowhere else.
+line has a line of JSON, and after it those bytes of its former self that stand nowhere else. A
+line may also have been taken out, or have come in: then one of its two states is no bytes at all.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bsd.foundation.errors import NotFound, Unavailable, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
+from bsd.store.gap import Gap
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -52,6 +54,7 @@ class Touched:
     index: int  # 0-based line number
     entry_id: str | None
     undoes: int | None = None  # which of the lines of the operation that is undone
+    gap: Gap | None = None  # of a line that is taken out: between which others
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,12 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLine:
-    """One line that an operation changed. Hashes and sizes are of the raw line with its end."""
+    """One line that an operation changed. Hashes and sizes are of the raw line with its end.
 
-    index: int  # 0-based line number at the time
+    A size of 0 says that there was, or is, no such line.
+    """
+
+    index: int  # 0-based line number before the operation; one that came in came before that line
     entry_id: str | None
     was: str
     was_size: int
@@ -102,6 +108,17 @@ class ChangedLine:
     recipe: Recipe
     kept_at: int  # where the kept bytes stand in the operation's file
     kept: int
+    gap: Gap | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether the operation put the line in."""
+        return self.was_size == 0
+
+    @property
+    def went(self) -> bool:
+        """Whether the operation took the line out."""
+        return self.now_size == 0
 
 
 class History:
@@ -171,8 +188,8 @@ class History:
     ) -> int:
         """Make durable what undoing these edits takes; the store has kept `keeps` by now.
 
-        Each edit replaces one line by one line. Returns the operation's number; `done` or
-        `discard` must follow. Raises Unavailable, Forbidden.
+        Each edit replaces one line, takes one out, or puts one in. Returns the operation's
+        number; `done` or `discard` must follow. Raises Unavailable, Forbidden.
         """
         number = self._next_number()
         path = self.directory / f"{number:06d}_{act.action}{_PENDING}"
@@ -281,6 +298,8 @@ class _Recorder:
             recipe, kept = self._recipe(was, edit.new, keep)
         line["recipe"] = [[str(place), start, end] for place, start, end in recipe]
         line["kept"] = len(kept)
+        if about.gap is not None:
+            line["gap"] = about.gap.as_json()
         return line, kept
 
     def _recipe(self, was: bytes, now: bytes, keep: Keep | None) -> tuple[Recipe, bytes]:
@@ -325,7 +344,8 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
     for _ in range(count):
         found = orjson.loads(stream.readline())
         recipe = tuple(Piece(Place(place), start, end) for place, start, end in found["recipe"])
-        line = ChangedLine(**{**found, "recipe": recipe, "kept_at": stream.tell()})
+        gap = Gap.of(found["gap"]) if "gap" in found else None
+        line = ChangedLine(**{**found, "recipe": recipe, "kept_at": stream.tell(), "gap": gap})
         stream.seek(line.kept, os.SEEK_CUR)
         if stream.read(1) != b"\n":
             raise ValueError("its end is missing")

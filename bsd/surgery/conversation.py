@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from bsd.formats.base import Entry, Facts, Format, Turn, Value
@@ -30,6 +30,16 @@ def read_through(source: Source, fmt: Format) -> Iterator[Seen]:
         entry = parse_entry(line.raw)
         if entry is not None:
             yield Seen(line, entry, fmt.facts(entry))
+
+
+def identifier(fmt: Format) -> Callable[[bytes], str | None]:
+    """How to tell the id of the entry that a line holds."""
+
+    def identify(raw: bytes) -> str | None:
+        entry = parse_entry(raw)
+        return None if entry is None else fmt.facts(entry).id
+
+    return identify
 
 
 def plain_name(tool: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bsd.formats.base import Shape, Value
 
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 
 
 def estimate_tokens(value: Value, size: int) -> int:
@@ -17,4 +17,4 @@ def estimate_tokens(value: Value, size: int) -> int:
     """
     if value.display or value.shape is Shape.BLOCK:
         return 0
-    return max(0, size) // _BYTES_PER_TOKEN
+    return max(0, size) // BYTES_PER_TOKEN

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bsd.formats.base import Format
 from bsd.formats.marker import Marker
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
+from bsd.store.gap import Neighbour
 from bsd.store.history import (
     ChangedLine,
     Damaged,
@@ -19,7 +20,8 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.whereabouts import Found, find_lines, happened
+from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
+from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, is_away, paths_of
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -143,16 +145,20 @@ def plan_undo(
     wanted = [at for at in range(len(lines)) if at not in over]
     _check_later(past, deed, [lines[at] for at in wanted])
     places = find_lines(source, [lines[at] for at in wanted])
+    places |= find_gaps(source, [lines[at] for at in wanted], identifier(fmt))
     found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
     if len(found) < len(wanted):
         missing = [lines[at] for at in wanted if at not in found]
         raise _changed_by_others(source, fmt, deed, missing)
     undoing = _Undoing(source, fmt, past, stored, deed)
     new_bytes, complete = 0, True
-    for at, place in sorted(found.items(), key=lambda one: one[1].offset):
+    # Between lines that come back and the others there is a tie, or they would not have gone.
+    at_once = any(line.came or line.went for line in lines)
+    for at, place in sorted(found.items(), key=lambda one: (one[1].offset, one[1].length > 0)):
         # Beyond the budget a line is only tried: nothing shall stop in the middle for good.
-        complete = new_bytes < budget_bytes
+        complete = at_once or new_bytes < budget_bytes
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
+    undoing.note_gaps()
     answer = UndoAnswer(deed, tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched))
     return undoing.plan(complete=complete), answer
 
@@ -177,6 +183,8 @@ class _Undoing:
         if isinstance(former, Missing):
             raise self._content_lost(line, former)
         was = with_end(former, line, now)
+        if line.went and place.offset < self._source.identity.size and not was.endswith(b"\n"):
+            was += b"\n"  # it was the last line, and others have gone on below it
         keep = self._keep(line, place, now, was)
         if not trial:
             self._edits.append(Edit(place.offset, place.length, was))
@@ -184,6 +192,19 @@ class _Undoing:
             if keep:
                 self._keeps.append(keep)
         return len(was)
+
+    def note_gaps(self) -> None:
+        """Say of lines that go out again what is beside them."""
+        gone = {
+            touch.index: at
+            for at, (edit, touch) in enumerate(zip(self._edits, self.touched, strict=True))
+            if not edit.new
+        }
+        if gone:
+            new = {t.index: e.new for e, t in zip(self._edits, self.touched, strict=True) if e.new}
+            gaps = gaps_of(self._source, gone, new, identifier(self._fmt))
+            for index, at in gone.items():
+                self.touched[at] = replace(self.touched[at], gap=gaps[index])
 
     def _keep(self, line: ChangedLine, place: Found, now: bytes, was: bytes) -> Keep | None:
         """What must be in the store if values leave the line again with this."""
@@ -267,6 +288,7 @@ def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
     Even if the bytes are as this one left them: what came later could not be undone then.
     """
     ids = {line.entry_id for line in lines} - {None}
+    beside = {one for line in lines if line.gap for one in line.gap.neighbours}
     hashes = {line.now for line in lines}
     deeds = past.deeds()
     undone = undone_entries(deeds)
@@ -277,7 +299,10 @@ def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
         touched = [
             _name(line)
             for line in past.lines(later)
-            if line.entry_id in ids or (line.entry_id is None and line.was in hashes)
+            if line.entry_id in ids
+            or (line.entry_id is None and line.was in hashes)
+            # Where its neighbour went, a line would come back to the wrong place.
+            or (line.went and any(_was(line, one) for one in beside))
         ]
         if touched:
             raise Conflict(
@@ -303,6 +328,10 @@ def _changed_by_others(
         hint="`bsd show AGENT/SESSION` shows its entries as they are; "
         "older operations may still be undone by their number",
     )
+
+
+def _was(line: ChangedLine, neighbour: Neighbour) -> bool:
+    return neighbour.is_like(Neighbour(line.entry_id, line.was))
 
 
 def _name(line: ChangedLine) -> str:

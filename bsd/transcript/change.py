@@ -28,7 +28,7 @@ class Identity:
 class Edit:
     """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
 
-    Usually one line with its line end; length 0 inserts, an empty `new` removes.
+    One line with its line end; length 0 puts a line in, an empty `new` takes one out.
     """
 
     offset: int

@@ -81,7 +81,7 @@ class Memory:
                     *(about.index, about.entry_id, digest(was), len(was), digest(edit.new)),
                     *(len(edit.new), edit.new.endswith(b"\n"), about.undoes),
                     *(keep.ref if keep else None, keep.hash if keep else None, recipe),
-                    *(0, len(kept)),
+                    *(0, len(kept), about.gap),
                 )
             )
             all_kept.append(kept)
