@@ -131,12 +131,12 @@ def read_call(name: str, arguments: object) -> Call:
 
 
 class Hands(Protocol):
-    """Who does it: a surgeon that writes, or one that only reads."""
+    """Who does it: a surgeon for a session, that writes or only reads."""
 
     @property
     def layout(self) -> Layout: ...
 
-    def surgeon(self, *, writes: bool) -> Surgeon: ...
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
 
 
 def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
@@ -146,16 +146,16 @@ def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
     """
     match call.deed:
         case GetContext():
-            return in_short(hands.surgeon(writes=False).context(name))
+            return in_short(hands.surgeon(name, writes=False).context(name))
         case SearchExtracted(query, limit):
             return search_extracted(hands.layout, name, query, limit)
         case Restore(entry, keys):
-            surgeon = hands.surgeon(writes=True)
+            surgeon = hands.surgeon(name, writes=True)
             return surgeon.restore(name, entry, None if keys is None else list(keys))
         case SetExtractable(entry, value):
-            return hands.surgeon(writes=True).set_extractable(name, entry, value)
+            return hands.surgeon(name, writes=True).set_extractable(name, entry, value)
         case ActOnContext():
-            return _act(call.deed, name, hands.surgeon(writes=True))
+            return _act(call.deed, name, hands.surgeon(name, writes=True))
 
 
 def _act(deed: ActOnContext, name: SessionName, surgeon: Surgeon) -> dict[str, Any]:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.cli.call import SESSION, Call, command
+from bsd.cli.call import LONGEST_WAIT, SESSION, Call, command
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
     from bsd.transcript.exchangers import Exchanger
 
-_WAIT_SECONDS = 5.0  # for a session in use: an agent's own run does not end while it waits
+# For a session in its run: an agent's own does not end while the agent waits for an answer.
+_SHORT_WAIT = 1.0
 
 
 @command(
@@ -70,16 +71,18 @@ class _Hands:
         self._exchanger = exchanger
         self._stopping = stopping
 
-    def surgeon(self, *, writes: bool) -> Surgeon:
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
         """Whoever does it; raises Forbidden where nothing may be written."""
         from dataclasses import replace
 
         from bsd.foundation.errors import Forbidden
+        from bsd.operation import in_run
         from bsd.surgeon import Patience, Surgeon
 
         if writes and self._readonly:
             raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
-        patience = Patience(_WAIT_SECONDS, sleep=self._sleep, check=self._check)
+        wait = _SHORT_WAIT if in_run(self.layout, name) else LONGEST_WAIT
+        patience = Patience(wait, sleep=self._sleep, check=self._check)
         if self._quiet is not None:
             patience = replace(patience, quiet=self._quiet)
         return Surgeon(

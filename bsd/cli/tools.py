@@ -12,7 +12,7 @@ from bsd.cli.output import print_json, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bsd.foundation.layout import Layout
+    from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
 
 _ACTIONS = ("get_context", "restore", "set_extractable")
@@ -113,7 +113,7 @@ class _Hands:
     def layout(self) -> Layout:
         return self._call.layout
 
-    def surgeon(self, *, writes: bool) -> Surgeon:
+    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:
         return self._call.surgeon(writes=writes, actor="agent", sleep=self._sleep)
 
 
