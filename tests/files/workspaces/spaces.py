@@ -1,0 +1,74 @@
+"""Workspaces of any age, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from bsd.foundation.times import iso_utc
+from bsd.workspaces import SessionMetadata, create_session_sandbox, touch_session
+from bsd.workspaces.isolation import why_not_isolated
+from tests.needs import require_program
+
+NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
+HOUR = 3600.0
+
+
+def clock() -> float:
+    return NOW
+
+
+def make(root: Path, session_id: str, hours: float, files: int = 1) -> Path:
+    """A workspace that was used so long ago, with some files."""
+    moment = NOW - hours * HOUR
+    path = create_session_sandbox(session_id, root, clock=lambda: moment).path
+    for number in range(files):
+        (path / f"file{number}").write_bytes(b"x" * 5000)
+    return path
+
+
+def age(root: Path, session_id: str, hours: float) -> None:
+    """Let it have been used so long ago."""
+    touch_session(session_id, root, clock=lambda: NOW - hours * HOUR)
+
+
+def note(path: Path, content: Any) -> None:
+    """Put something into the place of the metadata, as any program might."""
+    path.mkdir(parents=True, exist_ok=True)
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    (path / ".metadata.json").write_bytes(raw)
+
+
+def noted(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((path / ".metadata.json").read_bytes())
+    return document
+
+
+def old(session_id: str = "", hours: float = 100, **fields: Any) -> dict[str, Any]:
+    """Metadata as seed 004 has them, of a workspace that is stale; None takes a field out."""
+    moment = iso_utc(NOW - hours * HOUR)
+    document = {"session_id": session_id, "created_at": moment, "updated_at": moment, **fields}
+    if not session_id:
+        del document["session_id"]
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def names(root: Path) -> list[str]:
+    """What lies in a root, our own things left out."""
+    return sorted(name for name in os.listdir(root) if name != ".bsd")
+
+
+def at(metadata: SessionMetadata | None) -> float:
+    assert metadata is not None
+    return metadata.updated_at.timestamp()
+
+
+def require_isolation() -> None:
+    """bubblewrap, installed and allowed to do its work."""
+    require_program("bwrap")
+    if why := why_not_isolated():
+        import pytest
+
+        pytest.skip(f"needs bubblewrap that works: {why}")
