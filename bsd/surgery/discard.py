@@ -12,7 +12,7 @@ from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
-from bsd.surgery.hashes import SHORTEST, line_hash
+from bsd.surgery.hashes import SHORTEST, known_hashes
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
 from bsd.surgery.tokens import estimate_tokens
@@ -53,14 +53,15 @@ def plan_discard(
         by_start[target.hash[:SHORTEST]].append(number)
     for seen in read_through(source, fmt):
         conversation.follow(seen.line.index, seen.facts)
-        hash_ = line_hash(seen.line.raw)
-        for number in by_start.get(hash_[:SHORTEST], ()):
-            if hash_.startswith(targets[number].hash):
+        hashes = known_hashes(seen.line.raw, seen.entry)
+        meant = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
+        for number in dict.fromkeys(meant):
+            if any(hash_.startswith(targets[number].hash) for hash_ in hashes):
                 protection = conversation.own_protection(seen)
                 values = content_values(seen, fmt)
                 why = _unfit(seen.facts, values, include_user=include_user)
                 why = why or (f"Protected: {protection}" if protection else None)
-                found[number].append(_address(seen, values, targets[number], hash_, why))
+                found[number].append(_address(seen, values, targets[number], hashes[0], why))
     problems = _problems(targets, found, conversation)
     if problems:
         raise Refused(action, problems, hint=_HINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import Missing, Stored
+from bsd.surgery.hashes import SHORTEST, line_hash
 from bsd.surgery.kept import is_present, paths_of, value_at
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
@@ -23,7 +23,6 @@ from bsd.surgery.restore import UNAVAILABLE
 from bsd.transcript.reader import Line, parse_entry
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
-_SHORTEST_HASH = 6  # hex digits (SPEC §6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def views(
         is_message = fmt.facts(entry).is_message
         seen += is_message
         if line.index >= start:
-            yield _view(line, entry, fmt, messages - seen, _shortest(_digest(line), hashes))
+            yield _view(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
 
 
 def context(name: SessionName, source: Source, fmt: Format) -> dict[str, Any]:
@@ -156,18 +155,14 @@ def _overview(source: Source, fmt: Format) -> tuple[int, Counter[str]]:
         if entry is None:
             continue
         messages += fmt.facts(entry).is_message
-        digest = _digest(line)
-        hashes[digest[:_SHORTEST_HASH]] += 1
-        hashes[digest[: 2 * _SHORTEST_HASH]] += 1
+        digest = line_hash(line.raw)
+        hashes[digest[:SHORTEST]] += 1
+        hashes[digest[: 2 * SHORTEST]] += 1
     return messages, hashes
 
 
-def _digest(line: Line) -> str:
-    return hashlib.sha256(line.raw.rstrip(b"\r\n")).hexdigest()
-
-
 def _shortest(digest: str, hashes: Counter[str]) -> str:
-    for length in (_SHORTEST_HASH, 2 * _SHORTEST_HASH):
+    for length in (SHORTEST, 2 * SHORTEST):
         if hashes[digest[:length]] == 1:
             return digest[:length]
     return digest
