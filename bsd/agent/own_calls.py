@@ -11,6 +11,7 @@ from bsd.agent.answers import is_answered
 from bsd.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
 from bsd.formats.marker import is_placeholder
+from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Source
 from bsd.surgery.policy import Policy
@@ -39,6 +40,7 @@ class OwnCall:
     over: bool = False  # its turn is
     bound: bool = False  # a later signature covers it: the provider refuses what is changed
     result: str | None = None
+    result_index: int | None = None  # line number
     failed: bool = False  # its owner says so
 
     @property
@@ -96,16 +98,17 @@ class _Watch:
             for call in self.calls:
                 call.bound = True
         if facts.result_of is not None or facts.result_tool is not None:
-            self._note_result(entry, facts, fmt)
+            self._note_result(line, entry, facts, fmt)
         if entry.get(REDACTED) is not True:
             self.calls.extend(_calls_of(line, entry, facts))
 
-    def _note_result(self, entry: Entry, facts: Facts, fmt: Format) -> None:
+    def _note_result(self, line: Line, entry: Entry, facts: Facts, fmt: Format) -> None:
         for call in self.calls:
             if call.result is None and _answers(facts, call):
                 texts = [value.text for value in fmt.values(entry) if value.text]
                 call.result = "\n".join(texts)
-                call.failed = _says_error(entry)
+                call.result_index = line.index
+                call.failed = any(flag for _, flag in error_flags(entry))
                 return
 
 
@@ -158,10 +161,12 @@ def _answers(facts: Facts, call: OwnCall) -> bool:
     return facts.result_tool == call.name
 
 
-def _says_error(entry: Entry) -> bool:
-    message = entry.get("message")
-    return any(
-        isinstance(holder, dict)
-        and (holder.get("isError") is True or holder.get("is_error") is True)
-        for holder in (entry, message)
-    )
+def error_flags(entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+    """Where a result says whether its call has failed, and what it says."""
+    for path in (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error")):
+        holder: Any = entry
+        for step in path[:-1]:
+            holder = holder.get(step)
+        flag = holder.get(path[-1]) if isinstance(holder, dict) else None
+        if isinstance(flag, bool):
+            yield path, flag

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import orjson
 
 from bsd.agent.answers import error_answer
 from bsd.agent.arguments import (
@@ -17,7 +16,7 @@ from bsd.agent.arguments import (
     SearchExtracted,
     SetExtractable,
 )
-from bsd.agent.own_calls import ANSWERED, OwnCall
+from bsd.agent.own_calls import ANSWERED, OwnCall, error_flags
 from bsd.agent.telling import told, told_error
 from bsd.agent.tools import in_short, read_call, search_extracted
 from bsd.formats.base import Format
@@ -36,8 +35,8 @@ from bsd.surgery.restore import RestoreAnswer, plan_restore
 from bsd.surgery.revised import Revised
 from bsd.surgery.view import context
 from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import set_member
+from bsd.transcript.reader import Line, parse_entry
+from bsd.transcript.splice import edit, set_member
 
 _log = get_logger("agent")
 
@@ -104,8 +103,11 @@ class Round:
         gone = self._redact(redactable)
         final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
         for one in final:
-            if one.how is None:
+            nowhere = one.failed and one.call.result_index is None
+            if one.how is None or nowhere:  # an error wants a place to stand
                 self._mark(one)
+            elif one.how == Kind.MARKED and not one.call.by_shell:
+                self._set_flag(one)
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
@@ -115,7 +117,7 @@ class Round:
         if call.is_done:
             if call.tool in {"context", "search_extracted"} or self._stays(call):
                 return None  # its result is its answer
-            return Answered(call, "redact", "", failed='"error"' in (call.result or ""))
+            return self._redacted(call)
         try:
             return self._carry_out(call, _own_deed(call, self._name))
         except (Busy, TemporaryFailure, Unavailable):
@@ -128,6 +130,13 @@ class Round:
             _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
             problem = {"error": f"internal error: {error!r}"}
             return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+
+    def _redacted(self, call: OwnCall) -> Answered:
+        """A call that one of our doors has dealt with; what it said was heard in its turn."""
+        answer = json.loads(call.result or "{}")
+        failed = "error" in answer or answer.get("success") is False
+        note = told_error(call.tool, answer) if failed else ""
+        return Answered(call, "redact", note, failed=failed)
 
     def _carry_out(self, call: OwnCall, deed: Deed) -> Answered:
         restored = None
@@ -215,25 +224,43 @@ class Round:
             place: str(found.how)
             for place, wish in wishes.items()
             for found in answer.redacted
-            if found.how and found.call in {wish.call_id, wish.entry_id}
+            if found.how
+            and found.entry_id == wish.entry_id
+            and found.call in {wish.call_id, wish.entry_id}
         }
 
     def _mark(self, answered: Answered) -> None:
         """Note on the entry itself what came of a call that stays as it is."""
         call = answered.call
-        for line in self._revised.lines():
-            if line.index == call.index:
-                break
-        else:
-            return
-        entry = parse_entry(line.raw) or {}
-        before = entry.get(ANSWERED)
+        line = self._line(call.index)
+        before = (parse_entry(line.raw) or {}).get(ANSWERED)
         notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
-        new = set_member(line.raw, ANSWERED, orjson.dumps(notes))
-        edit = Edit(line.offset, len(line.raw), new)
-        report = Report(_ACTION)
-        touched = (Touched(line.index, call.entry_id),)
-        self._revised.take(Plan(self._revised.identity, (edit,), report, touched=touched))
+        # Escapes, since texts of transcripts hold lone surrogates.
+        self._put(line, set_member(line.raw, ANSWERED, json.dumps(notes).encode()), call.entry_id)
+
+    def _set_flag(self, answered: Answered) -> None:
+        """Let the result say whether the call has failed: its owner knew nothing of it."""
+        if answered.call.result_index is None:
+            return
+        line = self._line(answered.call.result_index)
+        entry = parse_entry(line.raw) or {}
+        truth = b"true" if answered.failed else b"false"
+        flags = {path: truth for path, flag in error_flags(entry) if flag is not answered.failed}
+        if flags:
+            self._put(line, edit(line.raw, replace=flags), self._fmt.facts(entry).id)
+
+    def _line(self, index: int) -> Line:
+        return next(line for line in self._revised.lines() if line.index == index)
+
+    def _put(self, line: Line, new: bytes, entry_id: str | None) -> None:
+        self._revised.take(
+            Plan(
+                self._revised.identity,
+                (Edit(line.offset, len(line.raw), new),),
+                Report(_ACTION),
+                touched=(Touched(line.index, entry_id),),
+            )
+        )
 
 
 def _own_deed(call: OwnCall, name: SessionName) -> Deed:

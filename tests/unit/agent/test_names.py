@@ -1,0 +1,81 @@
+"""Which calls are calls of our tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bsd.agent.names import NEEDLES, Ran, own_tool_name, ran_by_shell
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "tool"),
+    [
+        ("restore_remote", {}, "restore_remote"),
+        ("purge_control", "oops", "purge_control"),
+        ("mcp__bsd__search_extracted", {}, "search_extracted"),
+        ("anything__purge_control", {}, "purge_control"),
+        ("restore", {"entry_id": "e1"}, "restore"),
+        ("restore", {"entry": "e1"}, "restore"),
+        ("restore", {}, "restore"),
+        ("restore", "oops", "restore"),
+        ("restore", {"snapshot": "of a database"}, None),
+        ("mcp__bsd__restore", {"snapshot": "x"}, "restore"),
+        ("BrainSurgeon__context", {}, "context"),
+        ("postgres__restore", {"entry_id": "e1"}, None),
+        ("context", {"action": "replace", "targets": []}, "context"),
+        ("context", {"action": "compress"}, None),
+        ("context", "oops", None),
+        ("restore_remote_host", {}, None),
+        ("read", {"entry_id": "e1"}, None),
+        ("", {}, None),
+    ],
+)
+def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
+    assert own_tool_name(name, arguments) == tool
+
+
+@pytest.mark.parametrize(
+    ("command", "ran"),
+    [
+        ("bsd restore_remote --session s --entry e", Ran("restore_remote", alone=True)),
+        ("/usr/local/bin/bsd --root '/a b' restore_remote --entry e",
+         Ran("restore_remote", alone=True)),
+        ("OPENCLAW_ROOT=/x bsd purge_control restore e", Ran("purge_control", alone=True)),
+        ("cd /tmp && bsd restore main/s e", Ran("restore", alone=False)),
+        ("ls; bsd set-extractable main/s e false | cat", Ran("purge_control", alone=False)),
+        (["bsd", "restore_remote", "--entry", "e"], Ran("restore_remote", alone=True)),
+        ("echo 'bsd restore_remote --entry e'", None),
+        ("grep restore_remote notes.txt", None),
+        ("bsd status", None),
+        ("bsd show main/s --entry restore", None),
+        ("bsd 'unclosed restore_remote", None),
+        ("", None),
+        (7, None),
+    ],
+)  # fmt: skip
+def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
+    assert ran_by_shell("exec", {"command": command}) == ran
+    assert ran_by_shell("mcp__host__Bash", {"cmd": command}) == ran
+    assert ran_by_shell("read", {"command": command}) is None
+
+
+def test_a_shell_without_arguments() -> None:
+    assert ran_by_shell("exec", None) is None
+    assert ran_by_shell("exec", {}) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"toolCall","name":"restore","arguments":{}}',
+        b'{"type":"toolCall","name": "mcp__bsd__context" ,"arguments":{}}',
+        b'{"name":"purge_control"}',
+        b'{"name":"exec","arguments":{"command":"bsd restore main/s e"}}',
+        b'{"name":"exec","arguments":{"command":"/opt/bsd --root x set-extractable a/b e 1"}}',
+        b'{"name":"exec","arguments":{"command":["bsd","restore_remote","--entry","e"]}}',
+    ],
+)
+def test_no_line_with_a_call_is_passed_over(raw: bytes) -> None:
+    assert any(needle in raw for needle in NEEDLES)
