@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format lock generated deb compat compat-install clean .venv
+.PHONY: help demo test soak bench lint format lock generated deb compat compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -18,7 +18,10 @@ demo: .venv ## extract and restore generated sessions, before your eyes
 WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
 
 test: .venv ## the whole suite, on all cores
-	$(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(TESTS)
+
+soak: .venv ## chaos and kills at full length: 30 s of writers, 50 kills
+	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 $(BIN)/python -m pytest -p no:cacheprovider -s tests/chaos
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench

@@ -9,11 +9,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.openclaw_tree import SHARED_DATA, fill
 
+# A loaded machine is no defect.
+settings.register_profile(
+    "unhurried",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("unhurried")
+
 _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
 _THREAD_DEADLINE_SECONDS = 5.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share a daemon or a browser in one process (`--dist loadgroup`)."""
+    for item in items:
+        if isinstance(item, pytest.Function) and any(
+            definition.scope == "module"
+            for definitions in item._fixtureinfo.name2fixturedefs.values()
+            for definition in definitions
+        ):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 @pytest.fixture(autouse=True)

@@ -33,8 +33,9 @@ _ROUND_SECONDS = 1.5
 SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_seconds": 0}
 
 
-# Read before the tests are given an environment of their own.
-SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "30"))
+# Read before the tests are given an environment of their own. `make soak` has 30.
+SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "10"))
+_LONGER = 8  # a loaded machine gets this many times as long to have had enough
 
 
 class Arena:
@@ -108,19 +109,25 @@ def storm(
     writers: list[NodeWriter],
     how_long: float,
     others: Callable[[], list[list[str]]] = list,
+    *,
+    enough: Callable[[Report], object] = lambda report: report.commits,
 ) -> list[str]:
-    """Extract and restore without pause while the writers append; what went wrong."""
+    """Extract and restore without pause while the writers append; what went wrong.
+
+    Lasts `how_long` seconds, and on until there was `enough` of what it is for, within reason.
+    """
     problems: list[str] = []
     surgeon = place.surgeon(exchanger)
     end = time.monotonic() + how_long
-    while time.monotonic() < end:
+    latest = end + (_LONGER - 1) * how_long
+    while (now := time.monotonic()) < end or (now < latest and not enough(place.report)):
         name = SessionName("main", f"chat{place.report.sessions}")
         path = place.new_session(name)
         # One who holds the session most of the time leaves few gaps: he rests every other round.
         present = [one for one in writers if one.mode != "hold" or place.report.sessions % 2]
         for writer in present:
             writer.begin(path)
-        round_end = min(end, time.monotonic() + _ROUND_SECONDS)
+        round_end = time.monotonic() + _ROUND_SECONDS
         while time.monotonic() < round_end:
             problems += _operate(surgeon, name)
             place.recover(exchanger)

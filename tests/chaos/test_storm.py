@@ -15,10 +15,11 @@ import pytest
 from bsd.foundation.layout import SessionName
 from bsd.transcript.exchangers import DirectExchanger, HelperExchanger
 from tests.chaos.arena import SECONDS, StoppingExchanger, arena, storm
+from tests.chaos.report import Report
 from tests.chaos.writers import NodeWriter, missing_doubled_disordered
 from tests.needs import require_linux
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _TOP = Path(__file__).parents[2]
 
@@ -36,11 +37,18 @@ def test_three_writers_against_continuous_extraction_and_restoration() -> None:
         HelperExchanger() as exchanger,
         arena("three writers") as place,
     ):
-        problems = storm(place, exchanger, [first, second, holder], SECONDS)
+        wanted = 100 * min(1.0, SECONDS / 30)
+        problems = storm(
+            place,
+            exchanger,
+            [first, second, holder],
+            SECONDS,
+            enough=lambda report: report.commits >= wanted,
+        )
         report = place.report
     assert problems == [], "\n".join(problems[:20])
-    assert report.commits >= 100 * min(1.0, SECONDS / 30), report
-    assert report.lines > 500 * min(1.0, SECONDS / 30), report
+    assert report.commits >= wanted, report
+    assert report.lines > 5 * wanted, report
 
 
 def test_stopped_between_the_steps() -> None:
@@ -51,12 +59,16 @@ def test_stopped_between_the_steps() -> None:
         NodeWriter("second", "reopen") as second,
         arena("stopped between the steps") as place,
     ):
-        problems = storm(place, stopping, [first, second], SECONDS / 3, stopping.written)
+        problems = storm(
+            place, stopping, [first, second], SECONDS / 3, stopping.written, enough=_all_kinds
+        )
         report = place.report
     assert problems == [], "\n".join(problems[:20])
-    assert report.drained_lines, report
-    assert report.late_lines, report
-    assert report.give_ups["drain_timeout"], report
+    assert _all_kinds(report), report
+
+
+def _all_kinds(report: Report) -> bool:
+    return bool(report.drained_lines and report.late_lines and report.give_ups["drain_timeout"])
 
 
 def test_a_permanent_holder_gives_no_commits_and_intact_lines() -> None:
@@ -101,8 +113,9 @@ place = Arena(Path(root), Report("the other"))
 exchanger = DirectExchanger()
 surgeon = place.surgeon(exchanger)
 end = time.monotonic() + float(seconds)
+latest = end + 60
 problems = []
-while time.monotonic() < end:
+while (now := time.monotonic()) < end or (now < latest and not place.report.commits):
     problems += _operate(surgeon, SessionName.parse(name))
     place.recover(exchanger)
 print(place.report.commits, problems)
