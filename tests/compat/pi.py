@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from tests.compat.install import HERE
 
@@ -59,12 +61,7 @@ def read(node: str, paths: Sequence[Path]) -> list[Seen]:
         copies = [Path(directory) / f"{n}.jsonl" for n in range(len(paths))]
         for path, copy in zip(paths, copies, strict=True):
             shutil.copyfile(path, copy)
-        answer = subprocess.run(
-            [node, str(HERE / "read_with_pi.mjs"), *map(str, copies)],
-            check=True,
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-        ).stdout
+        answer = _ask(_reader(node), [str(copy) for copy in copies])
         return [
             Seen(
                 header=view["header"],
@@ -75,8 +72,27 @@ def read(node: str, paths: Sequence[Path]) -> list[Seen]:
                 lost=view["lines"] - len(view["entries"]) - 1,
                 rewritten=copy.read_bytes() != path.read_bytes(),
             )
-            for path, copy, view in zip(paths, copies, json.loads(answer), strict=True)
+            for path, copy, view in zip(paths, copies, answer, strict=True)
         ]
+
+
+@cache
+def _reader(node: str) -> subprocess.Popen[bytes]:
+    """One process for all: loading pi takes seconds."""
+    reader = subprocess.Popen(
+        [node, str(HERE / "read_with_pi.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    atexit.register(reader.communicate)
+    return reader
+
+
+def _ask(reader: subprocess.Popen[bytes], files: list[str]) -> list[Json]:
+    asked, told = cast(IO[bytes], reader.stdin), cast(IO[bytes], reader.stdout)
+    asked.write(json.dumps(files).encode() + b"\n")
+    asked.flush()
+    answer = told.readline()
+    assert answer, f"pi ended while it read {files}"
+    return cast(list[Json], json.loads(answer))
 
 
 def assert_same_session(before: Seen, after: Seen) -> None:

@@ -1,6 +1,8 @@
-// Opens session files with pi's own reader and prints, as JSON, what pi sees in each.
-// Usage: node read_with_pi.mjs FILE...  (copies: pi rewrites files of older versions)
+// Opens session files with pi's own reader and says what pi sees in each.
+// Each line of input is a JSON list of files (copies: pi rewrites files of older versions), each
+// line of output the answer to one: loading pi takes longer than reading.
 import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import { SessionManager } from "@mariozechner/pi-coding-agent";
 
 function look(file) {
@@ -24,4 +26,6 @@ function look(file) {
   };
 }
 
-process.stdout.write(JSON.stringify(process.argv.slice(2).map(look)));
+for await (const line of createInterface({ input: process.stdin })) {
+  process.stdout.write(`${JSON.stringify(JSON.parse(line).map(look))}\n`);
+}
