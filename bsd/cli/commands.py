@@ -40,6 +40,9 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("restore-all", "restore_all", "Put everything back into its session.", True),
         Command("set-extractable", "set_extractable", "Pin an entry, or let it go early.", True),
         Command("edit", "edit", "Change values of one entry, in your editor.", True),
+        Command("replace", "replace", "Put a text in the place of a range.", True, "--dry-run"),
+        Command("discard", "discard", "Throw an entry's text away.", True, "--dry-run"),
+        Command("distill", "discard", "Put a summary in the place of an entry.", True, "--dry-run"),
         Command("undo", "undo", "Take back what was done to a session.", True),
     ),
     "Throw away": (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.cli.call import SESSION, Call, command
+from bsd.cli.files import decoded, read_text
 from bsd.cli.output import note, print_json, say
 from bsd.cli.text import counted
 
@@ -57,7 +58,7 @@ def edit(
         wish = setting([read_assignment(text) for text in sets])
         return _apply(call, session, entry, wish)
     if file:
-        return _apply(call, session, entry, becoming(_read(file)))
+        return _apply(call, session, entry, becoming(read_text(file)))
     return _edit_by_hand(call, session, entry)
 
 
@@ -71,7 +72,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         after = file.read_bytes()
         if after == before:
             return _tell(call, session, _unchanged(shown))
-        return _apply(call, session, entry, becoming(_decoded(after)), shown.seen)
+        return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 
 
 def _apply(
@@ -175,24 +176,3 @@ def _let_edit(file: Path) -> None:
         raise BsdError(f"{editor} ended with {done.returncode}: nothing was changed", hint=hint)
     if not file.is_file():
         raise BsdError(f"{editor} left no file {file}: nothing was changed", hint=hint)
-
-
-def _read(file: str) -> str:
-    import sys
-
-    from bsd.foundation.errors import os_problem
-
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise os_problem(error, f"reading {file}") from error
-    return _decoded(data)
-
-
-def _decoded(data: bytes) -> str:
-    from bsd.foundation.errors import Invalid
-
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Invalid(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
