@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,8 @@ _log = get_logger("agent")
 
 _ACTION = "in_band"
 _REMOTE = "restore_remote"
+# What our commands print when they fail; a shell's result may not say so in any other way.
+_SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 
 Found = Mapping[str, Mapping[str, Any] | BsdError]  # answers of searches, by the call's key
 
@@ -113,7 +116,8 @@ class Round:
     def _answer(self, call: OwnCall) -> Answered | None:
         """Do what a call asks for, unless it was done; None: there is nothing left to do."""
         if call.by_shell:
-            return None if call.failed or self._stays(call) else Answered(call, "redact", "")
+            seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
+            return None if seen or self._stays(call) else Answered(call, "redact", "")
         if call.is_done:
             if call.tool in {"context", "search_extracted"} or self._stays(call):
                 return None  # its result is its answer
@@ -208,7 +212,7 @@ class Round:
         wishes: dict[tuple[int, str], Call] = {}
         for one in answers:
             call = one.call
-            consumed = call.tool == _REMOTE and call.alone and not one.failed
+            consumed = call.tool == _REMOTE and not one.failed
             wishes[_place(call)] = Call(
                 call.name,
                 Kind.CONSUMED if consumed else Kind.MARKED,
