@@ -37,7 +37,7 @@ def box(
     argv += ["--bind", str(workspace), str(workspace)]
     for name in protected:
         argv += ["--ro-bind", str(workspace / name), str(workspace / name)]
-    argv += ["--chdir", str(workspace), "--clearenv"]
+    argv += ["--remount-ro", "/", "--chdir", str(workspace), "--clearenv"]
     for name, value in environment.items():
         argv += ["--setenv", name, value]
     return [*argv, "--"]

@@ -55,7 +55,7 @@ def survey(root: Root) -> Survey:
 
 
 def mounted_in(root: Root) -> dict[str, str]:
-    """Workspaces in which something is mounted → where; nothing, where the system does not say."""
+    """Workspaces in which something is mounted → where in them, as far as the system says that."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -63,7 +63,8 @@ def mounted_in(root: Root) -> dict[str, str]:
     top = f"{root.path}/".replace("//", "/")
     points = [_OCTAL.sub(lambda m: chr(int(m[1], 8)), line.split(" ")[4]) for line in lines]
     inside = [point.removeprefix(top) for point in points if point.startswith(top)]
-    return {point.partition("/")[0]: point for point in inside}
+    parts = [point.partition("/") for point in inside]
+    return {name: below or "." for name, _, below in parts}
 
 
 def _witnesses(own: int | None) -> set[str]:

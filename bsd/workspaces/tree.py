@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeVar
-
-_T = TypeVar("_T")
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK = 512  # bytes, the unit of st_blocks everywhere
@@ -92,27 +89,30 @@ def measure(top: int, *, skip: str | None = None) -> Measure:
     """
     found = Measure()
     ordinary = os.geteuid() != 0
-    for step, name, directory, depth in _walk(top):
+    for step, name, directory, levels in _walk(top):
         if step is _Step.FILE:
-            _count(found, name, directory, timeless=depth == 0 and name == skip)
+            _count(found, name, directory, levels, skip)
         elif step is _Step.ENTER:
             status = os.fstat(directory)
             found.bytes += status.st_blocks * _BLOCK
             if ordinary and not _removable(status, directory):
-                raise Obstacle(name, "a directory of another user that may not be written to")
+                why = "a directory of another user that may not be written to"
+                raise Obstacle(_place(levels, name), why)
     return found
 
 
-def _count(found: Measure, name: str, directory: int, *, timeless: bool) -> None:
+def _count(
+    found: Measure, name: str, directory: int, levels: list[_Level], skip: str | None
+) -> None:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
     except PermissionError:
-        raise Obstacle(name, "permission denied") from None
+        raise Obstacle(_place(levels, name), "permission denied") from None
     times = found.newest, found.oldest
     found.add(status)
-    if timeless:
+    if name == skip and len(levels) == 1:
         found.newest, found.oldest = times
 
 
@@ -159,78 +159,74 @@ class _Level:
     names: Iterator[tuple[str, bool]]
 
 
-def _walk(top: int) -> Iterator[tuple[_Step, str, int, int]]:
+def _walk(top: int) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
     """Yield what to do with each name in which open directory, contents before their directory.
 
     ENTER comes with the directory itself, FILE and LEAVE with the one that holds the name. The
-    last number is how deep below the top the holder lies.
+    levels lead from the top to the holder.
     """
     here = os.dup(top)
+    levels: list[_Level] = []
     try:
         device = os.fstat(here).st_dev
-        yield _Step.ENTER, "", here, 0
-        levels = [_Level("", _identity(here), _entries(here, ""))]
+        yield _Step.ENTER, "", here, levels
+        levels.append(_Level("", _identity(here), _entries(here, levels, "")))
         while levels:
             level = levels[-1]
             name, is_directory = next(level.names, ("", False))
             if not name:
                 levels.pop()
                 if levels:
-                    above = _climb(here, levels[-1])
+                    above = _climb(here, levels)
                     os.close(here)
                     here = above
-                yield _Step.LEAVE, level.name, here, len(levels) - 1
+                yield _Step.LEAVE, level.name, here, levels
             elif is_directory:
                 below = _descend(here, name, device, levels)
                 if below is None:
                     continue
                 os.close(here)
                 here = below
-                yield _Step.ENTER, _place(levels, name), here, len(levels)
-                names = _entries(here, _place(levels, name))
+                yield _Step.ENTER, name, here, levels
+                names = _entries(here, levels, name)
                 levels.append(_Level(name, _identity(here), names))
             else:
-                yield _Step.FILE, name, here, len(levels) - 1
+                yield _Step.FILE, name, here, levels
     finally:
         os.close(here)
 
 
-def _entries(directory: int, where: str) -> Iterator[tuple[str, bool]]:
-    """What lies in a directory, and whether it is a directory."""
+def _entries(directory: int, levels: list[_Level], name: str) -> Iterator[tuple[str, bool]]:
+    """What lies in a directory, and whether it is a directory.
 
-    def read() -> list[tuple[str, bool]]:
-        # All at once: the descriptor is closed while the walk is further down.
+    All at once: the descriptor is closed while the walk is further down.
+    """
+    try:
         with os.scandir(directory) as found:
-            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
-
-    return iter(_or_obstacle(read, where))
+            return iter([(one.name, one.is_dir(follow_symlinks=False)) for one in found])
+    except PermissionError:
+        raise Obstacle(_place(levels, name), "permission denied") from None
 
 
 def _descend(directory: int, name: str, device: int, levels: list[_Level]) -> int | None:
-    where = _place(levels, name)
     try:
-        below = _or_obstacle(lambda: os.open(name, _DIRECTORY, dir_fd=directory), where)
+        below = os.open(name, _DIRECTORY, dir_fd=directory)
     except (FileNotFoundError, NotADirectoryError):  # gone meanwhile, or replaced
         return None
+    except PermissionError:
+        raise Obstacle(_place(levels, name), "permission denied") from None
     if os.fstat(below).st_dev != device:
         os.close(below)
-        raise Obstacle(where, "another file system is mounted here")
+        raise Obstacle(_place(levels, name), "another file system is mounted here")
     return below
 
 
-def _climb(here: int, level: _Level) -> int:
+def _climb(here: int, levels: list[_Level]) -> int:
     above = os.open("..", _DIRECTORY, dir_fd=here)
-    if _identity(above) != level.identity:
+    if _identity(above) != levels[-1].identity:
         os.close(above)
-        raise Obstacle(level.name, "it was moved meanwhile")
+        raise Obstacle(_place(levels, ""), "it was moved meanwhile")
     return above
-
-
-def _or_obstacle(act: Callable[[], _T], where: str) -> _T:
-    try:
-        return act()
-    except PermissionError:
-        raise Obstacle(where or ".", "permission denied") from None
 
 
 def _identity(directory: int) -> tuple[int, int]:
@@ -239,4 +235,5 @@ def _identity(directory: int) -> tuple[int, int]:
 
 
 def _place(levels: list[_Level], name: str) -> str:
-    return "/".join([*(level.name for level in levels[1:]), name])
+    names = [level.name for level in levels[1:]]
+    return "/".join([*names, name] if name else names) or "."
