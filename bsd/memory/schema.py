@@ -177,7 +177,7 @@ def _lacking(db: Database) -> list[str]:
     statements += [
         f"UPDATE facts SET {name} = {value} WHERE {name} IS NULL"  # noqa: S608 - our own words
         for name, value in _FIRST_VALUES.items()
-        if name in new
+        if name in new or (name == "normalized_hash" and _some_without_hash(db))
     ]
     return [*statements, *_lacking_indexes(db, objects)]
 
@@ -237,6 +237,11 @@ def _in_milliseconds(db: Database, known: list[str]) -> bool:
         for name in ("created_at", "expires_at")
         if name in known
     )
+
+
+def _some_without_hash(db: Database) -> bool:
+    """The plugin does not always say it; then nobody would know that it is the same text."""
+    return db.one("SELECT 1 FROM facts WHERE normalized_hash IS NULL LIMIT 1") is not None
 
 
 def _as_seconds(name: str) -> str:

@@ -221,7 +221,7 @@ def test_2_2_5_what_expires_this_second_is_not_seen_but_still_there(
     assert memory.recall("harbour") == []
     assert memory.lookup("x") == []
     assert memory.prune(soft=False).expired == 0
-    assert memory.get(fact.id)
+    assert memory.get(fact.id).decay_class == "session"
     clock.now += 1
     assert memory.prune(soft=False).expired == 1
 
