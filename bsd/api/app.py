@@ -16,6 +16,7 @@ from bsd.api.errors import LARGEST_BODY, handle_errors
 from bsd.api.feed import Feed, Subscription
 from bsd.api.models import Error
 from bsd.api.routes import config as config_routes
+from bsd.api.routes import context as context_routes
 from bsd.api.routes import entries as entries_routes
 from bsd.api.routes import events as events_routes
 from bsd.api.routes import jobs as jobs_routes
@@ -85,6 +86,7 @@ def create_app(
     app.include_router(config_routes.routes(config, config_changed))
     app.include_router(sessions_routes.routes(desk))
     app.include_router(entries_routes.routes(desk))
+    app.include_router(context_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
     app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
     app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))

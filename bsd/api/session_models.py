@@ -244,6 +244,27 @@ class Context(Document):
     entries: list[dict[str, Any]]
 
 
+class ContextChange(Document):
+    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
+
+    operation: dict[str, str]
+    messageId: str  # noqa: N815 - the seed's names
+    originalLength: int  # noqa: N815
+    newLength: int  # noqa: N815
+    tokensSaved: int  # noqa: N815
+
+
+class ContextChanged(Document):
+    """Seed 003's ReplaceResult."""
+
+    success: bool
+    action: Literal["replace", "discard", "distill"]
+    replacements: list[ContextChange]
+    errors: list[str]
+    tokensSaved: int  # noqa: N815
+    operation: int | None = Field(description="Its number in the history; null for a dry run")
+
+
 class Deed(Document):
     operation: int
     action: str
