@@ -6,15 +6,13 @@ import json
 from typing import Any
 
 import orjson
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 
 from bsd.foundation.errors import BsdError, FieldError
 
 
-class Answer(Response):
+class Answer(JSONResponse):
     """A JSON document; lone surrogates and huge integers, which transcripts hold, included."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         try:

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from bsd import __version__
 from bsd.api.answer import Answer
 from bsd.api.auth import ReadOnlyGuard
+from bsd.api.description import describe_names
 from bsd.api.desk import Desk
 from bsd.api.errors import LARGEST_BODY, handle_errors
 from bsd.api.feed import Feed, Subscription
@@ -93,4 +94,5 @@ def create_app(
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
     app.include_router(savings_routes.routes(desk.layout.audit_file))
     app.include_router(page_routes.routes())
+    describe_names(app)
     return app

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bsd.api.answer import Answer, error_answer, error_document
+from bsd.api.description import methods_at
 from bsd.foundation.errors import BsdError, FieldError
 from bsd.foundation.logs import get_logger
 
@@ -49,19 +50,22 @@ def _field(location: tuple[Any, ...]) -> str:
 
 async def _by_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-    hint = None
+    hint, headers = None, error.headers
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             text = f"there is no {request.url.path}"
             hint = "/api/openapi.json lists what there is"
         case HTTPStatus.METHOD_NOT_ALLOWED:
             text = f"{request.url.path} does not take {request.method}"
+            # Starlette knows the methods of the first route there, not of all.
+            if allowed := methods_at(request.app.openapi, request.url.path):
+                headers = {**(headers or {}), "Allow": ", ".join(allowed)}
             hint = "/api/openapi.json lists what there is"
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             text = f"the body is larger than {LARGEST_BODY} bytes"
         case _:
             text = str(error.detail)
-    return Answer(error_document(text, hint), error.status_code, headers=error.headers)
+    return Answer(error_document(text, hint), error.status_code, headers=headers)
 
 
 async def _unforeseen(_request: Request, error: Exception) -> Response:

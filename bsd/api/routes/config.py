@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import json_object
+from bsd.api.description import settings_schema
 from bsd.api.routes.threads import in_thread
 from bsd.foundation.pruning_config import PruningConfig
 
@@ -27,7 +28,7 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "The fields to change; `last_*` are ignored.",
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "content": {"application/json": {"schema": settings_schema(PruningConfig.model_fields)}},
     }
 }
 

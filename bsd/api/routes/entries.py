@@ -32,7 +32,9 @@ _ENTRY = _ENTRIES + "/{entry}"
 class RestoreWish(Wish):
     """Without `keys` all that is away."""
 
-    keys: list[str] | None = Field(None, description="As in the entry's `keys`")
+    keys: list[str] | None = Field(
+        None, description="As in the entry's `keys`", json_schema_extra={"minItems": 1}
+    )
 
 
 class MetaWish(Wish):

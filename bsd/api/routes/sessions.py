@@ -12,6 +12,7 @@ from bsd.api import session_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, described_as, json_object, wish
+from bsd.api.description import settings_schema
 from bsd.api.desk import Desk
 from bsd.api.entry_page import EntryFilter
 from bsd.api.listing import Filter
@@ -165,7 +166,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
         "/api/sessions/{agent}/{session}/extract",
         response_model=None,
         responses={200: {"model": models.Extraction}},
-        openapi_extra=described_as(_overrides_schema(), required=False),
+        openapi_extra=described_as(settings_schema(_OVERRIDES), required=False),
     )
     async def extract(
         request: Request, agent: str, session: str, *, dry_run: bool = False
@@ -194,12 +195,6 @@ def _changes(router: APIRouter, desk: Desk) -> None:
             return desk.surgeon(actor).undo(desk.named(agent, session), asked.op)
 
         return Answer(await changing(work))
-
-
-def _overrides_schema() -> dict[str, Any]:
-    properties = PruningConfig.model_json_schema()["properties"]
-    known = {name: {"description": properties[name].get("description", "")} for name in _OVERRIDES}
-    return {"type": "object", "properties": known, "additionalProperties": False}
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
