@@ -49,6 +49,8 @@ class Change:
     edits: tuple[Edit, ...]
     session: SessionName
     planned_at_ns: int
+    # The new bytes are late lines of others, which stand nowhere else: undoing would lose them.
+    carries_late: bool = False
 
     def __post_init__(self) -> None:
         end = 0

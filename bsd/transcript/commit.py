@@ -170,7 +170,9 @@ class _Commit:
         change = self.change
         source = _open_planned(change)
         try:
-            target = draft.begin(change.session, change.path, self.now_ns())
+            target = draft.begin(
+                change.session, change.path, self.now_ns(), carries_late=change.carries_late
+            )
             try:
                 self.after_step("begun")
                 return self.build(draft, source, target)

@@ -60,6 +60,7 @@ class Record:
     session: SessionName
     target: Path  # the session file
     created_ns: int
+    carries_late: bool = False  # what the new file has more than the old stands nowhere else
     strong: bool = False
     old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
     new: Mark | None = None
@@ -79,13 +80,16 @@ class Draft:
         self.record = directory / f"{name}{_RECORD}"
         self.file = directory / f"{name}{_FILE}"
 
-    def begin(self, session: SessionName, target: Path, now_ns: int) -> int:
+    def begin(
+        self, session: SessionName, target: Path, now_ns: int, *, carries_late: bool = False
+    ) -> int:
         """Write the record's first line, create the new file; return its descriptor."""
         intent = {
             "record": _FORMAT,
             "session": str(session),
             "path": str(target),
             "created_ns": now_ns,
+            "carries_late": carries_late,
         }
         _append(self.record, intent, os.O_CREAT | os.O_EXCL)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -156,6 +160,7 @@ def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
         session=SessionName.parse(intent["session"]),
         target=Path(intent["path"]),
         created_ns=int(intent["created_ns"]),
+        carries_late=bool(intent.get("carries_late")),
         strong=bool(ready and ready["strong"]),
         old=_mark(ready["old"]) if ready else None,
         new=_mark(ready["new"]) if ready else None,

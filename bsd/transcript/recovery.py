@@ -305,6 +305,7 @@ class _Recovery:
                 (Edit(insert.offset, insert.length, insert.data),),
                 record.session,
                 self.now_ns(),
+                carries_late=True,
             ),
             inflight=self.means.inflight,
             exchanger=self.means.exchanger,
@@ -325,10 +326,14 @@ class _Recovery:
     # A displaced file that was rewritten as a whole, or came from somebody else.
 
     def rewritten(self, other: Mark) -> Recovered:
-        """Put it back if nobody has touched its successor; else keep all of it as an orphan."""
+        """Put it back if nobody has touched its successor; else keep all of it as an orphan.
+
+        A successor with late lines stays: they had come to it from yet another file.
+        """
         # A power cut can spoil a file too; but that does not make it newer.
         newer = os.fstat(self.fd).st_mtime_ns > self.record.created_ns
-        if self.alone and newer and self.swap_back(other):
+        loses = self.record.carries_late
+        if self.alone and newer and not loses and self.swap_back(other):
             return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
         return self.give_shelter("somebody rewrote it after it was displaced", 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -468,6 +469,26 @@ def test_a_displaced_file_that_was_rewritten_returns(scene: Scene) -> None:
     assert displaced(scene).read_bytes() == EDITED
     assert states(scene.recover(61)) == [State.FINISHED]
     assert scene.content == other
+
+
+def test_a_rewritten_file_does_not_take_late_lines_with_it(scene: Scene) -> None:
+    """Late lines were put before others', which displaced a file; then that one is rewritten."""
+    scene.commit()
+    first = displaced(scene)
+    append(scene.path, NEXT)
+    append(first, LATE)
+    scene.recover(5)
+    assert scene.content == EDITED + LATE + NEXT
+    [second] = [path for path in scene.in_flight() if path != first]
+    other = HEADER + LATER
+    second.write_bytes(other)
+    os.utime(second, (time.time() + 7, time.time() + 7))
+    scene.recover(10)
+    assert scene.content == EDITED + LATE + NEXT
+    scene.recover(80)
+    assert scene.content == EDITED + LATE + NEXT
+    assert_orphan(scene, other, "rewrote")
+    assert scene.in_flight() == scene.records() == []
 
 
 @pytest.mark.parametrize("size", [len(HEADER), len(SESSION), len(SESSION) + 50])
