@@ -18,16 +18,12 @@ _COMMANDS = {
     "restore_remote": "restore_remote",
     "purge_control": "purge_control",
     "restore": "restore",
-    "set-extractable": "purge_control",
 }
 _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
-# Bytes without which a line holds no such call: a name ends where its quotes do.
-NEEDLES = (
-    *(b'restore"', b'restore_remote"', b'purge_control"', b'search_extracted"', b'context"'),
-    *(b"bsd restore", b"purge_control ", b"restore_remote ", b"set-extractable "),
-)
+# Bytes without which a line holds no such call. Few, since a first look searches whole files.
+NEEDLES = (b"restore", b"purge_control", b"search_extracted", b'context"')
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:

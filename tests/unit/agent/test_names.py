@@ -44,7 +44,8 @@ def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
          Ran("restore_remote", alone=True)),
         ("OPENCLAW_ROOT=/x bsd purge_control restore e", Ran("purge_control", alone=True)),
         ("cd /tmp && bsd restore main/s e", Ran("restore", alone=False)),
-        ("ls; bsd set-extractable main/s e false | cat", Ran("purge_control", alone=False)),
+        ("ls; bsd purge_control get_context | cat", Ran("purge_control", alone=False)),
+        ("bsd set-extractable main/s e false", None),  # for people
         (["bsd", "restore_remote", "--entry", "e"], Ran("restore_remote", alone=True)),
         ("echo 'bsd restore_remote --entry e'", None),
         ("grep restore_remote notes.txt", None),
@@ -73,7 +74,7 @@ def test_a_shell_without_arguments() -> None:
         b'{"type":"toolCall","name": "mcp__bsd__context" ,"arguments":{}}',
         b'{"name":"purge_control"}',
         b'{"name":"exec","arguments":{"command":"bsd restore main/s e"}}',
-        b'{"name":"exec","arguments":{"command":"/opt/bsd --root x set-extractable a/b e 1"}}',
+        b'{"name":"exec","arguments":{"command":"/opt/bsd --root x purge_control get_context"}}',
         b'{"name":"exec","arguments":{"command":["bsd","restore_remote","--entry","e"]}}',
     ],
 )
