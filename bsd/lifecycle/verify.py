@@ -17,6 +17,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import parse_path
 from bsd.lifecycle import catalog
+from bsd.lifecycle.trashed import Aim, Journal, journals
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.transcript import splice
@@ -27,6 +28,8 @@ from bsd.transcript.reader import TranscriptFile, parse_entry
 
 # A displaced file is kept for a minute, and goes with the next call after that.
 _STUCK_SECONDS = 24 * 3600.0
+# A delete takes moments, unless the trash is on another disk.
+_MOVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ def verify(
         result.sessions += 1
     _check_orphans(layout, result)
     _check_in_flight(layout, result, clock())
+    _check_moves(layout, result, clock())
     return result
 
 
@@ -135,6 +139,26 @@ def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
             continue
         hint = "run `bsd verify --repair` again when the session is idle"
         result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+
+
+def _check_moves(layout: Layout, result: Verification, now: float) -> None:
+    """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
+    for path in journals(layout):
+        try:
+            journal = Journal.read(path)
+        except FileNotFoundError:
+            continue  # it has just ended
+        except BsdError as error:
+            found = Finding("half_moved", str(path), error.message, hint=error.hint)
+        else:
+            if now - journal.at <= _MOVING_SECONDS:
+                continue
+            names = ", ".join(str(item.name) for item in journal.items)
+            what = "restore from the trash" if journal.aim is Aim.BACK else "delete"
+            message = f"a {what} of {names} has been under way since {iso_utc(journal.at)}"
+            hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
+            found = Finding("half_moved", str(path), message, hint=hint)
+        result.findings.append(found)
 
 
 def _apart_from_other_bsd(

@@ -155,6 +155,12 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
 
     died = subprocess.run([sys.executable, "-c", crash, str(root)], check=False, timeout=60)
     assert died.returncode < 0
+    [journal] = (root / ".brainsurgeon" / "moving").glob("*.json")
+    assert program("--json", "verify").document["clean"], "it may just be under way"
+    long_ago = json.loads(journal.read_bytes()) | {"at": 0.0}
+    journal.write_text(json.dumps(long_ago))
+    [finding] = program("--json", "verify").document["findings"]
+    assert (finding["kind"], "a delete of main/alpha" in finding["message"]) == ("half_moved", True)
     assert program("--json", "trash", "list").document["sessions"] == []
     ended = program("--json", "trash", "restore", "main/alpha")
     assert ended.code == 0, ended.err
