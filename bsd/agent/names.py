@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.cli.commands import split_command
+from bsd.cli.tools import read_words
 from bsd.surgery.targets import ACTIONS
 
 # Of these names nobody else has a tool. `restore` and `context` may be anybody's.
 _UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted"))
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+_TOOLS = frozenset(("restore_remote", "purge_control"))
 # What our commands do, as the tool that does the same.
-_COMMANDS = {
-    "restore_remote": "restore_remote",
-    "purge_control": "purge_control",
-    "restore": "restore",
-}
+_COMMANDS = {**{name: name for name in _TOOLS}, "restore": "restore"}
 _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
@@ -49,6 +47,7 @@ class Ran:
 
     tool: str
     alone: bool  # the shell was asked for nothing else
+    arguments: dict[str, Any] | None = None  # if they can be read
 
 
 def ran_by_shell(name: str, arguments: Any) -> Ran | None:
@@ -67,9 +66,10 @@ def ran_by_shell(name: str, arguments: Any) -> Ran | None:
         while piece and _ASSIGNMENT.match(piece[0]):
             piece = piece[1:]  # noqa: PLW2901 - what a shell takes for the environment
         if piece and piece[0].rpartition("/")[2] == "bsd":
-            _, ours, _ = split_command(piece[1:])
+            _, ours, words = split_command(piece[1:])
             if ours in _COMMANDS:
-                return Ran(_COMMANDS[ours], alone=len(pieces) == 1)
+                read = read_words(ours, words) if ours in _TOOLS else None
+                return Ran(_COMMANDS[ours], len(pieces) == 1, read)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ REDACTED = "_redacted"
 # Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
 ANSWERED = "_answered"
 
+# What our commands print when the session is in use, as an agent's own is during its turn.
+_BUSY = re.compile(r"session \S+ is in use: ")
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 
 
@@ -53,7 +56,9 @@ class OwnCall:
         """Whether one of our doors has dealt with it already: a shell, or the MCP server."""
         if self.result is None:
             return False
-        return self.by_shell or is_answered(self.tool, self.result)
+        if self.by_shell:
+            return _BUSY.search(self.result) is None
+        return is_answered(self.tool, self.result)
 
     @property
     def is_due(self) -> bool:
@@ -133,7 +138,7 @@ def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall
         call.id,
         facts.id,
         line.index,
-        arguments,
+        ran.arguments if ran else arguments,
         by_shell=ran is not None,
         alone=ran is None or ran.alone,
         ended=facts.turn is Turn.CLOSES,

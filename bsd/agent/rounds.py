@@ -21,6 +21,7 @@ from bsd.agent.own_calls import ANSWERED, OwnCall, error_flags
 from bsd.agent.telling import told, told_error
 from bsd.agent.tools import in_short, read_call, search_extracted
 from bsd.formats.base import Format
+from bsd.formats.marker import EXTRACTABLE
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
@@ -43,6 +44,8 @@ _log = get_logger("agent")
 
 _ACTION = "in_band"
 _REMOTE = "restore_remote"
+_READING = frozenset((GetContext.action, SearchExtracted.action))
+_MESSAGES_TO_STAY = 10
 # What our commands print when they fail; a shell's result may not say so in any other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 
@@ -109,15 +112,17 @@ class Round:
             nowhere = one.failed and one.call.result_index is None
             if one.how is None or nowhere:  # an error wants a place to stand
                 self._mark(one)
-            elif one.how == Kind.MARKED and not one.call.by_shell:
-                self._set_flag(one)
+            elif one.how == Kind.MARKED and not (one.call.by_shell and one.call.is_done):
+                self._finish_result(one)
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
         """Do what a call asks for, unless it was done; None: there is nothing left to do."""
-        if call.by_shell:
+        if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
             return None if seen or self._stays(call) else Answered(call, "redact", "")
+        if call.by_shell and not self._is_for_us(call):
+            return None
         if call.is_done:
             if call.tool in {"context", "search_extracted"} or self._stays(call):
                 return None  # its result is its answer
@@ -134,6 +139,11 @@ class Round:
             _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
             problem = {"error": f"internal error: {error!r}"}
             return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+
+    def _is_for_us(self, call: OwnCall) -> bool:
+        """Whether a command that found its session in use meant this one, and can be understood."""
+        given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
+        return given.get("session") in {str(self._name), self._name.session}
 
     def _redacted(self, call: OwnCall) -> Answered:
         """A call that one of our doors has dealt with; what it said was heard in its turn."""
@@ -242,16 +252,20 @@ class Round:
         # Escapes, since texts of transcripts hold lone surrogates.
         self._put(line, set_member(line.raw, ANSWERED, json.dumps(notes).encode()), call.entry_id)
 
-    def _set_flag(self, answered: Answered) -> None:
-        """Let the result say whether the call has failed: its owner knew nothing of it."""
+    def _finish_result(self, answered: Answered) -> None:
+        """Make the rest of a result fit its new text: its owner knew nothing of that."""
         if answered.call.result_index is None:
             return
         line = self._line(answered.call.result_index)
         entry = parse_entry(line.raw) or {}
         truth = b"true" if answered.failed else b"false"
         flags = {path: truth for path, flag in error_flags(entry) if flag is not answered.failed}
-        if flags:
-            self._put(line, edit(line.raw, replace=flags), self._fmt.facts(entry).id)
+        new = edit(line.raw, replace=flags) if flags else line.raw
+        if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
+            # Written when the turn was over, it shall be there when somebody reads it.
+            new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
+        if new != line.raw:
+            self._put(line, new, self._fmt.facts(entry).id)
 
     def _line(self, index: int) -> Line:
         return next(line for line in self._revised.lines() if line.index == index)

@@ -15,6 +15,7 @@ from bsd.agent.arguments import (
 )
 
 _MOST_IDS = 50
+_MOST_SHOWN = 20
 
 
 def told(deed: Deed, answer: Mapping[str, Any]) -> str:
@@ -70,6 +71,12 @@ def _context(answer: Mapping[str, Any]) -> str:
         "Extracted entry IDs:",
         *(shown or ["  (none)"]),
     ]
+    largest = sorted(answer["entries"], key=lambda entry: -int(entry["size_bytes"]))[:_MOST_SHOWN]
+    if largest:
+        lines += ["", "Largest entries (hash, id, type, bytes):"]
+        lines += [
+            f"  {one['hash']} {one['id']} {one['type']} {one['size_bytes']}" for one in largest
+        ]
     return "\n".join(lines)
 
 

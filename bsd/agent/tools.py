@@ -20,12 +20,17 @@ from bsd.agent.arguments import (
     SetExtractable,
     read_arguments,
 )
-from bsd.foundation.errors import Invalid
+from bsd.foundation.errors import Busy, Invalid
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
 
+# An agent's own session is in use while the agent waits for its answer.
+_WHEN_BUSY = (
+    "do not repeat it: in an agent's own session the daemon carries the call out when the turn is "
+    "over; for another session, try again later"
+)
 # A listing that fills the context would be worse than what it helps against.
 _MOST_ENTRIES = 200
 
@@ -144,6 +149,14 @@ def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
 
     Raises what the surgeon raises.
     """
+    try:
+        return _carry_out(call, name, hands)
+    except Busy as busy:
+        busy.hint = _WHEN_BUSY
+        raise
+
+
+def _carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
     match call.deed:
         case GetContext():
             return in_short(hands.surgeon(name, writes=False).context(name))

@@ -10,7 +10,7 @@ from bsd.cli.call import KEYS, Call, command
 from bsd.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
@@ -69,18 +69,42 @@ def purge_control(
     keys: list[str] | None,
     value: str | None,
 ) -> int:
+    named = {"action": action, "session": session, "entry": entry, "keys": keys, "value": value}
+    return _carry_out(call, "purge_control", _named(words, named))
+
+
+def read_words(tool: str, words: Sequence[str]) -> dict[str, Any] | None:
+    """Read the words after a command's name as the arguments of its tool, if they are that."""
+    from bsd.foundation.errors import BsdError
+
+    commands = {"restore_remote": restore_remote, "purge_control": purge_control}
+    try:
+        given = dict(commands[tool].make_context(tool, list(words), obj=Call()).params)
+        read = _named(given.pop("words", ()), given)
+    except (click.ClickException, click.exceptions.Exit, BsdError):
+        return None
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _named(words: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
+    """Give words that stand alone the names of what they are."""
     from bsd.foundation.errors import Invalid
 
-    rest = list(words)
-    action = action or (rest.pop(0) if rest else "")
-    if action != "get_context":
-        entry = entry or (rest.pop(0) if rest else None)
-    if action == "set_extractable":
-        value = value or (rest.pop(0) if rest else None)
-    if rest and action in _ACTIONS:
+    rest, given = list(words), dict(named)
+
+    def take(name: str) -> None:
+        given[name] = given[name] or (rest.pop(0) if rest else None)
+
+    if "action" in given:
+        take("action")
+        given["action"] = given["action"] or ""
+        if given["action"] != "get_context":
+            take("entry")
+        if given["action"] == "set_extractable":
+            take("value")
+    if rest and given["action"] in _ACTIONS:
         raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
-    given = {"session": session, "action": action, "entry": entry, "keys": keys, "value": value}
-    return _carry_out(call, "purge_control", given)
+    return given
 
 
 def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:

@@ -377,6 +377,33 @@ def test_a_shell_that_ran_our_command(desk: Desk, agent: Agent) -> None:
     assert desk.surgeon().context(NAME)["extracted_entries"] == 1, "nothing was carried out"
 
 
+@pytest.mark.parametrize("session", ["s1", "main/s1"])
+def test_a_shell_whose_command_found_the_session_busy(
+    desk: Desk, agent: Agent, session: str
+) -> None:
+    old = agent.past()
+    desk.look()
+    agent.user("again")
+    busy = "Error: session main/s1 is in use: sessions.json says so\nTry: later\n"
+    remote = f"bsd restore_remote --session {session} --entry {old}"
+    pin = f"bsd purge_control set_extractable {old} false --session {session}"
+    asks = agent.calls(("c1", "exec", {"command": remote}))
+    agent.result("c1", "exec", busy, error=True)
+    agent.calls(("c2", "exec", {"command": pin}))
+    pinned = agent.result("c2", "exec", busy, error=True)
+    agent.calls(("c3", "exec", {"command": remote.replace(session, "main/other")}))
+    other = agent.result("c3", "exec", busy.replace("s1", "other"), error=True)
+    agent.says("ok")
+    assert desk.look()
+    assert text_of(desk.entry(old)) == LONG
+    assert desk.entry(old)["_extractable"] is False
+    assert asks not in {entry["id"] for entry in desk.entries()}
+    assert text_of(desk.entry(pinned)) == f"[_extractable=false for entry {old}]"
+    assert desk.entry(pinned)["message"]["isError"] is False
+    assert "is in use" in text_of(desk.entry(other))
+    assert not desk.look()
+
+
 # --- what only reads ---
 
 
@@ -390,9 +417,14 @@ def test_what_only_reads_gets_its_answer_as_result(desk: Desk, agent: Agent) -> 
     found = agent.result("c2", "search_extracted", UNKNOWN, error=True)
     agent.says("ok")
     assert desk.look()
-    assert text_of(desk.entry(listing)).endswith(f"Extracted entry IDs:\n  - {old}")
+    assert f"Extracted entry IDs:\n  - {old}\n" in text_of(desk.entry(listing))
     assert text_of(desk.entry(found)).startswith(f"{old}: lorem ipsum")
     assert text_of(desk.entry(old)) == f"[[extracted-{old}]]"
+    for _ in range(2):
+        agent.user("and?")
+        agent.says("I see")
+        desk.look()
+    assert text_of(desk.entry(listing)).startswith("Session: main/s1"), "it stays for a while"
 
 
 def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:

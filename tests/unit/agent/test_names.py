@@ -57,9 +57,30 @@ def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
     ],
 )  # fmt: skip
 def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
-    assert ran_by_shell("exec", {"command": command}) == ran
-    assert ran_by_shell("mcp__host__Bash", {"cmd": command}) == ran
+    for name, key in (("exec", "command"), ("mcp__host__Bash", "cmd")):
+        found = ran_by_shell(name, {key: command})
+        assert (found and Ran(found.tool, found.alone)) == ran
     assert ran_by_shell("read", {"command": command}) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("--json restore_remote --session s --entry e --keys a,b",
+         {"session": "s", "entry": "e", "keys": ["a", "b"]}),
+        ("purge_control set_extractable e1 false --session a/s",
+         {"action": "set_extractable", "entry": "e1", "value": "false", "session": "a/s"}),
+        ("purge_control --action restore --entry e1", {"action": "restore", "entry": "e1"}),
+        ("restore_remote --help", None),
+        ("restore_remote --nonsense", None),
+        ("purge_control restore e1 e2 e3", None),
+        ("restore main/s e1", None),
+    ],
+)  # fmt: skip
+def test_what_a_command_was_given(words: str, arguments: dict[str, Any] | None) -> None:
+    ran = ran_by_shell("exec", {"command": f"bsd {words}"})
+    assert ran is not None
+    assert ran.arguments == arguments
 
 
 def test_a_shell_without_arguments() -> None:

@@ -209,9 +209,18 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
     )
     assert told(SearchExtracted("x", 3), {"results": []}) == "[nothing that was extracted holds x]"
     listing = {"session": "a/b", "total_entries": 99, "extracted_entries": 60,
-               "extracted_ids": [f"e{n}" for n in range(60)]}  # fmt: skip
+               "extracted_ids": [f"e{n}" for n in range(60)],
+               "entries": [{"hash": f"{n:06x}", "id": f"e{n}", "type": "user", "size_bytes": n}
+                           for n in range(99)]}  # fmt: skip
     lines = told(GetContext(), listing).splitlines()
     assert lines[:5] == [
         "Session: a/b", "Total entries: 99", "Extracted entries: 60", "", "Extracted entry IDs:"
     ]  # fmt: skip
-    assert lines[-2:] == ["  - e49", "  … and 10 more"]
+    assert lines[54:58] == [
+        "  - e49",
+        "  … and 10 more",
+        "",
+        "Largest entries (hash, id, type, bytes):",
+    ]
+    assert lines[58] == "  000062 e98 user 98"
+    assert len(lines) == 78
