@@ -1,0 +1,146 @@
+"""pi opens sessions whose calls were redacted and whose texts were replaced, at every step."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.operation import open_session
+from bsd.surgeon import Patience, Surgeon
+from bsd.surgery.conversation import read_through
+from bsd.surgery.redact import Call, Kind
+from bsd.surgery.targets import Refused
+from tests.compat.pi import Seen, assert_sendable, read
+from tests.openclaw_tree import set_at_rest
+
+pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
+
+
+class Patient:
+    """One session, of which a copy is kept after every step."""
+
+    def __init__(self, root: Path, name: SessionName, copies: Path) -> None:
+        layout = Layout(root)
+        self.name = name
+        self.path = layout.session_file(name)
+        self.surgeon = Surgeon(
+            layout, ConfigService(layout.config_file), actor="test", patience=Patience(wait=0.0)
+        )
+        self._layout = layout
+        self._copies = copies
+        self.steps: list[Path] = []
+        self.keep()
+
+    def keep(self) -> None:
+        copy = self._copies / f"{self.name.session}-{len(self.steps)}.jsonl"
+        shutil.copyfile(self.path, copy)
+        self.steps.append(copy)
+        set_at_rest(self.path)
+
+    def calls(self) -> list[Call]:
+        """Every call in the session, to leave one way or the other."""
+        source, fmt = open_session(self._layout, self.name)
+        with source:
+            found = [
+                (one.name, one.id, seen.facts.id)
+                for seen in read_through(source, fmt)
+                for one in seen.facts.calls
+            ]
+        kinds = [Kind.CONSUMED, Kind.CONSUMED, Kind.MARKED]
+        return [
+            Call(name, kinds[number % len(kinds)], call_id, entry_id)
+            for number, (name, call_id, entry_id) in enumerate(found)
+        ]
+
+    def hashes(self, kinds: set[str]) -> list[str]:
+        return [
+            entry["hash"]
+            for entry in self.surgeon.context(self.name)["entries"]
+            if entry["type"] in kinds
+        ]
+
+
+def operate(patient: Patient, chance: Random) -> dict[str, int]:
+    """Redact, discard, distill, extract and take it all back; says how much was done."""
+    surgeon, name = patient.surgeon, patient.name
+    calls = patient.calls()
+    redacted = surgeon.redact(name, chance.sample(calls, min(40, len(calls))))
+    patient.keep()
+    discarded = 0
+    results = patient.hashes({"tool_result"})
+    for hash_ in chance.sample(results, min(3, len(results))):
+        with suppress(Refused):  # protected
+            surgeon.discard(name, [hash_])
+            discarded += 1
+        patient.keep()
+    results = patient.hashes({"tool_result"})
+    with suppress(Refused):
+        surgeon.distill(name, [(hash_, "a summary") for hash_ in results[:1]])
+    patient.keep()
+    surgeon.extract(name, overrides={"keep_recent": 0})
+    patient.keep()
+    again = surgeon.redact(name, patient.calls()[:40])
+    patient.keep()
+    while any(one["undoes"] is None and one["state"] != "undone" for one in surgeon.history(name)):
+        surgeon.undo(name)
+        set_at_rest(patient.path)
+    patient.keep()
+    how = [one["how"] for one in (*redacted["redacted"], *again["redacted"])]
+    return {"consumed": how.count("consumed"), "marked": how.count("marked"), "cut": discarded}
+
+
+def test_it_opens_them_at_every_step(node: str, openclaw_root: Path, tmp_path: Path) -> None:
+    names = [
+        SessionName("main", path.stem)
+        for path in sorted(openclaw_root.glob("agents/main/sessions/*.jsonl"))
+        if path.stem in {"sample", "medium", "small"}
+    ]
+    patients = [Patient(openclaw_root, name, tmp_path) for name in names]
+    for patient in patients:
+        before = patient.path.read_bytes()
+        done = operate(patient, Random(7))
+        assert patient.path.read_bytes() == before
+        if patient.name.session == "sample":
+            assert min(done.values()) > 0, done
+    looks = iter(read(node, [copy for patient in patients for copy in patient.steps]))
+    for patient in patients:
+        seen = [next(looks) for _ in patient.steps]
+        first = seen[0]
+        for number, one in enumerate(seen):
+            where = f"{patient.name}, step {number}"
+            assert (one.lost, one.rewritten) == (0, False), where
+            assert one.header == first.header
+            assert one.leaf == first.leaf, where
+            assert set(one.unanswered()) <= set(first.unanswered()), where
+            assert set(one.unasked()) <= set(first.unasked()), where
+            assert _orphans(one) <= _orphans(first), where
+            roles = [message["role"] for message in one.context]
+            assert _meetings(roles) <= _meetings([m["role"] for m in first.context]), where
+            assert _silent(one) <= _silent(first), where
+            assert_sendable(one)
+        assert seen[-1].context == first.context
+        assert len(seen[1].entries) < len(first.entries) or not patient.calls()
+
+
+def _orphans(seen: Seen) -> set[str]:
+    """Parents that are not there; recorded sessions have some."""
+    return {entry["parentId"] for entry in seen.entries if entry["parentId"]} - {
+        entry["id"] for entry in seen.entries
+    }
+
+
+def _silent(seen: Seen) -> int:
+    """How many answers hold no block: recorded ones do where somebody interrupted them."""
+    return sum(not one["content"] for one in seen.context if one["role"] == "assistant")
+
+
+def _meetings(roles: list[str]) -> int:
+    """How often one speaks twice in a row."""
+    return sum(one == other and one in {"user", "assistant"} for one, other in pairwise(roles))
