@@ -249,7 +249,10 @@ class Memory:
     ) -> Fact:
         """Keep what an agent is about to do; raises Invalid."""
         if not intent.strip() or not state.strip():
-            raise Invalid("a checkpoint needs an intent and a state")
+            raise Invalid(
+                "a checkpoint needs an intent and a state",
+                hint="say what is about to be done, and how things stand",
+            )
         moment = self._clock()
         new = checkpoints.written(intent, state, expected_outcome, working_files, moment)
         row = new.row(self._classes, self._classifier, int(moment))

@@ -49,7 +49,11 @@ class NewFact:
             if not 0 <= share <= 1:  # NaN neither
                 errors.append(FieldError(name, f"{name} must be a number between 0 and 1"))
         if errors:
-            raise Invalid("; ".join(one.message for one in errors), errors=tuple(errors))
+            raise Invalid(
+                "; ".join(one.message for one in errors),
+                hint='say what is to be remembered, as in "Ada likes tea", and how sure that is',
+                errors=tuple(errors),
+            )
 
     def row(self, classes: Classes, classifier: Classifier, now: int) -> dict[str, Any]:
         """The columns of its row; raises Invalid."""

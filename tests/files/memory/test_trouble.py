@@ -174,7 +174,7 @@ def test_errors_of_sqlite_become_ours() -> None:
 def break_off(db: Database) -> None:
     with db.change():
         db.run("DELETE FROM facts")
-        db.run("DELETE FROM nothing")
+        db.run("DELETE FROM elsewhere")
 
 
 def test_a_change_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_change_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with open_memory(path) as memory:
         store(memory, "harbour")
         db = memory._open(write=True)
-        with pytest.raises(Conflict, match="no such table: nothing"):
+        with pytest.raises(Conflict, match="no such table: elsewhere"):
             break_off(db)
         assert rows(path, "SELECT COUNT(*) FROM facts") == [(1,)]
         store(memory, "and it goes on")
