@@ -23,7 +23,7 @@ from bsd.workspaces.tree import Obstacle
 
 _log = get_logger("workspaces")
 
-_BATCH = 64  # workspaces that lie renamed before one fsync makes that durable
+_BATCH = 128  # workspaces that lie renamed before one fsync makes that durable
 _WHOLE = "a whole number, 0 or more"
 
 Progress = Callable[[int, int], None]
