@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.cli.call import LONGEST_WAIT, SESSION, Call, command
+from bsd.cli.call import SESSION, Call, command
+from bsd.cli.tools import wait_for
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
     from bsd.transcript.exchangers import Exchanger
-
-# For a session in its run: an agent's own does not end while the agent waits for an answer.
-_SHORT_WAIT = 1.0
 
 
 @command(
@@ -76,13 +74,11 @@ class _Hands:
         from dataclasses import replace
 
         from bsd.foundation.errors import Forbidden
-        from bsd.operation import in_run
         from bsd.surgeon import Patience, Surgeon
 
         if writes and self._readonly:
             raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
-        wait = _SHORT_WAIT if in_run(self.layout, name) else LONGEST_WAIT
-        patience = Patience(wait, sleep=self._sleep, check=self._check)
+        patience = Patience(wait_for(self.layout, name), sleep=self._sleep, check=self._check)
         if self._quiet is not None:
             patience = replace(patience, quiet=self._quiet)
         return Surgeon(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bsd.cli.call import KEYS, Call, command
+from bsd.cli.call import KEYS, LONGEST_WAIT, Call, command
 from bsd.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
 
+_SHORT_WAIT = 1.0
 _ACTIONS = ("get_context", "restore", "set_extractable")
 _SESSION = click.option(
     "--session", metavar="SESSION", help="AGENT/SESSION, or an id that only one agent has."
@@ -137,8 +138,16 @@ class _Hands:
     def layout(self) -> Layout:
         return self._call.layout
 
-    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:
-        return self._call.surgeon(writes=writes, actor="agent", sleep=self._sleep)
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        wait = wait_for(self.layout, name)
+        return self._call.surgeon(writes=writes, actor="agent", wait=wait, sleep=self._sleep)
+
+
+def wait_for(layout: Layout, name: SessionName) -> float:
+    """How many seconds to wait for a session: an agent's own run does not end while it waits."""
+    from bsd.operation import in_run
+
+    return _SHORT_WAIT if in_run(layout, name) else LONGEST_WAIT
 
 
 def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:

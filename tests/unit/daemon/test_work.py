@@ -19,7 +19,8 @@ from bsd.daemon.rounds import Rounds
 from bsd.daemon.savings import LONGEST_SECONDS, Savings
 from bsd.daemon.scan import Scan
 from bsd.daemon.work import Stopping, Work
-from bsd.foundation.errors import BsdError, Forbidden, NotFound
+from bsd.foundation.errors import BsdError, Forbidden, LeftAlone, NotFound, Unavailable
+from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.operation import Worth
@@ -77,6 +78,7 @@ class House:
         self.sessions.mkdir(parents=True)
         self.config = ConfigService(self.layout.config_file)
         self.surgeon = Surgeon()
+        self.calls: bool | BsdError = False  # what came of the calls in the session
         self.queue = WorkQueue(clock=lambda: self.steady)
         self.scan = Scan(self.layout)
         self.savings = Savings()
@@ -110,6 +112,7 @@ class House:
             events=self.events,
             rests=Rests(StateDb(self.layout.state_db), self.config),
             worked=self.rounds.worked,
+            in_band=self.called,
             clock=lambda: self.now,
             steady=lambda: self.steady,
         )
@@ -121,6 +124,11 @@ class House:
 
     def identity(self) -> Identity:
         return Identity.of((self.sessions / "s1.jsonl").stat())
+
+    def called(self, _: SessionName) -> bool:
+        if isinstance(self.calls, BsdError):
+            raise self.calls
+        return self.calls
 
     def look(self) -> list[SessionName]:
         return [name for name, _ in self.scan.step()]
@@ -364,3 +372,33 @@ class TestRounds:
             house.surgeon.answer = SessionResult(
                 str(name), Status.UNCHANGED, left_as=Identity.of(path.stat())
             )
+
+
+@pytest.mark.parametrize("calls", [True, InUse("its lock is held")])
+def test_after_calls_the_session_is_looked_at_again_when_it_rests(
+    house: House, calls: bool | BsdError
+) -> None:
+    house.write()
+    house.calls = calls
+    assert house.work.on(NAME) == Busy()
+    assert house.surgeon.calls == 0, "it would settle what the calls are about"
+    house.calls = False
+    assert isinstance(house.work.on(NAME), Finished)
+    assert house.surgeon.calls == 1
+
+
+def test_calls_in_a_session_that_is_not_ours_or_gone(house: House) -> None:
+    house.write()
+    house.calls = LeftAlone("version 1")
+    house.surgeon.answer = SessionResult(str(NAME), Status.LEFT_ALONE, reason="version 1")
+    assert house.work.on(NAME) == Finished(None)
+    assert house.surgeon.calls == 1
+    house.calls = NotFound("it vanished")
+    assert house.work.on(NAME) == Finished(None)
+
+
+def test_calls_that_cannot_be_dealt_with_now(house: House) -> None:
+    house.write()
+    house.calls = Unavailable("no space left")
+    assert house.work.on(NAME) == Failed("no space left")
+    assert house.surgeon.calls == 0

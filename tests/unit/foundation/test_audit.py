@@ -158,3 +158,15 @@ for number in range(50):
     for name in ("a", "b"):
         found = [entry["number"] for entry in entries if entry["actor"] == name]
         assert found == list(range(50))
+
+
+def test_lines_are_found_by_their_bytes(audit: AuditLog, path: Path) -> None:
+    assert list(audit.search(b"x")) == []
+    audit.record(actor="agent", action="restore", in_band=True, call="c1")
+    audit.record(actor="cli", action="restore")
+    audit.record(actor="agent", action="replace", in_band=True, call="c2")
+    with path.open("ab") as file:
+        file.write(b'{"inBand":true, torn')
+    found = list(audit.search(b'"inBand":true'))
+    assert [line.get("call") for line in found] == ["c1", "c2", None]
+    assert "torn" in found[2]
