@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-_HEAVY = {"pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"}
+_HEAVY = {
+    *("pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"),
+    *("mcp", "mcp_types", "anyio"),
+}
 
 
 def _modules_after(*argv: str) -> set[str]:
@@ -32,7 +35,11 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["extract", "--help"], ["config", "--help"], ["doctor", "--help"], ["--version"]]
+    "argv",
+    [
+        *(["extract", "--help"], ["config", "--help"], ["doctor", "--help"], ["mcp", "--help"]),
+        *(["restore_remote", "--help"], ["--version"]),
+    ],
 )
 def test_help_of_a_command_needs_nothing_but_click(argv: list[str]) -> None:
     loaded = _modules_after(*argv)
