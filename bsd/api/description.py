@@ -18,6 +18,9 @@ _IN_PATHS: dict[str, dict[str, Any]] = {
     "agent": _NAME,
     "session": _NAME,
     "entry": {"minLength": 1, "maxLength": 1000},
+    "id": _NAME,
+    "name": {"pattern": "^[a-z_]+$"},
+    "session_id": {"pattern": r"^[^/\\]+$"},
 }
 
 

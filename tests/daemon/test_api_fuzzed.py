@@ -147,8 +147,9 @@ def test_no_request_leads_to_an_error_of_ours(stage: Stage, *, about_sessions: b
         if operation.path == ENDLESS or of_sessions is not about_sessions:
             continue
         asked += 1
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            _ask(stage, operation, mode)
+        _ask(stage, operation, GenerationMode.POSITIVE)
+        if operation.body or any(True for _ in operation.iter_parameters()):
+            _ask(stage, operation, GenerationMode.NEGATIVE)
     assert asked > 10
 
 
@@ -177,5 +178,5 @@ def _ask(stage: Stage, operation: Any, mode: GenerationMode) -> None:
         if choice or mode is GenerationMode.POSITIVE:  # an empty name is another route's path
             operation.validate_response(answer)
 
-    with suppress(Unsatisfiable):  # what takes nothing cannot be given anything wrong
+    with suppress(Unsatisfiable):  # any text may be what some routes take
         ask()
