@@ -12,6 +12,7 @@ import pytest
 
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.workspaces import SessionMetadata, execute, prune_sessions, touch_session, tree
+from bsd.workspaces.locks import lock
 from bsd.workspaces.metadata import Unusable
 from bsd.workspaces.place import CONDEMNED, open_directory, open_root, workspace_in_use
 from bsd.workspaces.removal import Remover
@@ -168,6 +169,21 @@ def test_whoever_waits_for_one_that_is_being_deleted_learns_that_it_is_gone(root
             touch_session("a", root)
         remover.destroy(condemned)
         remover.close()
+
+
+def test_whoever_comes_just_before_it_is_deleted_learns_that_it_is_gone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has opened the directory, and gets the lock when the pruning is over."""
+    make(root, "a", hours=100)
+
+    def prune_first(*what: Any, **how: Any) -> None:
+        assert prune_sessions(24, root, clock=clock).deleted_sessions == ["a"]
+        lock(*what, **how)
+
+    monkeypatch.setattr("bsd.workspaces.place.lock", prune_first)
+    with pytest.raises(NotFound, match="there is no workspace a"):
+        touch_session("a", root)
 
 
 def test_whoever_finds_it_locked_waits_and_then_gives_up(root: Path) -> None:
