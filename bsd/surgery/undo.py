@@ -97,16 +97,20 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
-    deeds = past.deeds()
-    undone = undone_entries(deeds)
-    told = []
-    for deed in reversed(deeds):
+    changed: dict[int, list[ChangedLine]] = {}
+    deeds = []
+    for deed in past.deeds():
         try:
             lines = past.lines(deed)
         except (NotFound, Damaged):
             lines = []
-        if deed.pending and not (source and lines and happened(source, lines)):
-            continue
+        if not deed.pending or (source and lines and happened(source, lines)):
+            deeds.append(deed)
+            changed[deed.number] = lines
+    undone = undone_entries(deeds)
+    told = []
+    for deed in reversed(deeds):
+        lines = changed[deed.number]
         state = "undone" if undone[deed.number] >= deed.entries else "partly_undone"
         told.append(
             {

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bsd.formats.detect import NotOurs, detect
+from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
@@ -17,6 +18,7 @@ from bsd.operation import Patience
 from bsd.store.extracted import SessionStore
 from bsd.surgeon import Surgeon
 from bsd.surgery.extract import plan_extraction
+from bsd.surgery.redact import Call, Kind
 from bsd.transcript.change import Change
 from bsd.transcript.commit import Outcome, commit
 from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
@@ -27,6 +29,7 @@ from bsd.transcript.recovery import Access, Recovered, recover
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")
+CALLS = ("call2", "call4")
 
 
 def commit_extraction(
@@ -81,12 +84,23 @@ def recover_all(
 
 
 def operate(act: str, root: Path, after_step: Step) -> str:
-    """Extract or restore everything through the façade, whose commits tell their steps too."""
+    """Do something through the façade, whose commits tell their steps too.
+
+    Extract or restore everything, take the lines of two calls out, or undo what was done last.
+    """
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     config.update(SETTINGS)
     surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
     watched = partial(commit, after_step=after_step)
     with patch("bsd.operation.commit", watched):
+        if act == "redact":
+            try:
+                told = surgeon.redact(NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS])
+            except Busy as busy:  # in this world
+                return busy.message
+            return "redacted" if len(told["redacted"]) == len(CALLS) else str(told["left"])
+        if act == "undo":
+            return "undone" if surgeon.undo(NAME)["entries"] else "nothing"
         result = surgeon.extract(NAME) if act == "extract" else surgeon.restore_all(NAME)
     return result.reason or str(result.status)

@@ -171,8 +171,8 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     with pytest.raises(Refused) as gone:
         surgeon.act_on_context(NAME, "distill", [[hash_, "again"]])
     for refused in (short.value, gone.value):
-        [problem] = refused.errors
-        assert refused.as_json()["errors"] == [f"targets[0]: {problem.message}"]
+        problem = refused.errors[0]
+        assert refused.as_json()["errors"][0] == f"targets[0]: {problem.message}"
     assert path.read_bytes() == discarded
     assert states(surgeon) == [(1, "discard", "done")]
     last = json.loads(layout.audit_file.read_bytes().splitlines()[-1])
