@@ -1,16 +1,22 @@
 // The frame: which view is shown, who may change things, and what goes on.
 
-import { forgetButton, get } from "./api.js";
+import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
+import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
+import { sessionView } from "./session.js";
+import { sessionsView } from "./sessions.js";
+import { settingsView } from "./settings.js";
+import { statusView } from "./status.js";
+import { trashView } from "./trash.js";
 
 const VIEWS = {
-  sessions: () => import("./sessions.js").then((module) => module.sessionsView),
-  s: () => import("./session.js").then((module) => module.sessionView),
-  trash: () => import("./trash.js").then((module) => module.trashView),
-  jobs: () => import("./jobs.js").then((module) => module.jobsView),
-  settings: () => import("./settings.js").then((module) => module.settingsView),
-  status: () => import("./status.js").then((module) => module.statusView),
+    sessions: sessionsView,
+    s: sessionView,
+    trash: trashView,
+    jobs: jobsView,
+    settings: settingsView,
+    status: statusView,
 };
 const STATES = { live: "Live", lost: "Disconnected", waiting: "Paused" };
 const FRESH_MS = 1000;
@@ -28,124 +34,132 @@ let remembered = "";
 const scrolled = new Map();
 
 const live = new Live(
-  (event) => {
-    if (event.type === "config" || event.type === "again" || event.type === "state") loadStatus(true).catch(() => {});
-    view?.onEvent?.(event);
-  },
-  (state) => {
-    shownState.dataset.state = state;
-    shownState.textContent = STATES[state];
-    showBanners();
-  },
+    (event) => {
+        if (event.type === "config" || event.type === "again" || event.type === "state")
+            loadStatus(true).catch(() => {});
+        view?.onEvent?.(event);
+    },
+    (state) => {
+        shownState.dataset.state = state;
+        shownState.textContent = STATES[state];
+        showBanners();
+    },
 );
 
 /** The status; one that is a second old will do, unless `fresh`. */
 async function loadStatus(fresh = false) {
-  if (status && !fresh && performance.now() - statusAt < FRESH_MS) return status;
-  statusUnderWay ??= get("status").finally(() => {
-    statusUnderWay = null;
-  });
-  status = await statusUnderWay;
-  statusAt = performance.now();
-  live.setRefresh(status.auto_refresh_ms ?? 10000);
-  document.body.classList.toggle("readonly", Boolean(status.readonly));
-  showBanners();
-  return status;
+    if (status && !fresh && performance.now() - statusAt < FRESH_MS) return status;
+    statusUnderWay ??= get("status").finally(() => {
+        statusUnderWay = null;
+    });
+    status = await statusUnderWay;
+    statusAt = performance.now();
+    live.setRefresh(status.auto_refresh_ms ?? 10000);
+    document.body.classList.toggle("readonly", Boolean(status.readonly));
+    showBanners();
+    return status;
 }
 
 function showBanners() {
-  const state = shownState.dataset.state;
-  const notes = [
-    status?.readonly && "Read-only: this server changes nothing on request.",
-    status && status.enabled === false && "bsd is switched off in the settings: nothing is extracted.",
-    status?.config?.problem && `The settings file is broken, the last good settings hold: ${status.config.problem}`,
-    state === "lost" && "No connection to bsd. What you see is what was known last; it is tried again.",
-  ];
-  const text = notes.filter(Boolean);
-  if (banners.dataset.text === text.join("\n")) return;
-  banners.dataset.text = text.join("\n");
-  fill(banners, text.map((note) => h("p", { class: "banner", role: "status" }, note)));
+    const state = shownState.dataset.state;
+    const notes = [
+        status?.readonly && "Read-only: this server changes nothing on request.",
+        status && status.enabled === false && "bsd is switched off in the settings: nothing is extracted.",
+        status?.config?.problem &&
+            `The settings file is broken, the last good settings hold: ${status.config.problem}`,
+        state === "lost" && "No connection to bsd. What you see is what was known last; it is tried again.",
+    ];
+    const text = notes.filter(Boolean);
+    if (banners.dataset.text === text.join("\n")) return;
+    banners.dataset.text = text.join("\n");
+    fill(
+        banners,
+        text.map((note) => h("p", { class: "banner", role: "status" }, note)),
+    );
 }
 
 function parse(hash) {
-  const [where, values] = hash.replace(/^#\/?/, "").split("?");
-  const [name, ...parts] = where.split("/").map((part) => {
-    try {
-      return decodeURIComponent(part);
-    } catch {
-      return part;
-    }
-  });
-  return { name: name || "sessions", parts, values: Object.fromEntries(new URLSearchParams(values ?? "")) };
+    const [where, values] = hash.replace(/^#\/?/, "").split("?");
+    const [name, ...parts] = where.split("/").map((part) => {
+        try {
+            return decodeURIComponent(part);
+        } catch {
+            return part;
+        }
+    });
+    return { name: name || "sessions", parts, values: Object.fromEntries(new URLSearchParams(values ?? "")) };
 }
 
 async function show() {
-  const turn = ++showing;
-  const { name, parts, values } = parse(location.hash);
-  if (view) {
-    scrolled.set(remembered, main.scrollTop);
-    if (scrolled.size > 50) scrolled.delete(scrolled.keys().next().value);
-    view.leave?.();
-    view = null;
-  }
-  for (const open of document.querySelectorAll("dialog[open]")) if (open.dataset.kind !== "key") open.close();
-  mark(name === "s" ? "sessions" : name);
-  remembered = location.hash;
-  const page = {
-    main,
-    parts,
-    values,
-    status: loadStatus,
-    readonly: () => Boolean(status?.readonly),
-    remember: (hash) => {
-      history.replaceState(null, "", hash === "#/" ? "#/" : hash);
-      remembered = location.hash;
-    },
-  };
-  main.scrollTop = 0;
-  try {
-    if (!VIEWS[name]) throw Object.assign(new Error("There is no such page"), { hint: "the views are at the top" });
-    const open = await VIEWS[name]();
-    await loadStatus().catch((error) => {
-      if (error.status === 401) throw error;
-    });
-    if (turn !== showing) return;
-    const opened = await open(page);
-    if (turn !== showing) {
-      opened.leave?.();
-      return;
+    const turn = ++showing;
+    mayAsk();
+    const { name, parts, values } = parse(location.hash);
+    if (view) {
+        scrolled.set(remembered, main.scrollTop);
+        if (scrolled.size > 50) scrolled.delete(scrolled.keys().next().value);
+        view.leave?.();
+        view = null;
     }
-    view = opened;
-    main.scrollTop = scrolled.get(remembered) ?? 0;
-  } catch (error) {
-    if (turn === showing) fill(main, problem(error, show), forgetButton());
-  }
+    for (const open of document.querySelectorAll("dialog[open]"))
+        if (open.dataset.kind !== "key") open.close();
+    mark(name === "s" ? "sessions" : name);
+    remembered = location.hash;
+    const page = {
+        main,
+        parts,
+        values,
+        status: loadStatus,
+        readonly: () => Boolean(status?.readonly),
+        remember: (hash) => {
+            history.replaceState(null, "", hash === "#/" ? "#/" : hash);
+            remembered = location.hash;
+        },
+    };
+    main.scrollTop = 0;
+    try {
+        if (!VIEWS[name])
+            throw Object.assign(new Error("There is no such page"), { hint: "the views are at the top" });
+        await loadStatus().catch((error) => {
+            if (error.status === 401) throw error;
+        });
+        if (turn !== showing) return;
+        const opened = await VIEWS[name](page);
+        if (turn !== showing) {
+            opened.leave?.();
+            return;
+        }
+        view = opened;
+        live.retry();
+        main.scrollTop = scrolled.get(remembered) ?? 0;
+    } catch (error) {
+        if (turn === showing) fill(main, problem(error, show), forgetButton());
+    }
 }
 
 function mark(name) {
-  for (const link of document.querySelectorAll("nav a")) {
-    const here = link.dataset.view === name;
-    if (here) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-    if (here) document.title = `${link.textContent} · bsd`;
-  }
+    for (const link of document.querySelectorAll("nav a")) {
+        const here = link.dataset.view === name;
+        if (here) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
+        if (here) document.title = `${link.textContent} · bsd`;
+    }
 }
 
 document.getElementById("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address says which view is shown
-  main.focus();
+    event.preventDefault(); // the address says which view is shown
+    main.focus();
 });
 window.addEventListener("hashchange", () => {
-  if (location.hash !== remembered) show();
+    if (location.hash !== remembered) show();
 });
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select, dialog");
-  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey) return;
-  const search = document.getElementById("search");
-  if (search) {
-    event.preventDefault();
-    search.focus();
-  }
+    const typing = event.target.closest("input, textarea, select, dialog");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey) return;
+    const search = document.getElementById("search");
+    if (search) {
+        event.preventDefault();
+        search.focus();
+    }
 });
 
 await show();

@@ -2,157 +2,163 @@
 
 /** Make an element: `on…` are listeners, `true` is an empty attribute, null and false are none. */
 export function h(tag, props, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
-  }
-  element.append(...shown(children));
-  return element;
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(props ?? {})) {
+        if (value === null || value === undefined || value === false) continue;
+        if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+        else if (name === "value") element.value = value;
+        else element.setAttribute(name, value === true ? "" : String(value));
+    }
+    element.append(...shown(children));
+    return element;
 }
 
 function shown(children) {
-  return children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+    return children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
 }
 
 /** Replace what is in an element; whoever has the focus there keeps it, by its `data-focus`. */
 export function fill(element, ...children) {
-  const held = element.contains(document.activeElement) ? document.activeElement : null;
-  const name = held?.closest("[data-focus]")?.dataset.focus;
-  element.replaceChildren(...shown(children));
-  if (held && !held.isConnected) {
-    const again = name && [...element.querySelectorAll("[data-focus]")].find((e) => e.dataset.focus === name);
-    (again || document.getElementById("main")).focus({ preventScroll: true });
-  }
+    const held = element.contains(document.activeElement) ? document.activeElement : null;
+    const name = held?.closest("[data-focus]")?.dataset.focus;
+    element.replaceChildren(...shown(children));
+    if (held && !held.isConnected) {
+        const again =
+            name && [...element.querySelectorAll("[data-focus]")].find((e) => e.dataset.focus === name);
+        (again || document.getElementById("main")).focus({ preventScroll: true });
+    }
 }
 
 /** A button that cannot be pressed again while its work is under way; what fails is told. */
 export function button(label, work, props = {}) {
-  const element = h("button", { type: "button", ...props }, label);
-  element.addEventListener("click", () => busy(element, () => work(element)));
-  return element;
+    const element = h("button", { type: "button", ...props }, label);
+    element.addEventListener("click", () => busy(element, () => work(element)));
+    return element;
 }
 
 export async function busy(element, work) {
-  if (element.getAttribute("aria-disabled") === "true") return;
-  element.setAttribute("aria-disabled", "true");
-  element.classList.add("working");
-  try {
-    await work();
-  } catch (error) {
-    if (error.name !== "AbortError") toast(describe(error), "bad");
-  } finally {
-    element.removeAttribute("aria-disabled");
-    element.classList.remove("working");
-  }
+    if (element.getAttribute("aria-disabled") === "true") return;
+    element.setAttribute("aria-disabled", "true");
+    element.classList.add("working");
+    try {
+        await work();
+    } catch (error) {
+        if (error.name !== "AbortError") toast(describe(error), "bad");
+    } finally {
+        element.removeAttribute("aria-disabled");
+        element.classList.remove("working");
+    }
 }
 
 /** What went wrong, and what to try. */
 export function describe(error) {
-  return error.hint ? `${error.message} — ${error.hint}` : error.message;
+    return error.hint ? `${error.message} — ${error.hint}` : error.message;
 }
 
 export function problem(error, again) {
-  return h(
-    "div",
-    { class: "problem", role: "alert" },
-    h("p", null, h("strong", null, error.message)),
-    error.hint && h("p", null, error.hint),
-    again && button("Try again", again, { class: "quiet" }),
-  );
+    return h(
+        "div",
+        { class: "problem", role: "alert" },
+        h("p", null, h("strong", null, error.message)),
+        error.hint && h("p", null, error.hint),
+        again && button("Try again", again, { class: "quiet" }),
+    );
 }
 
 /** Tell something in passing. Errors stay longer. */
 export function toast(text, kind = "good") {
-  const place = document.getElementById("toasts");
-  while (place.children.length > 3) place.firstChild.remove();
-  const gone = () => element.remove();
-  const element = h("div", { class: `toast ${kind}` }, h("span", null, text));
-  element.append(h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", onclick: gone }, "×"));
-  place.append(element);
-  setTimeout(gone, kind === "bad" ? 15000 : 5000);
+    const place = document.getElementById("toasts");
+    while (place.children.length > 3) place.firstChild.remove();
+    const gone = () => element.remove();
+    const element = h("div", { class: `toast ${kind}` }, h("span", null, text));
+    element.append(
+        h("button", { type: "button", class: "quiet", "aria-label": "Dismiss", onclick: gone }, "×"),
+    );
+    place.append(element);
+    setTimeout(gone, kind === "bad" ? 15000 : 5000);
 }
 
 let titles = 0;
 
 /** Open a dialog; Esc closes it. Returns {element, body, close, closed}. */
 export function dialog(title, { wide = false } = {}) {
-  const id = `dialog-${++titles}`;
-  const body = h("div", { class: "dialog-body" });
-  const element = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": id });
-  const before = document.activeElement;
-  const close = (value) => {
-    element.returned = value;
-    element.close();
-  };
-  element.append(
-    h(
-      "div",
-      { class: "dialog-head" },
-      h("h2", { id }, title),
-      h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => close() }, "×"),
-    ),
-    body,
-  );
-  const closed = new Promise((resolve) => {
-    element.addEventListener("close", () => {
-      element.remove();
-      const back = before?.isConnected ? before : document.getElementById("main");
-      back.focus({ preventScroll: true });
-      resolve(element.returned);
+    const id = `dialog-${++titles}`;
+    const body = h("div", { class: "dialog-body" });
+    const element = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": id });
+    const before = document.activeElement;
+    const close = (value) => {
+        element.returned = value;
+        element.close();
+    };
+    element.append(
+        h(
+            "div",
+            { class: "dialog-head" },
+            h("h2", { id }, title),
+            h(
+                "button",
+                { type: "button", class: "quiet", "aria-label": "Close", onclick: () => close() },
+                "×",
+            ),
+        ),
+        body,
+    );
+    const closed = new Promise((resolve) => {
+        element.addEventListener("close", () => {
+            element.remove();
+            const back = before?.isConnected ? before : document.getElementById("main");
+            back.focus({ preventScroll: true });
+            resolve(element.returned);
+        });
     });
-  });
-  element.addEventListener("click", (event) => {
-    if (event.target === element) close();
-  });
-  document.body.append(element);
-  element.showModal();
-  return { element, body, close, closed };
+    element.addEventListener("click", (event) => {
+        if (event.target === element) close();
+    });
+    document.body.append(element);
+    element.showModal();
+    return { element, body, close, closed };
 }
 
 /** Ask before something is done; resolves to whether it shall be. */
 export function ask({ title, text, yes, danger = false }) {
-  const { body, close, closed } = dialog(title);
-  body.append(
-    ...[text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)),
-    h(
-      "div",
-      { class: "buttons" },
-      h("button", { type: "button", onclick: () => close(false) }, "Cancel"),
-      h("button", { type: "button", class: danger ? "danger" : "primary", onclick: () => close(true) }, yes),
-    ),
-  );
-  return closed.then(Boolean);
+    const { body, close, closed } = dialog(title);
+    const cancel = h("button", { type: "button", onclick: () => close(false) }, "Cancel");
+    const kind = danger ? "danger" : "primary";
+    const go = h("button", { type: "button", class: kind, onclick: () => close(true) }, yes);
+    body.append(
+        ...[text].flat().map((one) => (typeof one === "string" ? h("p", null, one) : one)),
+        h("div", { class: "buttons" }, cancel, go),
+    );
+    (danger ? cancel : go).focus();
+    return closed.then(Boolean);
 }
 
 /** Put a text on the clipboard, also where the page is not served securely. */
 export async function copy(text, what = "Copied") {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = h("textarea", { class: "offscreen", "aria-hidden": "true", value: text });
-    (document.querySelector("dialog[open]") ?? document.body).append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    if (!done) throw new Error("the browser does not let us copy");
-  }
-  toast(what);
+    try {
+        await navigator.clipboard.writeText(text);
+    } catch {
+        const area = h("textarea", { class: "offscreen", "aria-hidden": "true", value: text });
+        (document.querySelector("dialog[open]") ?? document.body).append(area);
+        area.select();
+        const done = document.execCommand("copy");
+        area.remove();
+        if (!done) throw new Error("the browser does not let us copy");
+    }
+    toast(what);
 }
 
 export function copyButton(text, label, name) {
-  return button(label, () => copy(typeof text === "function" ? text() : text, `${name} copied`), {
-    class: "quiet small",
-    "aria-label": `Copy ${name}`,
-    title: `Copy ${name}`,
-  });
+    return button(label, () => copy(typeof text === "function" ? text() : text, `${name} copied`), {
+        class: "quiet small",
+        "aria-label": `Copy ${name}`,
+        title: `Copy ${name}`,
+    });
 }
 
 /** Offer a text as a file. */
 export function download(parts, name) {
-  const url = URL.createObjectURL(new Blob(parts, { type: "application/json" }));
-  h("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60000);
+    const url = URL.createObjectURL(new Blob(parts, { type: "application/json" }));
+    h("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
 }

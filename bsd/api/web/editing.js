@@ -8,79 +8,109 @@ import { entryText } from "./content.js";
 const LARGEST = 1000000; // bytes; the server takes a MiB
 
 export async function editDialog(view, row) {
-  const { body, close, element } = dialog(`Edit entry #${row.index}`, { wide: true });
-  if (row.size > LARGEST) {
-    fill(body, h("p", null, `This entry has ${bytes(row.size)}; that is too much to be edited here.`), h("p", null, `Try: bsd edit ${view.session} ${row.id ?? row.index}`));
-    return;
-  }
-  const where = view.pathOf(row);
-  const area = h("textarea", { class: "code", rows: 20, spellcheck: "false", "aria-label": "Entry as JSON", "aria-describedby": "edit-problem" });
-  const told = h("div", { id: "edit-problem", class: "field-error", "aria-live": "polite" });
-  const save = button("Save", () => submit(), { class: "primary" });
-  let seen = null;
-
-  const check = () => {
-    let text = "";
-    try {
-      const value = JSON.parse(area.value);
-      if (typeof value !== "object" || value === null || Array.isArray(value)) text = "An entry is a JSON object {…}.";
-    } catch (error) {
-      text = error.message;
+    const { body, close, element } = dialog(`Edit entry #${row.index}`, { wide: true });
+    if (row.size > LARGEST) {
+        fill(
+            body,
+            h("p", null, `This entry has ${bytes(row.size)}; that is too much to be edited here.`),
+            h("p", null, `Try: bsd edit ${view.session} ${row.id ?? row.index}`),
+        );
+        return;
     }
-    fill(told, text);
-    if (text) area.setAttribute("aria-invalid", "true");
-    else area.removeAttribute("aria-invalid");
-    return !text;
-  };
+    const where = view.pathOf(row);
+    const area = h("textarea", {
+        class: "code",
+        rows: 20,
+        spellcheck: "false",
+        "aria-label": "Entry as JSON",
+        "aria-describedby": "edit-problem",
+    });
+    const told = h("div", { id: "edit-problem", class: "field-error", "aria-live": "polite" });
+    const save = button("Save", () => submit(), { class: "primary" });
+    let seen = null;
 
-  const load = async () => {
-    fill(body, h("p", { class: "note", role: "status" }, "Loading…"));
-    try {
-      const { text } = await readText(where);
-      seen = JSON.parse(text).seen;
-      area.value = pretty(entryText(text));
-      fill(
-        body,
-        h("p", { class: "note" }, "Only what you change is written; all other bytes of the line stay. Ids, types and what is extracted cannot be changed."),
-        area,
-        told,
-        h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Cancel"), save),
-      );
-      fill(told);
-      area.removeAttribute("aria-invalid");
-      area.focus();
-      area.setSelectionRange(0, 0);
-    } catch (error) {
-      fill(body, problem(error, load));
-    }
-  };
+    const check = () => {
+        let text = "";
+        try {
+            const value = JSON.parse(area.value);
+            if (typeof value !== "object" || value === null || Array.isArray(value))
+                text = "An entry is a JSON object {…}.";
+        } catch (error) {
+            text = error.message;
+        }
+        fill(told, text);
+        if (text) area.setAttribute("aria-invalid", "true");
+        else area.removeAttribute("aria-invalid");
+        return !text;
+    };
 
-  const submit = async () => {
-    if (!check()) {
-      area.focus();
-      return;
-    }
-    try {
-      // The text itself, not what was read of it: numbers keep all their digits.
-      const done = await put(where, `{"seen":${JSON.stringify(seen)},"entry":${area.value}}`);
-      toast(done.edited === false || !done.changed?.length ? "Nothing was changed." : `Changed ${done.changed.join(", ")}.`);
-      close(true);
-      await view.refreshAll();
-    } catch (error) {
-      area.setAttribute("aria-invalid", "true");
-      fill(
-        told,
-        h("p", null, describe(error)),
-        error.errors?.length > 1 && h("ul", null, error.errors.map((one) => h("li", null, `${one.field}: ${one.message}`))),
-        error.status === 409 && button("Load the entry as it is now", load, { class: "small" }),
-      );
-      area.focus();
-    }
-  };
+    const load = async () => {
+        fill(body, h("p", { class: "note", role: "status" }, "Loading…"));
+        try {
+            const { text } = await readText(where);
+            seen = JSON.parse(text).seen;
+            area.value = pretty(entryText(text));
+            fill(
+                body,
+                h(
+                    "p",
+                    { class: "note" },
+                    "Only what you change is written; all other bytes of the line stay. Ids, types and what is extracted cannot be changed.",
+                ),
+                area,
+                told,
+                h(
+                    "div",
+                    { class: "buttons" },
+                    h("button", { type: "button", onclick: () => close() }, "Cancel"),
+                    save,
+                ),
+            );
+            fill(told);
+            area.removeAttribute("aria-invalid");
+            area.focus();
+            area.setSelectionRange(0, 0);
+            area.scrollTop = 0;
+        } catch (error) {
+            fill(body, problem(error, load));
+        }
+    };
 
-  area.addEventListener("input", check);
-  element.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save.click();
-  });
-  await load();
+    const submit = async () => {
+        if (!check()) {
+            area.focus();
+            return;
+        }
+        try {
+            // The text itself, not what was read of it: numbers keep all their digits.
+            const done = await put(where, `{"seen":${JSON.stringify(seen)},"entry":${area.value}}`);
+            toast(
+                done.edited === false || !done.changed?.length
+                    ? "Nothing was changed."
+                    : `Changed ${done.changed.join(", ")}.`,
+            );
+            close(true);
+            await view.refreshAll();
+        } catch (error) {
+            area.setAttribute("aria-invalid", "true");
+            fill(
+                told,
+                h("p", null, describe(error)),
+                error.errors?.length > 1 &&
+                    h(
+                        "ul",
+                        null,
+                        error.errors.map((one) => h("li", null, `${one.field}: ${one.message}`)),
+                    ),
+                error.status === 409 && button("Load the entry as it is now", load, { class: "small" }),
+            );
+            area.focus();
+        }
+    };
+
+    area.addEventListener("input", check);
+    element.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save.click();
+    });
+    await load();
 }

@@ -3,70 +3,70 @@
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
 export function bytes(count) {
-  if (typeof count !== "number") return "–";
-  let value = Math.abs(count);
-  let unit = 0;
-  while (value >= 999.5 && unit < UNITS.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  const digits = unit && value < 99.5 ? 1 : 0;
-  return `${count < 0 ? "−" : ""}${value.toFixed(digits)} ${UNITS[unit]}`;
+    if (typeof count !== "number") return "–";
+    let value = Math.abs(count);
+    let unit = 0;
+    while (value >= 999.5 && unit < UNITS.length - 1) {
+        value /= 1024;
+        unit += 1;
+    }
+    const digits = unit && value < 99.5 ? 1 : 0;
+    return `${count < 0 ? "−" : ""}${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
 export function count(value, one, many = `${one}s`) {
-  return `${number(value)} ${value === 1 ? one : many}`;
+    return `${number(value)} ${value === 1 ? one : many}`;
 }
 
 export function number(value) {
-  return typeof value === "number" ? value.toLocaleString("en") : "–";
+    return typeof value === "number" ? value.toLocaleString("en") : "–";
 }
 
 const STEPS = [
-  [60, "s", 1],
-  [3600, "min", 60],
-  [48 * 3600, "h", 3600],
-  [60 * 86400, "d", 86400],
-  [Infinity, "months", 30 * 86400],
+    [60, "s", 1],
+    [3600, "min", 60],
+    [48 * 3600, "h", 3600],
+    [60 * 86400, "d", 86400],
+    [Infinity, "months", 30 * 86400],
 ];
 
 export function span(seconds) {
-  const [, unit, size] = STEPS.find(([most]) => Math.abs(seconds) < most);
-  return `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
+    const [, unit, size] = STEPS.find(([most]) => Math.abs(seconds) < most);
+    return `${Math.floor(Math.abs(seconds) / size)} ${unit}`;
 }
 
 /** “5 min ago”, “in 2 h”. */
 export function ago(iso, now = Date.now()) {
-  const moment = Date.parse(iso ?? "");
-  if (Number.isNaN(moment)) return "never";
-  const seconds = (now - moment) / 1000;
-  if (Math.abs(seconds) < 5) return "just now";
-  return seconds > 0 ? `${span(seconds)} ago` : `in ${span(seconds)}`;
+    const moment = Date.parse(iso ?? "");
+    if (Number.isNaN(moment)) return "never";
+    const seconds = (now - moment) / 1000;
+    if (Math.abs(seconds) < 5) return "just now";
+    return seconds > 0 ? `${span(seconds)} ago` : `in ${span(seconds)}`;
 }
 
 export function clock(iso) {
-  const moment = new Date(iso ?? "");
-  return Number.isNaN(moment.getTime()) ? "–" : moment.toLocaleString();
+    const moment = new Date(iso ?? "");
+    return Number.isNaN(moment.getTime()) ? "–" : moment.toLocaleString();
 }
 
 /** Indent JSON without touching a single number or escape of it. */
 export function pretty(text) {
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
-  const out = [];
-  let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
-  tokens.forEach((token, at) => {
-    const next = tokens[at + 1];
-    if (token === "{" || token === "[") {
-      const empty = next === "}" || next === "]";
-      depth += empty ? 0 : 1;
-      out.push(token, empty ? "" : line());
-    } else if (token === "}" || token === "]") {
-      const empty = tokens[at - 1] === "{" || tokens[at - 1] === "[";
-      depth -= empty ? 0 : 1;
-      out.push(empty ? "" : line(), token);
-    } else if (token === ",") out.push(token, line());
-    else out.push(token, token === ":" ? " " : "");
-  });
-  return out.join("");
+    const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+    const out = [];
+    let depth = 0;
+    const line = () => `\n${"  ".repeat(depth)}`;
+    tokens.forEach((token, at) => {
+        const next = tokens[at + 1];
+        if (token === "{" || token === "[") {
+            const empty = next === "}" || next === "]";
+            depth += empty ? 0 : 1;
+            out.push(token, empty ? "" : line());
+        } else if (token === "}" || token === "]") {
+            const empty = tokens[at - 1] === "{" || tokens[at - 1] === "[";
+            depth -= empty ? 0 : 1;
+            out.push(empty ? "" : line(), token);
+        } else if (token === ",") out.push(token, line());
+        else out.push(token, token === ":" ? " " : "");
+    });
+    return out.join("");
 }

@@ -7,111 +7,152 @@ import { paced } from "./live.js";
 import { badge, facts, table } from "./widgets.js";
 
 const MEANING = {
-  auto_cron: "looks into the sessions that have changed",
-  recover: "finishes what was in flight",
-  retention: "deletes what was kept long enough",
-  scan: "looks for changes that no event told of",
+    auto_cron: "looks into the sessions that have changed",
+    recover: "finishes what was in flight",
+    retention: "deletes what was kept long enough",
+    scan: "looks for changes that no event told of",
 };
 
 export async function jobsView(page) {
-  const jobs = h("div", null);
-  const told = h("div", { "aria-live": "polite" });
-  const retention = h("section", { class: "card", "aria-labelledby": "retention-title" });
-  let before = "";
+    const jobs = h("div", null);
+    const told = h("div", { "aria-live": "polite" });
+    const retention = h("section", { class: "card", "aria-labelledby": "retention-title" });
+    let before = "";
 
-  const load = async () => {
-    const [answer, status] = await Promise.all([get("jobs"), page.status(true)]);
-    const now = JSON.stringify([answer.jobs, status.retention, Math.floor(Date.now() / 60000)]);
-    if (now === before) return;
-    before = now;
-    drawJobs(answer.jobs);
-    drawRetention(status.retention ?? {});
-  };
+    const load = async () => {
+        const [answer, status] = await Promise.all([get("jobs"), page.status(true)]);
+        const now = JSON.stringify([answer.jobs, status.retention, Math.floor(Date.now() / 60000)]);
+        if (now === before) return;
+        before = now;
+        drawJobs(answer.jobs);
+        drawRetention(status.retention ?? {});
+    };
 
-  const drawJobs = (list) =>
-    fill(
-      jobs,
-      table(
-        "Jobs",
-        [["Job", null], ["Schedule", null], ["Last run", null], ["Next run", null], ["", null]],
-        list.map((job) => [
-          [h("strong", null, job.name), MEANING[job.name] && h("span", { class: "note block" }, MEANING[job.name])],
-          [h("code", null, job.schedule ?? "when asked"), !job.enabled && [" ", badge("off", "warn")]],
-          lastRun(job),
-          job.next_run ? h("time", { datetime: job.next_run, title: clock(job.next_run) }, ago(job.next_run)) : "–",
-          button(job.running ? "Running…" : "Run now", () => run(job.name), { class: "small writes", disabled: job.running, "aria-label": `Run ${job.name} now`, "data-focus": `run-${job.name}` }),
-        ]),
-      ),
-    );
+    const drawJobs = (list) =>
+        fill(
+            jobs,
+            table(
+                "Jobs",
+                [
+                    ["Job", null],
+                    ["Schedule", null],
+                    ["Last run", null],
+                    ["Next run", null],
+                    ["", null],
+                ],
+                list.map((job) => [
+                    [
+                        h("strong", null, job.name),
+                        MEANING[job.name] && h("span", { class: "note block" }, MEANING[job.name]),
+                    ],
+                    [
+                        h("code", null, job.schedule ?? "when asked"),
+                        !job.enabled && [" ", badge("off", "warn")],
+                    ],
+                    lastRun(job),
+                    job.next_run
+                        ? h("time", { datetime: job.next_run, title: clock(job.next_run) }, ago(job.next_run))
+                        : "–",
+                    button(job.running ? "Running…" : "Run now", () => run(job.name), {
+                        class: "small writes",
+                        disabled: job.running,
+                        "aria-label": `Run ${job.name} now`,
+                        "data-focus": `run-${job.name}`,
+                    }),
+                ]),
+            ),
+        );
 
-  const run = async (name) => {
-    try {
-      const job = await post(`jobs/${path(name)}/run`);
-      const result = job.last_result;
-      if (result && !result.ok) toast(`${name} failed: ${result.error}`, "bad");
-      else toast(`${name} has run${result ? ` in ${result.seconds.toFixed(1)} s` : ""}.`);
-    } finally {
-      await load();
-    }
-  };
+    const run = async (name) => {
+        try {
+            const job = await post(`jobs/${path(name)}/run`);
+            const result = job.last_result;
+            if (result && !result.ok) toast(`${name} failed: ${result.error}`, "bad");
+            else toast(`${name} has run${result ? ` in ${result.seconds.toFixed(1)} s` : ""}.`);
+        } finally {
+            await load();
+        }
+    };
 
-  const drawRetention = (told_) =>
-    fill(
-      retention,
-      h("h2", { id: "retention-title" }, "Retention"),
-      facts([
-        ["Extracted content is kept for", told_.keep === "never" ? "ever" : told_.keep],
-        ["The next run takes", told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`],
-        ["Next run", told_.next_run ? ago(told_.next_run) : "none"],
-        ["What is kept then expires", told_.next_expiry ? `from ${clock(told_.next_expiry)} on` : null],
-        ["The trash keeps", told_.trash?.keep === "never" ? "until it is emptied" : told_.trash?.keep],
-      ]),
-      h(
-        "div",
-        { class: "buttons start" },
-        button("What would go now?", () => retain(true), { class: "writes", "data-focus": "forecast" }),
-        button("Run retention now…", () => retain(false), { class: "danger writes", "data-focus": "retain" }),
-        h("a", { href: "#/settings" }, "Change how long it is kept"),
-      ),
-    );
+    const drawRetention = (told_) =>
+        fill(
+            retention,
+            h("h2", { id: "retention-title" }, "Retention"),
+            facts([
+                ["Extracted content is kept for", told_.keep === "never" ? "ever" : told_.keep],
+                [
+                    "The next run takes",
+                    told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`,
+                ],
+                ["Next run", told_.next_run ? ago(told_.next_run) : "none"],
+                [
+                    "What is kept then expires",
+                    told_.next_expiry ? `from ${clock(told_.next_expiry)} on` : null,
+                ],
+                [
+                    "The trash keeps",
+                    told_.trash?.keep === "never" ? "until it is emptied" : told_.trash?.keep,
+                ],
+            ]),
+            h(
+                "div",
+                { class: "buttons start" },
+                button("What would go now?", () => retain(true), {
+                    class: "writes",
+                    "data-focus": "forecast",
+                }),
+                button("Run retention now…", () => retain(false), {
+                    class: "danger writes",
+                    "data-focus": "retain",
+                }),
+                h("a", { href: "#/settings" }, "Change how long it is kept"),
+            ),
+        );
 
-  const retain = async (dryRun) => {
-    try {
-      if (!dryRun) {
-        const plan = await post("retention/run?dry_run=true");
-        const text = [`It deletes ${taken(plan)}.`, "Placeholders of what is deleted stay in the sessions; their content cannot be had any more."];
-        if (!(await ask({ title: "Run retention now?", text, yes: "Run retention", danger: true }))) return;
-      }
-      const done = await post(`retention/run${dryRun ? "?dry_run=true" : ""}`);
-      fill(told, h("p", { class: "good" }, `${dryRun ? "Now it would delete" : "Deleted:"} ${taken(done)}.`));
-    } catch (error) {
-      fill(told, problem(error));
-    }
+    const retain = async (dryRun) => {
+        try {
+            if (!dryRun) {
+                const plan = await post("retention/run?dry_run=true");
+                const text = [
+                    `It deletes ${taken(plan)}.`,
+                    "Placeholders of what is deleted stay in the sessions; their content cannot be had any more.",
+                ];
+                if (!(await ask({ title: "Run retention now?", text, yes: "Run retention", danger: true })))
+                    return;
+            }
+            const done = await post(`retention/run${dryRun ? "?dry_run=true" : ""}`);
+            fill(
+                told,
+                h("p", { class: "good" }, `${dryRun ? "Now it would delete" : "Deleted:"} ${taken(done)}.`),
+            );
+        } catch (error) {
+            fill(told, problem(error));
+        }
+        await load();
+    };
+
+    fill(page.main, h("h1", null, "Jobs"), told, jobs, retention);
     await load();
-  };
-
-  fill(page.main, h("h1", null, "Jobs"), told, jobs, retention);
-  await load();
-  const refresh = paced(() => load().catch(() => {}), 2000);
-  return {
-    onEvent: (event) => event.type !== "session" && refresh(),
-    leave: () => refresh.cancel(),
-  };
+    const refresh = paced(() => load().catch(() => {}), 2000);
+    return {
+        onEvent: (event) => event.type !== "session" && refresh(),
+        leave: () => refresh.cancel(),
+    };
 }
 
 function taken(done) {
-  const trash = done.trash?.cleaned ? `, ${count(done.trash.cleaned, "session")} of the trash` : "";
-  const history = done.history?.cleaned ? `, ${count(done.history.cleaned, "file")} of the history` : "";
-  return `${count(done.cleaned, "extracted file")} (${bytes(done.bytes)})${trash}${history}`;
+    const trash = done.trash?.cleaned ? `, ${count(done.trash.cleaned, "session")} of the trash` : "";
+    const history = done.history?.cleaned ? `, ${count(done.history.cleaned, "file")} of the history` : "";
+    return `${count(done.cleaned, "extracted file")} (${bytes(done.bytes)})${trash}${history}`;
 }
 
 function lastRun(job) {
-  if (!job.last_run) return "never";
-  const result = job.last_result;
-  return [
-    h("time", { datetime: job.last_run, title: clock(job.last_run) }, ago(job.last_run)),
-    " ",
-    result && badge(result.ok ? "ok" : "failed", result.ok ? "good" : "bad", result.error),
-    result && !result.ok && h("span", { class: "note block" }, result.error),
-  ];
+    if (!job.last_run) return "never";
+    const result = job.last_result;
+    return [
+        h("time", { datetime: job.last_run, title: clock(job.last_run) }, ago(job.last_run)),
+        " ",
+        result && badge(result.ok ? "ok" : "failed", result.ok ? "good" : "bad", result.error),
+        result && !result.ok && h("span", { class: "note block" }, result.error),
+    ];
 }

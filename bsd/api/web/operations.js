@@ -6,202 +6,313 @@ import { ago, bytes, clock, count, number } from "./format.js";
 import { badge, facts, table } from "./widgets.js";
 
 const REASONS = {
-  extract: "leave",
-  type_not_matched: "of another type",
-  too_recent: "too recent",
-  values_too_small: "too small",
-  turn_open: "in the latest turn",
-  pinned: "pinned",
-  already_extracted: "extracted already",
-  recently_restored: "restored a short while ago",
-  prefix_bound: "bound by a later signature",
-  too_young: "too young",
-  disabled: "switched off",
-  no_entry_id: "without an id",
-  unsafe_entry_id: "with an id that is no file name",
-  duplicate_entry_id: "with an id that is not theirs alone",
+    extract: "leave",
+    type_not_matched: "of another type",
+    too_recent: "too recent",
+    values_too_small: "too small",
+    turn_open: "in the latest turn",
+    pinned: "pinned",
+    already_extracted: "extracted already",
+    recently_restored: "restored a short while ago",
+    prefix_bound: "bound by a later signature",
+    too_young: "too young",
+    disabled: "switched off",
+    no_entry_id: "without an id",
+    unsafe_entry_id: "with an id that is no file name",
+    duplicate_entry_id: "with an id that is not theirs alone",
 };
 
 /** Show what an extraction would do, and do it. */
 export async function extractDialog(session, done) {
-  const { body, close } = dialog("Extract now", { wide: true });
-  const outcome = h("div", { "aria-live": "polite" });
-  const recent = numberField("Messages to keep", "keep_recent");
-  const smallest = numberField("Smallest value, in characters", "min_value_length");
-  const go = button("Extract", () => run(), { class: "primary", disabled: true });
-  const where = sessionPath(session, "extract");
+    const { body, close } = dialog("Extract now", { wide: true });
+    const outcome = h("div", { "aria-live": "polite" });
+    const recent = numberField("Messages to keep", "keep_recent");
+    const smallest = numberField("Smallest value, in characters", "min_value_length");
+    const go = button("Extract", () => run(), { class: "primary", disabled: true });
+    const where = sessionPath(session, "extract");
 
-  const overrides = () => {
-    const wanted = {};
-    for (const { input, name } of [recent, smallest]) if (input.value.trim()) wanted[name] = /^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value;
-    return wanted;
-  };
-  const told = (error) => {
-    for (const field of [recent, smallest]) field.tell(error?.errors?.find((one) => one.field === field.name)?.message);
-    fill(outcome, error && problem(error));
-  };
-  const preview = async () => {
-    go.disabled = true;
-    try {
-      const plan = await post(`${where}?dry_run=true`, overrides());
-      told(null);
-      const leaves = plan.status === "extracted";
-      fill(outcome, leaves ? whatLeaves(plan) : h("p", null, "Nothing is due by these settings."), reasons(plan.reasons));
-      go.disabled = !leaves;
-    } catch (error) {
-      told(error);
-    }
-  };
-  const run = async () => {
-    try {
-      const result = await post(where, overrides());
-      toast(result.status === "extracted" ? `${count(result.values, "value")} left the session: ${bytes(result.bytes_saved)} saved.` : "Nothing was due any more.");
-      close(true);
-      await done();
-    } catch (error) {
-      told(error);
-    }
-  };
+    const overrides = () => {
+        const wanted = {};
+        for (const { input, name } of [recent, smallest])
+            if (input.value.trim())
+                wanted[name] = /^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value;
+        return wanted;
+    };
+    const told = (error) => {
+        for (const field of [recent, smallest])
+            field.tell(error?.errors?.find((one) => one.field === field.name)?.message);
+        fill(outcome, error && problem(error));
+    };
+    const preview = async () => {
+        go.disabled = true;
+        try {
+            const plan = await post(`${where}?dry_run=true`, overrides());
+            told(null);
+            const leaves = plan.status === "extracted";
+            fill(
+                outcome,
+                leaves ? whatLeaves(plan) : h("p", null, "Nothing is due by these settings."),
+                reasons(plan.reasons),
+            );
+            go.disabled = !leaves;
+        } catch (error) {
+            told(error);
+        }
+    };
+    const run = async () => {
+        try {
+            const result = await post(where, overrides());
+            toast(
+                result.status === "extracted"
+                    ? `${count(result.values, "value")} left the session: ${bytes(result.bytes_saved)} saved.`
+                    : "Nothing was due any more.",
+            );
+            close(true);
+            await done();
+        } catch (error) {
+            told(error);
+        }
+    };
 
-  fill(
-    body,
-    h("p", null, "What is large and old moves into the store; it can be put back exactly. Leave a field empty to use the settings."),
-    h("div", { class: "fields" }, recent.element, smallest.element),
-    h("div", { class: "buttons start" }, button("Preview", preview)),
-    outcome,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Cancel"), go),
-  );
-  await preview();
+    fill(
+        body,
+        h(
+            "p",
+            null,
+            "What is large and old moves into the store; it can be put back exactly. Leave a field empty to use the settings.",
+        ),
+        h("div", { class: "fields" }, recent.element, smallest.element),
+        h("div", { class: "buttons start" }, button("Preview", preview)),
+        outcome,
+        h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Cancel"), go),
+    );
+    await preview();
 }
 
 function whatLeaves(plan) {
-  const share = plan.bytes_before ? Math.round((100 * plan.bytes_saved) / plan.bytes_before) : 0;
-  return h("p", null, h("strong", null, `${count(plan.values, "value")} of ${count(plan.entries, "entry", "entries")} would leave: ${bytes(plan.bytes_before)} → ${bytes(plan.bytes_after)} (−${share} %)`));
+    const share = plan.bytes_before ? Math.round((100 * plan.bytes_saved) / plan.bytes_before) : 0;
+    return h(
+        "p",
+        null,
+        h(
+            "strong",
+            null,
+            `${count(plan.values, "value")} of ${count(plan.entries, "entry", "entries")} would leave: ${bytes(plan.bytes_before)} → ${bytes(plan.bytes_after)} (−${share} %)`,
+        ),
+    );
 }
 
 function reasons(found) {
-  const rows = Object.entries(found ?? {}).sort((a, b) => b[1] - a[1]);
-  return rows.length > 0 && h("ul", { class: "reasons" }, rows.map(([reason, times]) => h("li", null, h("strong", null, number(times)), ` ${REASONS[reason] ?? reason}`)));
+    const rows = Object.entries(found ?? {}).sort((a, b) => b[1] - a[1]);
+    return (
+        rows.length > 0 &&
+        h(
+            "ul",
+            { class: "reasons" },
+            rows.map(([reason, times]) =>
+                h("li", null, h("strong", null, number(times)), ` ${REASONS[reason] ?? reason}`),
+            ),
+        )
+    );
 }
 
 function numberField(label, name) {
-  const id = `override-${name}`;
-  const input = h("input", { id, inputmode: "numeric", size: 8, autocomplete: "off", "aria-describedby": `${id}-problem` });
-  const told = h("p", { class: "field-error", id: `${id}-problem` });
-  const tell = (text) => {
-    fill(told, text);
-    if (text) input.setAttribute("aria-invalid", "true");
-    else input.removeAttribute("aria-invalid");
-  };
-  return { name, input, tell, element: h("div", { class: "field" }, h("label", { for: id }, label), input, told) };
+    const id = `override-${name}`;
+    const input = h("input", {
+        id,
+        inputmode: "numeric",
+        size: 8,
+        autocomplete: "off",
+        "aria-describedby": `${id}-problem`,
+    });
+    const told = h("p", { class: "field-error", id: `${id}-problem` });
+    const tell = (text) => {
+        fill(told, text);
+        if (text) input.setAttribute("aria-invalid", "true");
+        else input.removeAttribute("aria-invalid");
+    };
+    return {
+        name,
+        input,
+        tell,
+        element: h("div", { class: "field" }, h("label", { for: id }, label), input, told),
+    };
 }
 
 const STATES = { done: "plain", undone: "info", partly_undone: "warn", damaged: "bad" };
 
 /** The operations on a session, to be taken back. */
 export async function historyDialog(session, readonly, done) {
-  const { body } = dialog("History", { wide: true });
-  const list = h("div", { class: "scroll" });
-  const told = h("div", { "aria-live": "polite" });
-  const undo = async (operation) => {
-    try {
-      const answer = await post(sessionPath(session, "undo"), { op: operation });
-      fill(told, h("p", { class: "good" }, `Operation ${answer.undone} is undone.`));
-      await load();
-      await done();
-    } catch (error) {
-      fill(told, problem(error));
-    }
-  };
-  const load = async () => {
-    const { operations } = await get(sessionPath(session, "history"));
-    const rows = operations.map((one) => [
-      number(one.operation),
-      [one.action, one.undoes ? ` of ${one.undoes}` : "", " ", one.state !== "done" && badge(one.state.replace("_", " "), STATES[one.state])],
-      h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
-      one.actor,
-      number(one.entries),
-      bytes(one.bytes_after - one.bytes_before),
-      !readonly && one.state !== "undone" && one.state !== "damaged" && button("Undo", () => undo(one.operation), { class: "small", "aria-label": `Undo operation ${one.operation}`, "data-focus": `undo-${one.operation}` }),
-    ]);
-    fill(
-      list,
-      rows.length
-        ? table("Operations", [["No.", "num"], ["What", null], ["When", null], ["Who", null], ["Entries", "num"], ["Bytes", "num"], ["", null]], rows)
-        : h("p", { class: "empty" }, "Nothing was done to this session, or it was long ago."),
-    );
-  };
-  fill(body, told, list);
-  await load().catch((error) => fill(list, problem(error)));
+    const { body } = dialog("History", { wide: true });
+    const list = h("div", { class: "scroll" });
+    const told = h("div", { "aria-live": "polite" });
+    const undo = async (operation) => {
+        try {
+            const answer = await post(sessionPath(session, "undo"), { op: operation });
+            fill(told, h("p", { class: "good" }, `Operation ${answer.undone} is undone.`));
+            await load();
+            await done();
+        } catch (error) {
+            fill(told, problem(error));
+        }
+    };
+    const load = async () => {
+        const { operations } = await get(sessionPath(session, "history"));
+        const rows = operations.map((one) => [
+            number(one.operation),
+            [
+                one.action,
+                one.undoes ? ` of ${one.undoes}` : "",
+                " ",
+                one.state !== "done" && badge(one.state.replace("_", " "), STATES[one.state]),
+            ],
+            h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
+            one.actor,
+            number(one.entries),
+            bytes(one.bytes_after - one.bytes_before),
+            !readonly &&
+                one.state !== "undone" &&
+                one.state !== "damaged" &&
+                button("Undo", () => undo(one.operation), {
+                    class: "small",
+                    "aria-label": `Undo operation ${one.operation}`,
+                    "data-focus": `undo-${one.operation}`,
+                }),
+        ]);
+        fill(
+            list,
+            rows.length
+                ? table(
+                      "Operations",
+                      [
+                          ["No.", "num"],
+                          ["What", null],
+                          ["When", null],
+                          ["Who", null],
+                          ["Entries", "num"],
+                          ["Bytes", "num"],
+                          ["", null],
+                      ],
+                      rows,
+                  )
+                : h("p", { class: "empty" }, "Nothing was done to this session, or it was long ago."),
+        );
+    };
+    fill(body, told, list);
+    await load().catch((error) => fill(list, problem(error)));
 }
 
 export async function summaryDialog(session) {
-  const { body } = dialog("Summary", { wide: true });
-  fill(body, h("p", { class: "note", role: "status" }, "Reading the session…"));
-  await get(sessionPath(session, "summary"))
-    .then((told) => fill(body, summaryOf(told.summary ?? told)))
-    .catch((error) => fill(body, problem(error)));
+    const { body } = dialog("Summary", { wide: true });
+    fill(body, h("p", { class: "note", role: "status" }, "Reading the session…"));
+    await get(sessionPath(session, "summary"))
+        .then((told) => fill(body, summaryOf(told.summary ?? told)))
+        .catch((error) => fill(body, problem(error)));
 }
 
 const LISTS = [
-  ["user_requests", "Requests"],
-  ["key_actions", "Actions"],
-  ["thinking_insights", "Thoughts"],
-  ["files_created", "Files created"],
-  ["errors", "Errors"],
+    ["user_requests", "Requests"],
+    ["key_actions", "Actions"],
+    ["thinking_insights", "Thoughts"],
+    ["files_created", "Files created"],
+    ["errors", "Errors"],
 ];
 
 function summaryOf(summary) {
-  const joined = (list) => (list?.length ? list.join(", ") : null);
-  return [
-    facts([
-      ["Kind", summary.session_type?.replace("_", " ")],
-      ["Messages", summary.message_count === undefined ? null : `${number(summary.message_count)}, ${number(summary.user_messages)} of the user`],
-      ["Tool calls", number(summary.tool_calls)],
-      ["Duration", summary.duration_estimate],
-      ["Tools", joined(summary.tools_used)],
-      ["Models", joined(summary.models_used)],
-      ["Git commits", summary.has_git_commits ? "yes" : "none"],
-    ]),
-    LISTS.filter(([name]) => summary[name]?.length).map(([name, title]) => [h("h3", null, title), h("ul", { class: "plain" }, summary[name].map((text) => h("li", null, text)))]),
-  ];
+    const joined = (list) => (list?.length ? list.join(", ") : null);
+    return [
+        facts([
+            ["Kind", summary.session_type?.replace("_", " ")],
+            [
+                "Messages",
+                summary.message_count === undefined
+                    ? null
+                    : `${number(summary.message_count)}, ${number(summary.user_messages)} of the user`,
+            ],
+            ["Tool calls", number(summary.tool_calls)],
+            ["Duration", summary.duration_estimate],
+            ["Tools", joined(summary.tools_used)],
+            ["Models", joined(summary.models_used)],
+            ["Git commits", summary.has_git_commits ? "yes" : "none"],
+        ]),
+        LISTS.filter(([name]) => summary[name]?.length).map(([name, title]) => [
+            h("h3", null, title),
+            h(
+                "ul",
+                { class: "plain" },
+                summary[name].map((text) => h("li", null, text)),
+            ),
+        ]),
+    ];
 }
 
 /** Ask before a session is deleted, naming all that goes with it; resolves to whether it went. */
 export async function deleteDialog(info) {
-  const { body, close, closed } = dialog("Delete this session?");
-  const children = info.children ?? [];
-  const forGood = h("input", { type: "checkbox", id: "for-good" });
-  const told = h("div", { "aria-live": "polite" });
-  const go = button("Move to the trash", async () => {
-    try {
-      const done = await remove(sessionPath(info.session) + query({ permanent: forGood.checked || null }));
-      const more = done.children_deleted ? ` and ${count(done.children_deleted, "child", "children")}` : "";
-      toast(`${info.session}${more} ${done.moved_to_trash ? "moved to the trash" : "deleted for good"}.`);
-      close(true);
-    } catch (error) {
-      fill(told, h("p", { class: "field-error", role: "alert" }, describe(error)));
-    }
-  }, { class: "danger" });
-  forGood.addEventListener("change", () => {
-    go.textContent = forGood.checked ? "Delete for good" : "Move to the trash";
-  });
-  const status = await get("status").catch(() => null);
-  const keep = status?.retention?.trash?.keep;
-  fill(
-    body,
-    h("p", null, h("strong", { class: "mono" }, info.session), ` — ${bytes(info.size)}`),
-    h("p", null, "With it go:"),
-    h(
-      "ul",
-      { class: "plain" },
-      h("li", null, `${count(info.extracted_entries ?? 0, "extracted entry", "extracted entries")} (${bytes(info.extracted_bytes ?? 0)})`),
-      h("li", null, children.length ? [`${count(children.length, "child session")}: `, h("span", { class: "mono" }, children.slice(0, 12).join(", ")), children.length > 12 ? " …" : ""] : "no child sessions"),
-    ),
-    h("p", { class: "note" }, keep === "never" ? "The trash keeps it until you empty it." : `The trash keeps it for ${keep ?? "a while"}; until then it can be brought back.`),
-    h("p", null, forGood, " ", h("label", { for: "for-good" }, "Delete it for good, past the trash")),
-    told,
-    h("div", { class: "buttons" }, h("button", { type: "button", autofocus: true, onclick: () => close(false) }, "Cancel"), go),
-  );
-  return closed.then(Boolean);
+    const { body, close, closed } = dialog("Delete this session?");
+    const children = info.children ?? [];
+    const forGood = h("input", { type: "checkbox", id: "for-good" });
+    const told = h("div", { "aria-live": "polite" });
+    const go = button(
+        "Move to the trash",
+        async () => {
+            try {
+                const done = await remove(
+                    sessionPath(info.session) + query({ permanent: forGood.checked || null }),
+                );
+                const more = done.children_deleted
+                    ? ` and ${count(done.children_deleted, "child", "children")}`
+                    : "";
+                toast(
+                    `${info.session}${more} ${done.moved_to_trash ? "moved to the trash" : "deleted for good"}.`,
+                );
+                close(true);
+            } catch (error) {
+                fill(told, h("p", { class: "field-error", role: "alert" }, describe(error)));
+            }
+        },
+        { class: "danger" },
+    );
+    forGood.addEventListener("change", () => {
+        go.textContent = forGood.checked ? "Delete for good" : "Move to the trash";
+    });
+    const cancel = h("button", { type: "button", onclick: () => close(false) }, "Cancel");
+    const status = await get("status").catch(() => null);
+    const keep = status?.retention?.trash?.keep;
+    fill(
+        body,
+        h("p", null, h("strong", { class: "mono" }, info.session), ` — ${bytes(info.size)}`),
+        h("p", null, "With it go:"),
+        h(
+            "ul",
+            { class: "plain" },
+            h(
+                "li",
+                null,
+                `${count(info.extracted_entries ?? 0, "extracted entry", "extracted entries")} (${bytes(info.extracted_bytes ?? 0)})`,
+            ),
+            h(
+                "li",
+                null,
+                children.length
+                    ? [
+                          `${count(children.length, "child session")}: `,
+                          h("span", { class: "mono" }, children.slice(0, 12).join(", ")),
+                          children.length > 12 ? " …" : "",
+                      ]
+                    : "no child sessions",
+            ),
+        ),
+        h(
+            "p",
+            { class: "note" },
+            keep === "never"
+                ? "The trash keeps it until you empty it."
+                : `The trash keeps it for ${keep ?? "a while"}; until then it can be brought back.`,
+        ),
+        h("p", null, forGood, " ", h("label", { for: "for-good" }, "Delete it for good, past the trash")),
+        told,
+        h("div", { class: "buttons" }, cancel, go),
+    );
+    cancel.focus();
+    return closed.then(Boolean);
 }

@@ -13,283 +13,384 @@ const STALE_MS = 24 * 3600 * 1000;
 const STATUSES = ["running", "done", "failed", "killed", "timeout"];
 
 export async function sessionsView(page) {
-  const view = new SessionsView(page);
-  await view.start();
-  return view;
+    const view = new SessionsView(page);
+    await view.start();
+    return view;
 }
 
 class SessionsView {
-  constructor(page) {
-    this.page = page;
-    this.filter = { q: page.values.q ?? "", agent: page.values.agent ?? "", status: page.values.status ?? "" };
-    this.known = [];
-    this.cursor = null;
-    this.turn = 0;
-    this.rows = new Rows(page.main, {
-      label: "Sessions",
-      key: (session) => session.session,
-      render: sessionRow,
-      more: () => this.more(),
-    });
-    this.refresh = paced(() => this.renew());
-    this.renewTiles = paced(() => this.tell(), 2000);
-  }
-
-  async start() {
-    this.tiles = h("div", { class: "tiles", role: "group", "aria-label": "At a glance" });
-    this.note = h("p", { class: "note", role: "status" });
-    this.trouble = h("div", null);
-    this.hits = h("section", { class: "card", hidden: true, "aria-label": "Found in the text" });
-    fill(this.page.main, h("h1", { class: "offscreen" }, "Sessions"), this.tiles, this.form(), this.note, this.trouble, this.hits, this.rows.element);
-    this.tell().catch(() => {});
-    this.fillAgents().catch(() => {});
-    await this.load();
-  }
-
-  leave() {
-    this.refresh.cancel();
-    this.renewTiles.cancel();
-    clearTimeout(this.typing);
-    this.stop?.abort();
-    this.rows.leave();
-  }
-
-  onEvent(event) {
-    if (event.type === "tick" && event.connected) {
-      this.renewTiles();
-      return;
+    constructor(page) {
+        this.page = page;
+        this.filter = {
+            q: page.values.q ?? "",
+            agent: page.values.agent ?? "",
+            status: page.values.status ?? "",
+        };
+        this.known = [];
+        this.cursor = null;
+        this.turn = 0;
+        this.rows = new Rows(page.main, {
+            label: "Sessions",
+            key: (session) => session.session,
+            render: sessionRow,
+            more: () => this.more(),
+        });
+        this.refresh = paced(() => this.renew());
+        this.renewTiles = paced(() => this.tell(), 2000);
     }
-    if (["session", "tick", "again", "lost"].includes(event.type)) {
-      this.refresh();
-      this.renewTiles();
+
+    async start() {
+        this.tiles = h("div", { class: "tiles", role: "group", "aria-label": "At a glance" });
+        this.note = h("p", { class: "note", role: "status" });
+        this.trouble = h("div", null);
+        this.hits = h("section", { class: "card", hidden: true, "aria-label": "Found in the text" });
+        fill(
+            this.page.main,
+            h("h1", { class: "offscreen" }, "Sessions"),
+            this.tiles,
+            this.form(),
+            this.note,
+            this.trouble,
+            this.hits,
+            this.rows.element,
+        );
+        this.tell().catch(() => {});
+        this.fillAgents().catch(() => {});
+        await this.load();
     }
-  }
 
-  form() {
-    const changed = (name) => (event) => this.choose(name, event.target.value.trim());
-    const typed = (event) => {
-      clearTimeout(this.typing);
-      const value = event.target.value;
-      this.typing = setTimeout(() => this.choose("q", value.trim()), 250);
-    };
-    const onEnter = (event) => {
-      event.preventDefault();
-      clearTimeout(this.typing);
-      this.choose("q", this.search.value.trim());
-      this.rows.go(0);
-    };
-    const down = (event) => {
-      if (event.key !== "ArrowDown") return;
-      event.preventDefault();
-      this.rows.go(this.rows.active);
-    };
-    this.search = h("input", {
-      type: "search", id: "search", name: "q", value: this.filter.q, placeholder: "Search labels, ids and text", "aria-label": "Search sessions",
-      autocomplete: "off", spellcheck: "false", maxlength: 900, oninput: typed, onkeydown: down,
-    });
-    this.agents = h("select", { name: "agent", "aria-label": "Agent", onchange: changed("agent") }, h("option", { value: "" }, "All agents"));
-    const chosen = this.filter.status;
-    const statuses = [...new Set([...STATUSES, chosen])].filter(Boolean);
-    const status = h(
-      "select",
-      { name: "status", "aria-label": "Status", onchange: changed("status") },
-      h("option", { value: "" }, "Any status"),
-      statuses.map((one) => h("option", { value: one, selected: one === chosen }, one)),
-    );
-    return h("form", { class: "filters", role: "search", onsubmit: onEnter }, this.search, this.agents, status);
-  }
-
-  choose(name, value) {
-    if (this.filter[name] === value) return;
-    this.filter[name] = value;
-    this.page.remember(`#/${query(this.filter)}`);
-    this.page.main.scrollTop = 0;
-    this.load();
-  }
-
-  async fillAgents() {
-    const { agents } = await get("agents");
-    const names = new Set([...agents.map((agent) => agent.name), this.filter.agent].filter(Boolean));
-    const told = Object.fromEntries(agents.map((agent) => [agent.name, agent]));
-    fill(
-      this.agents,
-      h("option", { value: "" }, `All agents`),
-      [...names].map((name) =>
-        h("option", { value: name, selected: name === this.filter.agent, title: told[name]?.note }, told[name] ? `${name} (${number(told[name].sessions)})` : name),
-      ),
-    );
-    const odd = agents.filter((agent) => agent.note);
-    if (odd.length) this.agents.after(h("p", { class: "note" }, odd.map((agent) => `${agent.name}: ${agent.note}`).join(" · ")));
-  }
-
-  async tell() {
-    const [status, savings] = await Promise.all([this.page.status(true), get("savings").catch(() => null)]);
-    const { totals = {}, retention = {} } = status;
-    const trash = retention.trash ?? {};
-    fill(
-      this.tiles,
-      tile("Sessions", number(totals.sessions), status.state === "running" ? "watched" : status.state),
-      tile("Saved", bytes(savings ? sumOf(savings.points) : totals.bytes_saved), `${bytes(totals.bytes_saved)} since the start`),
-      tile("Next retention", bytes(retention.bytes), retention.next_run ? ago(retention.next_run) : `kept: ${retention.keep ?? "–"}`),
-      tile("In the trash", number(trash.sessions), `${bytes(trash.bytes ?? 0)}, kept for ${trash.keep ?? "–"}`),
-    );
-  }
-
-  ask(more) {
-    this.stop?.abort();
-    this.stop = new AbortController();
-    return get(`sessions${query({ ...this.filter, limit: PAGE, ...more })}`, this.stop.signal);
-  }
-
-  /** Begin anew, with the filter as it is. */
-  async load() {
-    const turn = ++this.turn;
-    this.element.setAttribute("aria-busy", "true");
-    this.searchText(turn);
-    try {
-      const { sessions, next, search } = await this.ask({});
-      if (turn !== this.turn) return;
-      this.rows.active = 0;
-      this.searched = search;
-      this.take(sessions, next);
-    } catch (error) {
-      if (turn === this.turn) this.fail(error);
-    } finally {
-      if (turn === this.turn) this.element.removeAttribute("aria-busy");
+    leave() {
+        this.refresh.cancel();
+        this.renewTiles.cancel();
+        clearTimeout(this.typing);
+        this.stop?.abort();
+        this.rows.leave();
     }
-  }
 
-  get element() {
-    return this.rows.element;
-  }
-
-  /** Where in the text the words are; the list below says in which sessions. */
-  async searchText(turn) {
-    const { q, agent } = this.filter;
-    const found = q && !this.filter.status ? await get(`search${query({ q, agent, limit: HITS })}`).catch(() => null) : null;
-    if (turn !== this.turn) return;
-    const results = found?.results ?? [];
-    this.hits.hidden = !results.length;
-    fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, results.map(hit)));
-    this.rows.show();
-  }
-
-  async more() {
-    if (this.loading || this.cursor === null) return;
-    this.loading = true;
-    const turn = this.turn;
-    try {
-      const { sessions, next } = await get(`sessions${query({ ...this.filter, limit: 5 * PAGE, cursor: this.cursor })}`);
-      if (turn !== this.turn) return;
-      const have = new Set(this.known.map((one) => one.session));
-      this.take([...this.known, ...sessions.filter((one) => !have.has(one.session))], next);
-    } catch (error) {
-      if (turn === this.turn) this.fail(error);
-    } finally {
-      this.loading = false;
+    onEvent(event) {
+        if (event.type === "tick" && event.connected) {
+            this.renewTiles();
+            return;
+        }
+        if (["session", "tick", "again", "lost"].includes(event.type)) {
+            this.refresh();
+            this.renewTiles();
+        }
     }
-    if (turn === this.turn) this.rows.show();
-  }
 
-  /** What has changed stands on the first page; the rest is as it was. */
-  async renew() {
-    const turn = this.turn;
-    try {
-      const { sessions, next } = await get(`sessions${query({ ...this.filter, limit: PAGE })}`);
-      if (turn !== this.turn) return;
-      const fresh = new Set(sessions.map((one) => one.session));
-      const oldest = sessions.at(-1)?.updated ?? "";
-      const rest = next === null ? [] : this.known.filter((one) => !fresh.has(one.session) && one.updated <= oldest);
-      const first = sessions.map((one) => this.unchanged(one));
-      this.take([...first, ...rest], next === null ? null : (this.cursor ?? (rest.length ? null : next)));
-    } catch (error) {
-      if (turn === this.turn && !this.known.length) this.fail(error);
+    form() {
+        const changed = (name) => (event) => this.choose(name, event.target.value.trim());
+        const typed = (event) => {
+            clearTimeout(this.typing);
+            const value = event.target.value;
+            this.typing = setTimeout(() => this.choose("q", value.trim()), 250);
+        };
+        const onEnter = (event) => {
+            event.preventDefault();
+            clearTimeout(this.typing);
+            this.choose("q", this.search.value.trim());
+            this.rows.go(0);
+        };
+        const down = (event) => {
+            if (event.key !== "ArrowDown") return;
+            event.preventDefault();
+            this.rows.go(this.rows.active);
+        };
+        this.search = h("input", {
+            type: "search",
+            id: "search",
+            name: "q",
+            value: this.filter.q,
+            placeholder: "Search labels, ids and text",
+            "aria-label": "Search sessions",
+            autocomplete: "off",
+            spellcheck: "false",
+            maxlength: 900,
+            oninput: typed,
+            onkeydown: down,
+        });
+        this.agents = h(
+            "select",
+            { name: "agent", "aria-label": "Agent", onchange: changed("agent") },
+            h("option", { value: "" }, "All agents"),
+        );
+        const chosen = this.filter.status;
+        const statuses = [...new Set([...STATUSES, chosen])].filter(Boolean);
+        const status = h(
+            "select",
+            { name: "status", "aria-label": "Status", onchange: changed("status") },
+            h("option", { value: "" }, "Any status"),
+            statuses.map((one) => h("option", { value: one, selected: one === chosen }, one)),
+        );
+        return h(
+            "form",
+            { class: "filters", role: "search", onsubmit: onEnter },
+            this.search,
+            this.agents,
+            status,
+        );
     }
-  }
 
-  /** The same object for what is the same: its row need not be written again. */
-  unchanged(session) {
-    const before = this.known.find((one) => one.session === session.session);
-    return before && JSON.stringify(before) === JSON.stringify(session) ? before : session;
-  }
+    choose(name, value) {
+        if (this.filter[name] === value) return;
+        this.filter[name] = value;
+        this.page.remember(`#/${query(this.filter)}`);
+        this.page.main.scrollTop = 0;
+        this.load();
+    }
 
-  take(sessions, next) {
-    this.known = sessions;
-    this.cursor = next;
-    fill(this.trouble);
-    const filtered = Object.values(this.filter).some(Boolean);
-    const behind = this.filter.q && this.searched ? behindNote(this.searched) : "";
-    this.note.textContent = sessions.length
-      ? `${next === null ? "" : "The newest "}${count(sessions.length, "session")}${filtered ? " found" : ""}${behind}`
-      : filtered
-        ? `No session fits. Another word, or fewer filters?${behind}`
-        : "No sessions yet. They appear here as soon as an agent writes one.";
-    this.rows.set(sessions, next === null);
-  }
+    async fillAgents() {
+        const { agents } = await get("agents");
+        const names = new Set([...agents.map((agent) => agent.name), this.filter.agent].filter(Boolean));
+        const told = Object.fromEntries(agents.map((agent) => [agent.name, agent]));
+        fill(
+            this.agents,
+            h("option", { value: "" }, `All agents`),
+            [...names].map((name) =>
+                h(
+                    "option",
+                    { value: name, selected: name === this.filter.agent, title: told[name]?.note },
+                    told[name] ? `${name} (${number(told[name].sessions)})` : name,
+                ),
+            ),
+        );
+        const odd = agents.filter((agent) => agent.note);
+        if (odd.length)
+            this.agents.after(
+                h("p", { class: "note" }, odd.map((agent) => `${agent.name}: ${agent.note}`).join(" · ")),
+            );
+    }
 
-  fail(error) {
-    if (error.name === "AbortError") return;
-    this.note.textContent = describe(error);
-    fill(this.trouble, problem(error, () => this.load()));
-  }
+    async tell() {
+        const [status, savings] = await Promise.all([
+            this.page.status(true),
+            get("savings").catch(() => null),
+        ]);
+        const { totals = {}, retention = {} } = status;
+        const trash = retention.trash ?? {};
+        fill(
+            this.tiles,
+            tile("Sessions", number(totals.sessions), status.state === "running" ? "watched" : status.state),
+            tile(
+                "Saved",
+                bytes(savings ? sumOf(savings.points) : totals.bytes_saved),
+                `${bytes(totals.bytes_saved)} since the start`,
+            ),
+            tile(
+                "Next retention",
+                bytes(retention.bytes),
+                retention.next_run ? ago(retention.next_run) : `kept: ${retention.keep ?? "–"}`,
+            ),
+            tile(
+                "In the trash",
+                number(trash.sessions),
+                `${bytes(trash.bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
+            ),
+        );
+    }
+
+    ask(more) {
+        this.stop?.abort();
+        this.stop = new AbortController();
+        return get(`sessions${query({ ...this.filter, limit: PAGE, ...more })}`, this.stop.signal);
+    }
+
+    /** Begin anew, with the filter as it is. */
+    async load() {
+        const turn = ++this.turn;
+        this.element.setAttribute("aria-busy", "true");
+        this.searchText(turn);
+        try {
+            const { sessions, next, search } = await this.ask({});
+            if (turn !== this.turn) return;
+            this.rows.active = 0;
+            this.searched = search;
+            this.take(sessions, next);
+        } catch (error) {
+            if (turn === this.turn) this.fail(error);
+        } finally {
+            if (turn === this.turn) this.element.removeAttribute("aria-busy");
+        }
+    }
+
+    get element() {
+        return this.rows.element;
+    }
+
+    /** Where in the text the words are; the list below says in which sessions. */
+    async searchText(turn) {
+        const { q, agent } = this.filter;
+        const found =
+            q && !this.filter.status
+                ? await get(`search${query({ q, agent, limit: HITS })}`).catch(() => null)
+                : null;
+        if (turn !== this.turn) return;
+        const results = found?.results ?? [];
+        this.hits.hidden = !results.length;
+        fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, results.map(hit)));
+        this.rows.show();
+    }
+
+    async more() {
+        if (this.loading || this.cursor === null) return;
+        this.loading = true;
+        const turn = this.turn;
+        try {
+            const { sessions, next } = await get(
+                `sessions${query({ ...this.filter, limit: 5 * PAGE, cursor: this.cursor })}`,
+            );
+            if (turn !== this.turn) return;
+            const have = new Set(this.known.map((one) => one.session));
+            this.take([...this.known, ...sessions.filter((one) => !have.has(one.session))], next);
+        } catch (error) {
+            if (turn === this.turn) this.fail(error);
+        } finally {
+            this.loading = false;
+        }
+        if (turn === this.turn) this.rows.show();
+    }
+
+    /** What has changed stands on the first page; the rest is as it was. */
+    async renew() {
+        const turn = this.turn;
+        try {
+            const { sessions, next } = await get(`sessions${query({ ...this.filter, limit: PAGE })}`);
+            if (turn !== this.turn) return;
+            const fresh = new Set(sessions.map((one) => one.session));
+            const oldest = sessions.at(-1)?.updated ?? "";
+            const rest =
+                next === null
+                    ? []
+                    : this.known.filter((one) => !fresh.has(one.session) && one.updated <= oldest);
+            const first = sessions.map((one) => this.unchanged(one));
+            this.take(
+                [...first, ...rest],
+                next === null ? null : (this.cursor ?? (rest.length ? null : next)),
+            );
+        } catch (error) {
+            if (turn === this.turn && !this.known.length) this.fail(error);
+        }
+    }
+
+    /** The same object for what is the same: its row need not be written again. */
+    unchanged(session) {
+        const before = this.known.find((one) => one.session === session.session);
+        return before && JSON.stringify(before) === JSON.stringify(session) ? before : session;
+    }
+
+    take(sessions, next) {
+        this.known = sessions;
+        this.cursor = next;
+        fill(this.trouble);
+        const filtered = Object.values(this.filter).some(Boolean);
+        const behind = this.filter.q && this.searched ? behindNote(this.searched) : "";
+        this.note.textContent = sessions.length
+            ? `${next === null ? "" : "The newest "}${count(sessions.length, "session")}${filtered ? " found" : ""}${behind}`
+            : filtered
+              ? `No session fits. Another word, or fewer filters?${behind}`
+              : "No sessions yet. They appear here as soon as an agent writes one.";
+        this.rows.set(sessions, next === null);
+    }
+
+    fail(error) {
+        if (error.name === "AbortError") return;
+        this.note.textContent = describe(error);
+        fill(
+            this.trouble,
+            problem(error, () => this.load()),
+        );
+    }
 }
 
 function sessionRow(session) {
-  const saved = session.saved_bytes || session.extracted_bytes;
-  const models = session.models?.length ? session.models.join(", ") : session.model;
-  const facts = [
-    h("time", { datetime: session.updated, title: clock(session.updated) }, ago(session.updated)),
-    typeof session.messages === "number" && count(session.messages, "message"),
-    typeof session.tool_calls === "number" && count(session.tool_calls, "call"),
-    models,
-  ];
-  return linkTo(
-    session.session,
-    { class: "row" },
-    h(
-      "span",
-      { class: "row-main" },
-      h("span", { class: "row-title" }, h("span", { class: "row-name" }, session.label || session.id), badges(session)),
-      h("span", { class: "row-id" }, session.session),
-      h("span", { class: "row-facts" }, facts.filter(Boolean).map((fact) => h("span", null, fact))),
-    ),
-    h(
-      "span",
-      { class: "row-sizes" },
-      h("span", { class: "row-size" }, bytes(session.size)),
-      saved > 0 && h("span", { class: "row-saved" }, `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "stored"}`),
-    ),
-  );
+    const saved = session.saved_bytes || session.extracted_bytes;
+    const models = session.models?.length ? session.models.join(", ") : session.model;
+    const facts = [
+        h("time", { datetime: session.updated, title: clock(session.updated) }, ago(session.updated)),
+        typeof session.messages === "number" && count(session.messages, "message"),
+        typeof session.tool_calls === "number" && count(session.tool_calls, "call"),
+        models,
+    ];
+    return linkTo(
+        session.session,
+        { class: "row" },
+        h(
+            "span",
+            { class: "row-main" },
+            h(
+                "span",
+                { class: "row-title" },
+                h("span", { class: "row-name" }, session.label || session.id),
+                badges(session),
+            ),
+            h("span", { class: "row-id" }, session.session),
+            h(
+                "span",
+                { class: "row-facts" },
+                facts.filter(Boolean).map((fact) => h("span", null, fact)),
+            ),
+        ),
+        h(
+            "span",
+            { class: "row-sizes" },
+            h("span", { class: "row-size" }, bytes(session.size)),
+            saved > 0 &&
+                h(
+                    "span",
+                    { class: "row-saved" },
+                    `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "stored"}`,
+                ),
+        ),
+    );
 }
 
 function sumOf(points) {
-  return points.reduce((sum, one) => sum + one.saved - one.given_back, 0);
+    return points.reduce((sum, one) => sum + one.saved - one.given_back, 0);
 }
 
 function behindNote({ complete, waiting, problem }) {
-  if (problem) return `. Their text was not searched: ${problem}`;
-  return complete ? "" : `. ${count(waiting, "session")} still to be read for the search`;
+    if (problem) return `. Their text was not searched: ${problem}`;
+    return complete ? "" : `. ${count(waiting, "session")} still to be read for the search`;
 }
 
 function hit(found) {
-  const parts = [];
-  const letters = [...found.snippet];
-  let at = 0;
-  for (const [start, end] of found.matches ?? []) {
-    parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
-    at = end;
-  }
-  parts.push(letters.slice(at).join(""));
-  const where = h("a", { class: "mono", href: `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}` }, `${found.session} #${found.index}`);
-  return h("li", null, where, " ", found.where === "extracted" && clipped("extracted"), h("span", { class: "block" }, parts));
+    const parts = [];
+    const letters = [...found.snippet];
+    let at = 0;
+    for (const [start, end] of found.matches ?? []) {
+        parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
+        at = end;
+    }
+    parts.push(letters.slice(at).join(""));
+    const where = h(
+        "a",
+        {
+            class: "mono",
+            href: `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
+        },
+        `${found.session} #${found.index}`,
+    );
+    return h(
+        "li",
+        null,
+        where,
+        " ",
+        found.where === "extracted" && clipped("extracted"),
+        h("span", { class: "block" }, parts),
+    );
 }
 
 export function badges(session) {
-  const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
-  return [
-    session.status && badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
-    session.parent && badge("child", "plain", `Child of ${session.parent}`),
-    stale && badge("stale", "warn", "Nothing was written for 24 hours"),
-    session.extracted_entries > 0 && clipped(number(session.extracted_entries), `${count(session.extracted_entries, "entry", "entries")} extracted`),
-  ];
+    const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
+    return [
+        session.status &&
+            badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
+        session.parent && badge("child", "plain", `Child of ${session.parent}`),
+        stale && badge("stale", "warn", "Nothing was written for 24 hours"),
+        session.extracted_entries > 0 &&
+            clipped(
+                number(session.extracted_entries),
+                `${count(session.extracted_entries, "entry", "entries")} extracted`,
+            ),
+    ];
 }

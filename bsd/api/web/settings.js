@@ -8,211 +8,346 @@ const TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "sys
 
 // [field, kind, label, help]
 const GROUPS = [
-  ["What is extracted", [
-    ["enabled", "switch", "Extract by itself", "The daemon moves large old values out of sessions."],
-    ["trigger_types", "types", "Types of values", "None: nothing is extracted."],
-    ["keep_recent", "number", "Messages to keep", "So many of the newest messages stay whole (0–100)."],
-    ["min_value_length", "number", "Smallest value", "Characters; shorter ones stay (0–100000)."],
-    ["keep_chars", "number", "Characters left in place", "The beginning that stays before the placeholder (0–10000)."],
-    ["age_threshold_hours", "number", "Minimum age", "Hours; 0: of any age."],
-    ["keep_after_restore_seconds", "number", "Protection after a restore", "Seconds (0–86400)."],
-    ["scope", [["all", "all values"], ["display", "only what is never sent to the model"]], "Scope", ""],
-    ["prefix_bound", [["skip", "leave it"], ["extract", "extract it all the same"]], "What later signatures are bound to", "Some models sign all that stands before; changing it makes them refuse the session."],
-    ["prefix_bound_models", "lines", "Models that sign so", "Regular expressions, one a line."],
-    ["trigger_rules", "json", "Rules", "A JSON array; if there is one, it takes the place of types, messages to keep, smallest value and characters left."],
-  ]],
-  ["When", [
-    ["auto_cron", "text", "Look into changed sessions", "A cron expression."],
-    ["scan_interval_seconds", "number", "Look for changes every", "Seconds (10–3600)."],
-  ]],
-  ["How long it is kept", [
-    ["retention", "text", "Extracted content", "30m to 52w, as in 24h, 7d, 1d12h; or never."],
-    ["retention_cron", "text", "Delete what expired", "A cron expression."],
-    ["trash_retention", "text", "Trash and history", "30m to 52w, or never."],
-  ]],
-  ["What agents see", [
-    ["keep_restore_remote_calls", "switch", "Keep calls of restore_remote", "Else they are taken out of the session."],
-    ["keep_purge_control_calls", "switch", "Keep calls of purge_control and restore", "Else they are shortened."],
-  ]],
+    [
+        "What is extracted",
+        [
+            ["enabled", "switch", "Extract by itself", "The daemon moves large old values out of sessions."],
+            ["trigger_types", "types", "Types of values", "None: nothing is extracted."],
+            [
+                "keep_recent",
+                "number",
+                "Messages to keep",
+                "So many of the newest messages stay whole (0–100).",
+            ],
+            ["min_value_length", "number", "Smallest value", "Characters; shorter ones stay (0–100000)."],
+            [
+                "keep_chars",
+                "number",
+                "Characters left in place",
+                "The beginning that stays before the placeholder (0–10000).",
+            ],
+            ["age_threshold_hours", "number", "Minimum age", "Hours; 0: of any age."],
+            ["keep_after_restore_seconds", "number", "Protection after a restore", "Seconds (0–86400)."],
+            [
+                "scope",
+                [
+                    ["all", "all values"],
+                    ["display", "only what is never sent to the model"],
+                ],
+                "Scope",
+                "",
+            ],
+            [
+                "prefix_bound",
+                [
+                    ["skip", "leave it"],
+                    ["extract", "extract it all the same"],
+                ],
+                "What later signatures are bound to",
+                "Some models sign all that stands before; changing it makes them refuse the session.",
+            ],
+            ["prefix_bound_models", "lines", "Models that sign so", "Regular expressions, one a line."],
+            [
+                "trigger_rules",
+                "json",
+                "Rules",
+                "A JSON array; if there is one, it takes the place of types, messages to keep, smallest value and characters left.",
+            ],
+        ],
+    ],
+    [
+        "When",
+        [
+            ["auto_cron", "text", "Look into changed sessions", "A cron expression."],
+            ["scan_interval_seconds", "number", "Look for changes every", "Seconds (10–3600)."],
+        ],
+    ],
+    [
+        "How long it is kept",
+        [
+            ["retention", "text", "Extracted content", "30m to 52w, as in 24h, 7d, 1d12h; or never."],
+            ["retention_cron", "text", "Delete what expired", "A cron expression."],
+            ["trash_retention", "text", "Trash and history", "30m to 52w, or never."],
+        ],
+    ],
+    [
+        "What agents see",
+        [
+            [
+                "keep_restore_remote_calls",
+                "switch",
+                "Keep calls of restore_remote",
+                "Else they are taken out of the session.",
+            ],
+            [
+                "keep_purge_control_calls",
+                "switch",
+                "Keep calls of purge_control and restore",
+                "Else they are shortened.",
+            ],
+        ],
+    ],
 ];
 
 export async function settingsView(page) {
-  const view = new SettingsView(page);
-  await view.load();
-  return view;
+    const view = new SettingsView(page);
+    await view.load();
+    return view;
 }
 
 class SettingsView {
-  constructor(page) {
-    this.page = page;
-    this.fields = new Map();
-  }
-
-  leave() {}
-
-  onEvent(event) {
-    if (event.type === "again" || event.type === "config") this.renew().catch(() => {});
-  }
-
-  async load() {
-    this.config = await get("config");
-    this.told = h("div", { "aria-live": "polite" });
-    this.draw();
-  }
-
-  /** Somebody else has changed the settings; what is being written here stays. */
-  async renew() {
-    const config = await get("config");
-    if (JSON.stringify(config) === JSON.stringify(this.config)) return;
-    const dirty = Object.keys(this.changes()).length > 0;
-    this.config = config;
-    if (dirty) fill(this.told, h("p", { class: "banner" }, "The settings were changed elsewhere. What you wrote is still here, and is not saved."));
-    else for (const field of this.fields.values()) field.write(config[field.name]);
-    this.drawRuns();
-  }
-
-  draw() {
-    const readonly = this.page.readonly();
-    const form = h("form", { class: "settings", novalidate: true, onsubmit: (event) => event.preventDefault() });
-    form.append(
-      ...GROUPS.map(([title, fields]) => h("fieldset", { class: "card", disabled: readonly }, h("legend", null, title), fields.map((field) => this.field(...field)))),
-    );
-    this.save = button("Save", () => this.submit(), { class: "primary writes" });
-    const back = button("Discard changes", () => this.discard(), { class: "quiet writes" });
-    form.append(h("div", { class: "buttons sticky" }, this.told, back, this.save));
-    form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && event.target.matches("input:not([type=checkbox])")) this.save.click();
-    });
-    this.runs = h("p", { class: "note" });
-    this.drawRuns();
-    fill(this.page.main, h("h1", null, "Settings"), this.runs, form, forgetButton());
-  }
-
-  drawRuns() {
-    const { last_run_at: run, last_retention_run_at: retention } = this.config;
-    fill(this.runs, `Last run: ${run ? clock(run) : "none yet"}. Last retention run: ${retention ? clock(retention) : "none yet"}.`);
-  }
-
-  field(name, kind, label, help) {
-    const id = `setting-${name}`;
-    const problem = h("p", { class: "field-error", id: `${id}-problem` });
-    const described = { "aria-describedby": `${id}-help ${id}-problem` };
-    const made = control(kind, id, described, label);
-    made.write(this.config[name]);
-    const tell = (text) => {
-      fill(problem, text);
-      for (const one of made.inputs) {
-        if (text) one.setAttribute("aria-invalid", "true");
-        else one.removeAttribute("aria-invalid");
-      }
-    };
-    this.fields.set(name, { name, ...made, tell });
-    const note = h("p", { class: "note", id: `${id}-help` }, help);
-    const caption = kind === "switch" ? null : kind === "types" ? h("span", { class: "label" }, label) : h("label", { for: id }, label);
-    return h("div", { class: "field", "data-field": name }, caption, made.element, note, problem);
-  }
-
-  /** Only what differs from what is set is sent. */
-  changes() {
-    const changed = {};
-    for (const { name, read } of this.fields.values()) {
-      const value = read();
-      if (JSON.stringify(value) !== JSON.stringify(this.config[name])) changed[name] = value;
+    constructor(page) {
+        this.page = page;
+        this.fields = new Map();
     }
-    return changed;
-  }
 
-  discard() {
-    for (const { name, write, tell } of this.fields.values()) {
-      write(this.config[name]);
-      tell("");
-    }
-    fill(this.told);
-  }
+    leave() {}
 
-  async submit() {
-    const changed = this.changes();
-    for (const { tell } of this.fields.values()) tell("");
-    fill(this.told);
-    if (!Object.keys(changed).length) {
-      fill(this.told, h("span", { class: "note" }, "Nothing was changed."));
-      return;
+    onEvent(event) {
+        if (event.type === "again" || event.type === "config") this.renew().catch(() => {});
     }
-    try {
-      this.config = await post("config", changed);
-      this.discard();
-      toast("Saved; it is in force.");
-    } catch (error) {
-      this.refuse(error);
-    }
-  }
 
-  refuse(error) {
-    const unknown = [];
-    let first = null;
-    for (const { field, message } of error.errors ?? []) {
-      const own = this.fields.get(field);
-      if (own) {
-        own.tell(message);
-        first ??= own;
-      } else unknown.push(message);
+    async load() {
+        this.config = await get("config");
+        this.told = h("div", { "aria-live": "polite" });
+        this.draw();
     }
-    const text = first ? `Not saved: ${error.errors.length === 1 ? "a field is not valid" : `${error.errors.length} fields are not valid`}.` : `Not saved: ${describe(error)}`;
-    fill(this.told, h("p", { class: "field-error", role: "alert" }, text, unknown.map((message) => ` ${message}`)));
-    first?.inputs[0].focus();
-  }
+
+    /** Somebody else has changed the settings; what is being written here stays. */
+    async renew() {
+        const config = await get("config");
+        if (JSON.stringify(config) === JSON.stringify(this.config)) return;
+        const dirty = Object.keys(this.changes()).length > 0;
+        this.config = config;
+        if (dirty)
+            fill(
+                this.told,
+                h(
+                    "p",
+                    { class: "banner" },
+                    "The settings were changed elsewhere. What you wrote is still here, and is not saved.",
+                ),
+            );
+        else for (const field of this.fields.values()) field.write(config[field.name]);
+        this.drawRuns();
+    }
+
+    draw() {
+        const readonly = this.page.readonly();
+        const form = h("form", {
+            class: "settings",
+            novalidate: true,
+            onsubmit: (event) => event.preventDefault(),
+        });
+        form.append(
+            ...GROUPS.map(([title, fields]) =>
+                h(
+                    "fieldset",
+                    { class: "card", disabled: readonly },
+                    h("legend", null, title),
+                    fields.map((field) => this.field(...field)),
+                ),
+            ),
+        );
+        this.save = button("Save", () => this.submit(), { class: "primary writes" });
+        const back = button("Discard changes", () => this.discard(), { class: "quiet writes" });
+        form.append(h("div", { class: "buttons sticky" }, this.told, back, this.save));
+        form.addEventListener("keydown", (event) => {
+            if (event.key === "Enter" && event.target.matches("input:not([type=checkbox])"))
+                this.save.click();
+        });
+        this.runs = h("p", { class: "note" });
+        this.drawRuns();
+        fill(this.page.main, h("h1", null, "Settings"), this.runs, form, forgetButton());
+    }
+
+    drawRuns() {
+        const { last_run_at: run, last_retention_run_at: retention } = this.config;
+        fill(
+            this.runs,
+            `Last run: ${run ? clock(run) : "none yet"}. Last retention run: ${retention ? clock(retention) : "none yet"}.`,
+        );
+    }
+
+    field(name, kind, label, help) {
+        const id = `setting-${name}`;
+        const problem = h("p", { class: "field-error", id: `${id}-problem` });
+        const described = { "aria-describedby": `${id}-help ${id}-problem` };
+        const made = control(kind, id, described, label);
+        made.write(this.config[name]);
+        const tell = (text) => {
+            fill(problem, text);
+            for (const one of made.inputs) {
+                if (text) one.setAttribute("aria-invalid", "true");
+                else one.removeAttribute("aria-invalid");
+            }
+        };
+        this.fields.set(name, { name, ...made, tell });
+        const note = h("p", { class: "note", id: `${id}-help` }, help);
+        const caption =
+            kind === "switch"
+                ? null
+                : kind === "types"
+                  ? h("span", { class: "label" }, label)
+                  : h("label", { for: id }, label);
+        return h("div", { class: "field", "data-field": name }, caption, made.element, note, problem);
+    }
+
+    /** Only what differs from what is set is sent. */
+    changes() {
+        const changed = {};
+        for (const { name, read } of this.fields.values()) {
+            const value = read();
+            if (JSON.stringify(value) !== JSON.stringify(this.config[name])) changed[name] = value;
+        }
+        return changed;
+    }
+
+    discard() {
+        for (const { name, write, tell } of this.fields.values()) {
+            write(this.config[name]);
+            tell("");
+        }
+        fill(this.told);
+    }
+
+    async submit() {
+        const changed = this.changes();
+        for (const { tell } of this.fields.values()) tell("");
+        fill(this.told);
+        if (!Object.keys(changed).length) {
+            fill(this.told, h("span", { class: "note" }, "Nothing was changed."));
+            return;
+        }
+        try {
+            this.config = await post("config", changed);
+            this.discard();
+            toast("Saved; it is in force.");
+        } catch (error) {
+            this.refuse(error);
+        }
+    }
+
+    refuse(error) {
+        const unknown = [];
+        let first = null;
+        for (const { field, message } of error.errors ?? []) {
+            const own = this.fields.get(field);
+            if (own) {
+                own.tell(message);
+                first ??= own;
+            } else unknown.push(message);
+        }
+        const text = first
+            ? `Not saved: ${error.errors.length === 1 ? "a field is not valid" : `${error.errors.length} fields are not valid`}.`
+            : `Not saved: ${describe(error)}`;
+        fill(
+            this.told,
+            h(
+                "p",
+                { class: "field-error", role: "alert" },
+                text,
+                unknown.map((message) => ` ${message}`),
+            ),
+        );
+        first?.inputs[0].focus();
+    }
 }
 
 /** {element, inputs, read, write} of one field. */
 function control(kind, id, described, label) {
-  if (kind === "switch") {
-    const box = h("input", { type: "checkbox", id, ...described });
+    if (kind === "switch") {
+        const box = h("input", { type: "checkbox", id, ...described });
+        return {
+            element: h("div", { class: "check" }, box, h("label", { for: id }, label)),
+            inputs: [box],
+            read: () => box.checked,
+            write: (value) => {
+                box.checked = Boolean(value);
+            },
+        };
+    }
+    if (kind === "types") {
+        const boxes = TYPES.map((type) =>
+            h("input", { type: "checkbox", id: `${id}-${type}`, name: type, ...described }),
+        );
+        return {
+            element: h(
+                "div",
+                { class: "checks", role: "group", "aria-label": label },
+                boxes.map((box) => h("span", { class: "check" }, box, h("label", { for: box.id }, box.name))),
+            ),
+            inputs: boxes,
+            read: () => boxes.filter((box) => box.checked).map((box) => box.name),
+            write: (value) =>
+                boxes.forEach((box) => {
+                    box.checked = (value ?? []).includes(box.name);
+                }),
+        };
+    }
+    if (Array.isArray(kind)) {
+        const select = h(
+            "select",
+            { id, ...described },
+            kind.map(([value, text]) => h("option", { value }, text)),
+        );
+        return {
+            element: select,
+            inputs: [select],
+            read: () => select.value,
+            write: (value) => {
+                select.value = value;
+            },
+        };
+    }
+    const long = kind === "lines" || kind === "json";
+    const input = long
+        ? h("textarea", {
+              id,
+              rows: kind === "json" ? 4 : 3,
+              class: "code",
+              spellcheck: "false",
+              ...described,
+          })
+        : h("input", {
+              id,
+              type: "text",
+              inputmode: kind === "number" ? "numeric" : null,
+              autocomplete: "off",
+              spellcheck: "false",
+              ...described,
+          });
     return {
-      element: h("div", { class: "check" }, box, h("label", { for: id }, label)),
-      inputs: [box],
-      read: () => box.checked,
-      write: (value) => {
-        box.checked = Boolean(value);
-      },
+        element: input,
+        inputs: [input],
+        read: () => READ[kind](input.value),
+        write: (value) => {
+            input.value = WRITE[kind](value);
+        },
     };
-  }
-  if (kind === "types") {
-    const boxes = TYPES.map((type) => h("input", { type: "checkbox", id: `${id}-${type}`, name: type, ...described }));
-    return {
-      element: h("div", { class: "checks", role: "group", "aria-label": label }, boxes.map((box) => h("span", { class: "check" }, box, h("label", { for: box.id }, box.name)))),
-      inputs: boxes,
-      read: () => boxes.filter((box) => box.checked).map((box) => box.name),
-      write: (value) => boxes.forEach((box) => {
-        box.checked = (value ?? []).includes(box.name);
-      }),
-    };
-  }
-  if (Array.isArray(kind)) {
-    const select = h("select", { id, ...described }, kind.map(([value, text]) => h("option", { value }, text)));
-    return { element: select, inputs: [select], read: () => select.value, write: (value) => { select.value = value; } };
-  }
-  const long = kind === "lines" || kind === "json";
-  const input = long ? h("textarea", { id, rows: kind === "json" ? 4 : 3, class: "code", spellcheck: "false", ...described }) : h("input", { id, type: "text", inputmode: kind === "number" ? "numeric" : null, autocomplete: "off", spellcheck: "false", ...described });
-  return { element: input, inputs: [input], read: () => READ[kind](input.value), write: (value) => { input.value = WRITE[kind](value); } };
 }
 
 // What cannot be understood here is sent as it stands: the server says what is wrong with it.
 const READ = {
-  text: (text) => text.trim(),
-  number: (text) => (/^\s*-?\d+(\.\d+)?\s*$/.test(text) ? Number(text) : text.trim()),
-  lines: (text) => text.split("\n").map((line) => line.trim()).filter(Boolean),
-  json: (text) => {
-    if (!text.trim()) return null;
-    try {
-      return JSON.parse(text);
-    } catch {
-      return text;
-    }
-  },
+    text: (text) => text.trim(),
+    number: (text) => (/^\s*-?\d+(\.\d+)?\s*$/.test(text) ? Number(text) : text.trim()),
+    lines: (text) =>
+        text
+            .split("\n")
+            .map((line) => line.trim())
+            .filter(Boolean),
+    json: (text) => {
+        if (!text.trim()) return null;
+        try {
+            return JSON.parse(text);
+        } catch {
+            return text;
+        }
+    },
 };
 const WRITE = {
-  text: (value) => value ?? "",
-  number: (value) => String(value ?? ""),
-  lines: (value) => (value ?? []).join("\n"),
-  json: (value) => (value === null || value === undefined ? "" : JSON.stringify(value, null, 2)),
+    text: (value) => value ?? "",
+    number: (value) => String(value ?? ""),
+    lines: (value) => (value ?? []).join("\n"),
+    json: (value) => (value === null || value === undefined ? "" : JSON.stringify(value, null, 2)),
 };

@@ -9,148 +9,235 @@ import { badge, facts, linkTo, table, tile } from "./widgets.js";
 
 const SHOWN = 30;
 const LEVELS = {
-  strong: ["strong", "good", "Other programs' writes are seen even while a file is exchanged."],
-  weak: ["weak", "warn", "This file system proves less; bsd waits longer before it changes a file."],
+    strong: ["strong", "good", "Other programs' writes are seen even while a file is exchanged."],
+    weak: ["weak", "warn", "This file system proves less; bsd waits longer before it changes a file."],
 };
 
 export async function statusView(page) {
-  const plot = new Plot();
-  const body = h("div", { class: "stack" });
-  const tiles = h("div", { class: "tiles", role: "group", "aria-label": "Totals" });
+    const plot = new Plot();
+    const body = h("div", { class: "stack" });
+    const tiles = h("div", { class: "tiles", role: "group", "aria-label": "Totals" });
 
-  const load = async () => {
-    const [status, health] = await Promise.all([page.status(true), get("health").catch((error) => ({ status: "stopped", problems: [error.message] }))]);
-    fill(
-      tiles,
-      tile("State", status.state, health.status === "ok" ? "all is well" : health.status),
-      tile("Saved since the start", bytes(status.totals?.bytes_saved), `≈ ${number(status.totals?.tokens_saved)} tokens`),
-      tile("Values moved", number(status.totals?.values), `in ${count(status.totals?.entries ?? 0, "entry", "entries")}`),
-      tile("Running for", span(status.uptime_seconds ?? 0), `bsd ${status.version}`),
-    );
-    fill(body, sections(status, health));
-  };
-  const loadPlot = async () => plot.show((await get("savings")).points);
+    const load = async () => {
+        const [status, health] = await Promise.all([
+            page.status(true),
+            get("health").catch((error) => ({ status: "stopped", problems: [error.message] })),
+        ]);
+        fill(
+            tiles,
+            tile("State", status.state, health.status === "ok" ? "all is well" : health.status),
+            tile(
+                "Saved since the start",
+                bytes(status.totals?.bytes_saved),
+                `≈ ${number(status.totals?.tokens_saved)} tokens`,
+            ),
+            tile(
+                "Values moved",
+                number(status.totals?.values),
+                `in ${count(status.totals?.entries ?? 0, "entry", "entries")}`,
+            ),
+            tile("Running for", span(status.uptime_seconds ?? 0), `bsd ${status.version}`),
+        );
+        fill(body, sections(status, health));
+    };
+    const loadPlot = async () => plot.show((await get("savings")).points);
 
-  fill(page.main, h("h1", null, "Status"), tiles, plot.element, body);
-  await load();
-  await loadPlot().catch((error) => plot.fail(error));
-  const refresh = paced(() => load().catch(() => {}), 2000);
-  const refreshPlot = paced(() => loadPlot().catch(() => {}), 5000);
-  return {
-    onEvent: (event) => {
-      refresh();
-      if (event.type !== "job") refreshPlot();
-    },
-    leave: () => {
-      refresh.cancel();
-      refreshPlot.cancel();
-      plot.leave();
-    },
-  };
+    fill(page.main, h("h1", null, "Status"), tiles, plot.element, body);
+    await load();
+    await loadPlot().catch((error) => plot.fail(error));
+    const refresh = paced(() => load().catch(() => {}), 2000);
+    const refreshPlot = paced(() => loadPlot().catch(() => {}), 5000);
+    return {
+        onEvent: (event) => {
+            refresh();
+            if (event.type !== "job") refreshPlot();
+        },
+        leave: () => {
+            refresh.cancel();
+            refreshPlot.cancel();
+            plot.leave();
+        },
+    };
 }
 
 function sections(status, health) {
-  return [
-    problems(status, health),
-    h("div", { class: "columns" }, watching(status), working(status), doing(status), keeping(status)),
-    results(status.sessions ?? []),
-  ];
+    return [
+        problems(status, health),
+        h("div", { class: "columns" }, watching(status), working(status), doing(status), keeping(status)),
+        results(status.sessions ?? []),
+    ];
 }
 
 function card(title, ...content) {
-  return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
+    return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
 }
 
 function problems(status, health) {
-  const found = [
-    ...(health.problems ?? []).map((text) => [text]),
-    ...(health.late ?? []).map((loop) => [`the loop ${loop} does not answer`]),
-    ...(status.watcher?.problems ?? []).map((one) => [one.text, one.remedy]),
-    ...(status.queue?.parked ?? []).map((one) => [`${one.session} was given up after ${count(one.failures, "failure")}: ${one.error}`]),
-    ...(status.orphans?.count ? [[`${count(status.orphans.count, "orphaned file")} (${bytes(status.orphans.bytes)})`, "bsd doctor"]] : []),
-  ];
-  const unique = [...new Map(found.map((one) => [one[0], one])).values()];
-  return (
-    unique.length > 0 &&
-    h("section", { class: "card problem", "aria-label": "Problems" }, h("h2", null, "Problems"), h("ul", { class: "plain" }, unique.map(([text, remedy]) => h("li", null, text, remedy && [" — ", h("code", null, remedy)]))))
-  );
+    const found = [
+        ...(health.problems ?? []).map((text) => [text]),
+        ...(health.late ?? []).map((loop) => [`the loop ${loop} does not answer`]),
+        ...(status.watcher?.problems ?? []).map((one) => [one.text, one.remedy]),
+        ...(status.queue?.parked ?? []).map((one) => [
+            `${one.session} was given up after ${count(one.failures, "failure")}: ${one.error}`,
+        ]),
+        ...(status.orphans?.count
+            ? [
+                  [
+                      `${count(status.orphans.count, "orphaned file")} (${bytes(status.orphans.bytes)})`,
+                      "bsd doctor",
+                  ],
+              ]
+            : []),
+    ];
+    const unique = [...new Map(found.map((one) => [one[0], one])).values()];
+    return (
+        unique.length > 0 &&
+        h(
+            "section",
+            { class: "card problem", "aria-label": "Problems" },
+            h("h2", null, "Problems"),
+            h(
+                "ul",
+                { class: "plain" },
+                unique.map(([text, remedy]) =>
+                    h("li", null, text, remedy && [" — ", h("code", null, remedy)]),
+                ),
+            ),
+        )
+    );
 }
 
 function watching({ roots = [], watcher = {} }) {
-  const guarantees = roots.map((root) => {
-    const [text, kind, why] = LEVELS[root.level] ?? [root.level, "plain", ""];
-    return h("li", null, h("span", { class: "mono wrap" }, root.path), " ", badge(text, kind, why), h("span", { class: "note block" }, `${root.filesystem}${root.why ? ` — ${root.why}` : ""}`));
-  });
-  return card(
-    "Watching",
-    facts([
-      ["Directories", number(watcher.directories)],
-      ["Watched", number(watcher.watched)],
-      ["By scan only", number(watcher.scan_only)],
-    ]),
-    h("h3", null, "Guarantee"),
-    h("ul", { class: "plain" }, guarantees),
-  );
+    const guarantees = roots.map((root) => {
+        const [text, kind, why] = LEVELS[root.level] ?? [root.level, "plain", ""];
+        return h(
+            "li",
+            null,
+            h("span", { class: "mono wrap" }, root.path),
+            " ",
+            badge(text, kind, why),
+            h("span", { class: "note block" }, `${root.filesystem}${root.why ? ` — ${root.why}` : ""}`),
+        );
+    });
+    return card(
+        "Watching",
+        facts([
+            ["Directories", number(watcher.directories)],
+            ["Watched", number(watcher.watched)],
+            ["By scan only", number(watcher.scan_only)],
+        ]),
+        h("h3", null, "Guarantee"),
+        h("ul", { class: "plain" }, guarantees),
+    );
 }
 
 function working({ queue = {}, workers = [] }) {
-  const names = ["debouncing", "gathering", "waiting", "ready", "working", "refused", "retried"];
-  return card(
-    "Queue",
-    facts(names.map((name) => [name[0].toUpperCase() + name.slice(1), queue[name] === undefined ? null : number(queue[name])])),
-    h("h3", null, "Workers"),
-    h("ul", { class: "plain" }, workers.map((one) => h("li", null, `${one.name}: `, one.session ? [linkTo(one.session, { class: "mono" }), ` since ${ago(one.since)}`] : "idle"))),
-  );
+    const names = ["debouncing", "gathering", "waiting", "ready", "working", "refused", "retried"];
+    return card(
+        "Queue",
+        facts(
+            names.map((name) => [
+                name[0].toUpperCase() + name.slice(1),
+                queue[name] === undefined ? null : number(queue[name]),
+            ]),
+        ),
+        h("h3", null, "Workers"),
+        h(
+            "ul",
+            { class: "plain" },
+            workers.map((one) =>
+                h(
+                    "li",
+                    null,
+                    `${one.name}: `,
+                    one.session
+                        ? [linkTo(one.session, { class: "mono" }), ` since ${ago(one.since)}`]
+                        : "idle",
+                ),
+            ),
+        ),
+    );
 }
 
 function doing({ totals = {}, left_alone: alone = {} }) {
-  const gaveUp = Object.entries(totals.give_ups ?? {});
-  return card(
-    "Totals",
-    facts([
-      ["Sessions", number(totals.sessions)],
-      ["Commits", number(totals.commits)],
-      ["Written", bytes(totals.bytes_written)],
-      ["Busy", number(totals.busy)],
-      ["Failed", number(totals.failed)],
-      ["Given up", gaveUp.length ? gaveUp.map(([reason, times]) => `${reason}: ${number(times)}`).join(", ") : "none"],
-      ["Left alone", alone.count ? Object.entries(alone.reasons).map(([reason, times]) => `${reason}: ${number(times)}`).join(", ") : "none"],
-    ]),
-  );
+    const gaveUp = Object.entries(totals.give_ups ?? {});
+    return card(
+        "Totals",
+        facts([
+            ["Sessions", number(totals.sessions)],
+            ["Commits", number(totals.commits)],
+            ["Written", bytes(totals.bytes_written)],
+            ["Busy", number(totals.busy)],
+            ["Failed", number(totals.failed)],
+            [
+                "Given up",
+                gaveUp.length
+                    ? gaveUp.map(([reason, times]) => `${reason}: ${number(times)}`).join(", ")
+                    : "none",
+            ],
+            [
+                "Left alone",
+                alone.count
+                    ? Object.entries(alone.reasons)
+                          .map(([reason, times]) => `${reason}: ${number(times)}`)
+                          .join(", ")
+                    : "none",
+            ],
+        ]),
+    );
 }
 
 function keeping({ retention = {}, root, started_at: started, config = {}, pid }) {
-  return card(
-    "Keeping",
-    facts([
-      ["Root", h("span", { class: "mono wrap" }, root)],
-      ["Settings", h("span", { class: "mono wrap" }, config.path ?? "–")],
-      ["Retention", retention.keep],
-      ["Next run", retention.next_run ? `${ago(retention.next_run)}: ${count(retention.files ?? 0, "file")}, ${bytes(retention.bytes ?? 0)}` : "none"],
-      ["Trash", retention.trash ? `${count(retention.trash.sessions, "session")}, ${bytes(retention.trash.bytes)}` : null],
-      ["Started", h("time", { datetime: started, title: started }, clock(started))],
-      ["Process", pid],
-    ]),
-  );
+    return card(
+        "Keeping",
+        facts([
+            ["Root", h("span", { class: "mono wrap" }, root)],
+            ["Settings", h("span", { class: "mono wrap" }, config.path ?? "–")],
+            ["Retention", retention.keep],
+            [
+                "Next run",
+                retention.next_run
+                    ? `${ago(retention.next_run)}: ${count(retention.files ?? 0, "file")}, ${bytes(retention.bytes ?? 0)}`
+                    : "none",
+            ],
+            [
+                "Trash",
+                retention.trash
+                    ? `${count(retention.trash.sessions, "session")}, ${bytes(retention.trash.bytes)}`
+                    : null,
+            ],
+            ["Started", h("time", { datetime: started, title: started }, clock(started))],
+            ["Process", pid],
+        ]),
+    );
 }
 
 const KINDS = { extracted: "good", failed: "bad", busy: "warn", left_alone: "plain", unchanged: "plain" };
 
 function results(sessions) {
-  const newest = [...sessions].sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, SHOWN);
-  if (!newest.length) return null;
-  return card(
-    "Last results",
-    table(
-      "Last results",
-      [["Session", null], ["Result", null], ["Values", "num"], ["Saved", "num"], ["When", null]],
-      newest.map((one) => [
-        linkTo(one.session, { class: "mono" }),
-        [badge(one.status.replace("_", " "), KINDS[one.status] ?? "plain"), one.reason && h("span", { class: "note block" }, one.reason)],
-        number(one.values),
-        bytes(one.bytes_saved),
-        h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
-      ]),
-    ),
-  );
+    const newest = [...sessions].sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, SHOWN);
+    if (!newest.length) return null;
+    return card(
+        "Last results",
+        table(
+            "Last results",
+            [
+                ["Session", null],
+                ["Result", null],
+                ["Values", "num"],
+                ["Saved", "num"],
+                ["When", null],
+            ],
+            newest.map((one) => [
+                linkTo(one.session, { class: "mono" }),
+                [
+                    badge(one.status.replace("_", " "), KINDS[one.status] ?? "plain"),
+                    one.reason && h("span", { class: "note block" }, one.reason),
+                ],
+                number(one.values),
+                bytes(one.bytes_saved),
+                h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
+            ]),
+        ),
+    );
 }

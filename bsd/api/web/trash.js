@@ -9,97 +9,159 @@ import { linkTo, table } from "./widgets.js";
 const SHOWN = 200;
 
 export async function trashView(page) {
-  const { main } = page;
-  const list = h("div", null);
-  const told = h("div", { "aria-live": "polite" });
-  const head = h("div", { class: "title" });
-  let most = SHOWN;
-  let text = "";
+    const { main } = page;
+    const list = h("div", null);
+    const told = h("div", { "aria-live": "polite" });
+    const head = h("div", { class: "title" });
+    let most = SHOWN;
+    let text = "";
 
-  const load = async () => {
-    const { keep, sessions } = await get("trash");
-    const now = JSON.stringify([keep, sessions, most]);
-    if (now === text) return; // nothing moves under somebody's fingers
-    text = now;
-    draw(keep, [...sessions].reverse());
-  };
+    const load = async () => {
+        const { keep, sessions } = await get("trash");
+        const now = JSON.stringify([keep, sessions, most]);
+        if (now === text) return; // nothing moves under somebody's fingers
+        text = now;
+        draw(keep, [...sessions].reverse());
+    };
 
-  const draw = (keep, items) => {
-    const size = items.reduce((sum, item) => sum + item.size + item.extracted_bytes, 0);
-    fill(
-      head,
-      h("h1", null, "Trash"),
-      items.length > 0 && button("Empty the trash…", () => empty(items, size), { class: "danger writes", "data-focus": "empty" }),
-    );
-    if (!items.length) {
-      fill(list, h("p", { class: "empty" }, "The trash is empty. ", keep === "never" ? "What you delete stays here until you empty it." : `What you delete stays here for ${keep}.`));
-      return;
-    }
-    const rows = items.slice(0, most).map((item) => [
-      [h("span", { class: "mono" }, item.session), item.parent && h("span", { class: "note" }, ` child of ${item.parent}`)],
-      h("time", { datetime: item.trashed_at, title: clock(item.trashed_at) }, ago(item.trashed_at)),
-      item.expires_at ? h("time", { datetime: item.expires_at, title: clock(item.expires_at) }, ago(item.expires_at)) : "never",
-      number(item.entry_count),
-      bytes(item.size + item.extracted_bytes),
-      h(
-        "span",
-        { class: "actions" },
-        button("Restore", () => restore(item), { class: "small writes", "aria-label": `Restore ${item.session}`, "data-focus": `restore-${item.id}` }),
-        button("Delete forever…", () => forget(item), { class: "small danger writes", "aria-label": `Delete ${item.session} forever`, "data-focus": `delete-${item.id}` }),
-      ),
-    ]);
-    fill(
-      list,
-      h("p", { class: "note" }, `${count(items.length, "session")}, ${bytes(size)}; ${keep === "never" ? "kept until you empty the trash" : `kept for ${keep}`}.`),
-      table("Deleted sessions", [["Session", null], ["Deleted", null], ["Expires", null], ["Entries", "num"], ["Size", "num"], ["", null]], rows),
-      items.length > most &&
-        button("Show more", () => {
-          most += SHOWN;
-          return load();
-        }),
-    );
-  };
+    const draw = (keep, items) => {
+        const size = items.reduce((sum, item) => sum + item.size + item.extracted_bytes, 0);
+        fill(
+            head,
+            h("h1", null, "Trash"),
+            items.length > 0 &&
+                button("Empty the trash…", () => empty(items, size), {
+                    class: "danger writes",
+                    "data-focus": "empty",
+                }),
+        );
+        if (!items.length) {
+            fill(
+                list,
+                h(
+                    "p",
+                    { class: "empty" },
+                    "The trash is empty. ",
+                    keep === "never"
+                        ? "What you delete stays here until you empty it."
+                        : `What you delete stays here for ${keep}.`,
+                ),
+            );
+            return;
+        }
+        const rows = items.slice(0, most).map((item) => [
+            [
+                h("span", { class: "mono" }, item.session),
+                item.parent && h("span", { class: "note" }, ` child of ${item.parent}`),
+            ],
+            h("time", { datetime: item.trashed_at, title: clock(item.trashed_at) }, ago(item.trashed_at)),
+            item.expires_at
+                ? h(
+                      "time",
+                      { datetime: item.expires_at, title: clock(item.expires_at) },
+                      ago(item.expires_at),
+                  )
+                : "never",
+            number(item.entry_count),
+            bytes(item.size + item.extracted_bytes),
+            h(
+                "span",
+                { class: "actions" },
+                button("Restore", () => restore(item), {
+                    class: "small writes",
+                    "aria-label": `Restore ${item.session}`,
+                    "data-focus": `restore-${item.id}`,
+                }),
+                button("Delete forever…", () => forget(item), {
+                    class: "small danger writes",
+                    "aria-label": `Delete ${item.session} forever`,
+                    "data-focus": `delete-${item.id}`,
+                }),
+            ),
+        ]);
+        fill(
+            list,
+            h(
+                "p",
+                { class: "note" },
+                `${count(items.length, "session")}, ${bytes(size)}; ${keep === "never" ? "kept until you empty the trash" : `kept for ${keep}`}.`,
+            ),
+            table(
+                "Deleted sessions",
+                [
+                    ["Session", null],
+                    ["Deleted", null],
+                    ["Expires", null],
+                    ["Entries", "num"],
+                    ["Size", "num"],
+                    ["", null],
+                ],
+                rows,
+            ),
+            items.length > most &&
+                button("Show more", () => {
+                    most += SHOWN;
+                    return load();
+                }),
+        );
+    };
 
-  const attempt = async (work) => {
-    try {
-      await work();
-      fill(told);
-    } catch (error) {
-      fill(told, problem(error));
-    }
+    const attempt = async (work) => {
+        try {
+            fill(told);
+            await work();
+        } catch (error) {
+            fill(told, problem(error));
+        }
+        await load();
+    };
+
+    const restore = (item) =>
+        attempt(async () => {
+            const done = await post(`trash/${path(item.id)}/restore`);
+            toast(`${done.sessions.join(", ")} restored.`);
+            const lost = Object.entries(done.not_restored ?? {});
+            if (lost.length) toast(lost.map(([id, why]) => `${id}: ${why}`).join("; "), "bad");
+            fill(told, h("p", null, "Back again: ", linkTo(done.session, { class: "mono" })));
+        });
+
+    const forget = async (item) => {
+        const yes = await ask({
+            title: "Delete forever?",
+            text: [
+                `${item.session}, deleted ${ago(item.trashed_at)}, with ${count(item.extracted_files, "extracted file")}.`,
+                "Nobody can bring it back then.",
+            ],
+            yes: "Delete forever",
+            danger: true,
+        });
+        if (yes)
+            await attempt(() =>
+                remove(`trash/${path(item.id)}`).then(() => toast(`${item.session} is gone.`)),
+            );
+    };
+
+    const empty = async (items, size) => {
+        const yes = await ask({
+            title: "Empty the trash?",
+            text: `${count(items.length, "session")}, ${bytes(size)}. Nobody can bring them back then.`,
+            yes: "Empty it",
+            danger: true,
+        });
+        if (!yes) return;
+        await attempt(async () => {
+            const done = await remove("trash");
+            toast(`${count(done.cleaned, "session")} deleted, ${bytes(done.bytes)} freed.`);
+            const failed = Object.entries(done.failed ?? {});
+            if (failed.length) throw new Error(failed.map(([id, why]) => `${id}: ${why}`).join("; "));
+        });
+    };
+
+    fill(main, head, told, list);
     await load();
-  };
-
-  const restore = (item) =>
-    attempt(async () => {
-      const done = await post(`trash/${path(item.id)}/restore`);
-      toast(`${done.sessions.join(", ")} restored.`);
-      const lost = Object.entries(done.not_restored ?? {});
-      if (lost.length) toast(lost.map(([id, why]) => `${id}: ${why}`).join("; "), "bad");
-      fill(told, h("p", null, "Back again: ", linkTo(done.session, { class: "mono" })));
-    });
-
-  const forget = async (item) => {
-    const yes = await ask({ title: "Delete forever?", text: [`${item.session}, deleted ${ago(item.trashed_at)}, with ${count(item.extracted_files, "extracted file")}.`, "Nobody can bring it back then."], yes: "Delete forever", danger: true });
-    if (yes) await attempt(() => remove(`trash/${path(item.id)}`).then(() => toast(`${item.session} is gone.`)));
-  };
-
-  const empty = async (items, size) => {
-    const yes = await ask({ title: "Empty the trash?", text: `${count(items.length, "session")}, ${bytes(size)}. Nobody can bring them back then.`, yes: "Empty it", danger: true });
-    if (!yes) return;
-    await attempt(async () => {
-      const done = await remove("trash");
-      toast(`${count(done.cleaned, "session")} deleted, ${bytes(done.bytes)} freed.`);
-      const failed = Object.entries(done.failed ?? {});
-      if (failed.length) throw new Error(failed.map(([id, why]) => `${id}: ${why}`).join("; "));
-    });
-  };
-
-  fill(main, head, told, list);
-  await load();
-  const refresh = paced(() => load().catch(() => {}), 2000);
-  return {
-    onEvent: (event) => event.type !== "session" && refresh(),
-    leave: () => refresh.cancel(),
-  };
+    const refresh = paced(() => load().catch(() => {}), 2000);
+    return {
+        onEvent: (event) => event.type !== "session" && refresh(),
+        leave: () => refresh.cancel(),
+    };
 }

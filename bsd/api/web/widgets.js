@@ -4,43 +4,75 @@ import { path } from "./api.js";
 import { h } from "./dom.js";
 
 export function badge(text, kind = "plain", title = null) {
-  return h("span", { class: `badge ${kind}`, title }, text);
+    return h("span", { class: `badge ${kind}`, title }, text);
 }
 
 /** The paper clip is drawn: not every machine has a font for it. */
 export function clipped(text, title) {
-  return h("span", { class: "badge info", title }, h("span", { class: "clip" }, "📎"), ` ${text}`);
+    return h("span", { class: "badge info", title }, h("span", { class: "clip" }, "📎"), ` ${text}`);
 }
 
 export function tile(name, value, more = null) {
-  return h("div", { class: "tile" }, h("span", { class: "tile-name" }, name), h("strong", null, value), more && h("span", { class: "tile-more" }, more));
+    return h(
+        "div",
+        { class: "tile" },
+        h("span", { class: "tile-name" }, name),
+        h("strong", null, value),
+        more && h("span", { class: "tile-more" }, more),
+    );
 }
 
 /** Where a session is shown. */
 export const addressOf = (session) => {
-  const at = session.indexOf("/");
-  return `#/s/${path(session.slice(0, at), session.slice(at + 1))}`;
+    const at = session.indexOf("/");
+    return `#/s/${path(session.slice(0, at), session.slice(at + 1))}`;
 };
 
 export function linkTo(session, props, ...children) {
-  return h("a", { href: addressOf(session), ...props }, children.length ? children : session);
+    return h("a", { href: addressOf(session), ...props }, children.length ? children : session);
 }
 
 /** Names and values, one below the other. */
 export function facts(pairs) {
-  return h(
-    "dl",
-    { class: "facts" },
-    pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "").map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
-  );
+    return h(
+        "dl",
+        { class: "facts" },
+        pairs
+            .filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "")
+            .map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+    );
 }
 
 /** A table; `columns`: [title, kind]. Cells carry their column's title for narrow screens. */
 export function table(label, columns, rows) {
-  return h(
-    "table",
-    { "aria-label": label },
-    h("thead", null, h("tr", null, columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))),
-    h("tbody", null, rows.map((cells) => h("tr", null, cells.map((cell, at) => h("td", { class: columns[at][1], "data-title": columns[at][0] }, h("div", null, cell)))))),
-  );
+    return h(
+        "table",
+        { "aria-label": label },
+        h(
+            "thead",
+            null,
+            h(
+                "tr",
+                null,
+                columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)),
+            ),
+        ),
+        h(
+            "tbody",
+            null,
+            rows.map((cells) =>
+                h(
+                    "tr",
+                    null,
+                    cells.map((cell, at) =>
+                        h(
+                            "td",
+                            { class: columns[at][1], "data-title": columns[at][0] },
+                            h("div", null, cell),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
