@@ -22,7 +22,7 @@ from bsd import __version__
 from bsd.agent.answers import error_answer, output_schema
 from bsd.agent.instructions import INSTRUCTIONS
 from bsd.agent.scope import Scope
-from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, read_call
+from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, in_short, read_call
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.logs import get_logger
 
@@ -99,7 +99,8 @@ class Toolbox:
         if self._stopping.is_set():
             raise Stopping
         call = read_call(name, arguments)
-        return carry_out(call, self._scope.find(self._hands.layout, call.session), self._hands)
+        session = self._scope.find(self._hands.layout, call.session)
+        return in_short(carry_out(call, session, self._hands))
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:

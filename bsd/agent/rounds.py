@@ -19,7 +19,7 @@ from bsd.agent.arguments import (
 )
 from bsd.agent.own_calls import ANSWERED, OwnCall, error_flags
 from bsd.agent.telling import told, told_error
-from bsd.agent.tools import in_short, read_call, search_extracted
+from bsd.agent.tools import read_call, search_extracted
 from bsd.formats.base import Format
 from bsd.formats.marker import EXTRACTABLE
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
@@ -168,7 +168,7 @@ class Round:
                 plan, answer = self._act(deed)
                 about = ""
             case GetContext():
-                answer = in_short(context(self._name, self._revised, self._fmt))
+                answer = context(self._name, self._revised, self._fmt)
                 return Answered(call, deed.action, told(deed, answer))
             case SearchExtracted():
                 found = self._found.get(call.key)

@@ -32,7 +32,7 @@ _WHEN_BUSY = (
     "over; for another session, try again later"
 )
 # A listing that fills the context would be worse than what it helps against.
-_MOST_ENTRIES = 200
+_MOST_ENTRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
 def _carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
     match call.deed:
         case GetContext():
-            return in_short(hands.surgeon(name, writes=False).context(name))
+            return hands.surgeon(name, writes=False).context(name)
         case SearchExtracted(query, limit):
             return search_extracted(hands.layout, name, query, limit)
         case Restore(entry, keys):
@@ -182,8 +182,8 @@ def _act(deed: ActOnContext, name: SessionName, surgeon: Surgeon) -> dict[str, A
 
 
 def in_short(context: dict[str, Any]) -> dict[str, Any]:
-    """What `get_context` tells a model: of a long session only the largest entries."""
-    entries: list[dict[str, Any]] = context["entries"]
+    """What a model is told, which `get_context` could be too much for: the largest entries."""
+    entries: list[dict[str, Any]] = context.get("entries", [])
     if len(entries) <= _MOST_ENTRIES:
         return context
     largest = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))[:_MOST_ENTRIES]
