@@ -181,3 +181,32 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     assert last["tokensSaved"] > 0
     surgeon.undo(NAME)
     assert path.read_bytes() == conversation()
+
+
+def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeon: Surgeon) -> None:
+    path = put(layout, conversation())
+    overrides = {"keep_recent": 0, "keep_after_restore_seconds": 0}
+    assert surgeon.extract(NAME, overrides=overrides).values > 0
+    extracted = path.read_bytes()
+    age(path)
+    surgeon.redact(NAME, CONSUME)
+    assert verify(layout).clean
+    age(path)
+    surgeon.undo(NAME)
+    assert path.read_bytes() == extracted
+    age(path)
+    surgeon.undo(NAME)
+    assert path.read_bytes() == conversation()
+    age(path)
+    with pytest.raises(Conflict, match="operation 4"):
+        surgeon.undo(NAME, 3)
+    for again in (4, 3):
+        surgeon.undo(NAME, again)
+        age(path)
+    assert LONG.encode() not in path.read_bytes()
+    assert len(path.read_bytes().splitlines()) == len(conversation().splitlines()) - 2
+    assert verify(layout).clean
+    for again in (6, 5):
+        surgeon.undo(NAME, again)
+        age(path)
+    assert path.read_bytes() == conversation()
