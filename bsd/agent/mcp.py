@@ -133,7 +133,7 @@ async def _serve(hands: Hands, scope: Scope, stopping: threading.Event) -> None:
         group.start_soon(_obey_signals, toolbox)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
-            stopping.set()
+            await run_sync(toolbox.leave)
         group.cancel_scope.cancel()
 
 
