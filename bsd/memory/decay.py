@@ -12,10 +12,13 @@ is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bsd.memory.database import Database
 
 FAINTEST = 0.1  # below this a fact is forgotten
 _QUARTER_HOURS = 4 * 3600  # an hour, as seconds are counted here
+_USUAL_HALVINGS = 3
 _MOST_HALVINGS = 62  # what a shift of SQLite's integers can take; no confidence survives as many
 
 # The confidence from which a fact fades; somebody who knows no base may have raised it meanwhile.
@@ -25,19 +28,44 @@ _MOMENT = "last_confirmed_at + 3 * expires_at"
 _HALVINGS = (
     f"MIN(1 + CAST((4 * :now - ({_MOMENT})) / {_QUARTER_HOURS} AS INTEGER), {_MOST_HALVINGS})"
 )
-FADED = f"({BASE} / (1 << {_HALVINGS}))"
+_FADED = f"({BASE} / (1 << {_HALVINGS}))"
 
 EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
 # `+`: of two indexes, the one that finds next to nothing. One that expires this very second fades
 # as well: it is deleted a second later, and a tick at either moment shall find the same.
-_FADING = (
-    f"expires_at IS NOT NULL AND {_MOMENT} < 4 * :now AND +expires_at >= :now"
-    f" AND {BASE} > {FAINTEST}"
-)
-FADING = f"{_FADING} AND {FADED} >= {FAINTEST} AND confidence <> {FADED}"
-FADED_AWAY = f"{_FADING} AND {FADED} < {FAINTEST}"
+_STILL_THERE = f"expires_at IS NOT NULL AND +expires_at >= :now AND {BASE} > {FAINTEST}"
+_PAST = f"{_MOMENT} < 4 * :now AND {_STILL_THERE}"
+FADED_AWAY = f"{_PAST} AND {_FADED} < {FAINTEST}"
 # Whatever its class, and although it may never expire (as the plugin has it).
 FAINT = f"confidence < {FAINTEST}"
+
+
+def fading_sets(now: int) -> Iterator[tuple[str, dict[str, int]]]:
+    """Updates that let facts fade, an hour's worth each, with their parameters.
+
+    No confidence up to 1 survives more than three halvings, so for all but strange facts the
+    divisor is a constant; what has faded away must be deleted before.
+    """
+    for count in range(1, _USUAL_HALVINGS + 1):
+        since = 4 * now - _QUARTER_HOURS * count
+        yield (
+            _update(f"{BASE} / :divisor", f"{_MOMENT} > :since AND {_MOMENT} <= :until"),
+            {
+                "now": now,
+                "divisor": 1 << count,
+                "since": since,
+                "until": min(since + _QUARTER_HOURS, 4 * now - 1),
+            },
+        )
+    since = 4 * now - _QUARTER_HOURS * _USUAL_HALVINGS
+    yield _update(_FADED, f"{_MOMENT} <= :since"), {"now": now, "since": since}
+
+
+def _update(faded: str, when: str) -> str:
+    return (
+        f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {faded}"  # noqa: S608
+        f" WHERE {when} AND {_STILL_THERE} AND {faded} >= {FAINTEST} AND confidence <> {faded}"
+    )
 
 
 def halvings(last_confirmed_at: int, expires_at: int, now: int) -> int:
@@ -60,10 +88,10 @@ def count_expired(db: Database, now: int) -> int:
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:
     """How many facts soft decay would leave with less confidence, and how many it would delete."""
-    deleted = _count(db, FADED_AWAY, now)
+    fading = f"{_PAST} AND {_FADED} >= {FAINTEST} AND confidence <> {_FADED}"
     # Those that fade and stay are above the faintest afterwards, whatever they are now.
-    deleted += _count(db, f"{FAINT} AND NOT COALESCE({_FADING}, 0)", now)
-    return _count(db, FADING, now), deleted
+    deleted = _count(db, FADED_AWAY, now) + _count(db, f"{FAINT} AND NOT COALESCE({_PAST}, 0)", now)
+    return _count(db, fading, now), deleted
 
 
 def _count(db: Database, where: str, now: int) -> int:

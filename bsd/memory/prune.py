@@ -5,8 +5,7 @@ The gateway has the database open, too, and waits five seconds at most: no batch
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,29 +72,19 @@ class Pruner:
         if hard:
             done = replace(done, expired=self._delete(decay.EXPIRED))
         if soft:
+            deleted = self._delete(decay.FADED_AWAY)
             decayed = self._fade()
-            deleted = self._delete(decay.FADED_AWAY) + self._delete(decay.FAINT)
+            deleted += self._delete(decay.FAINT)
             done = replace(done, decayed=decayed, deleted=deleted)
         return done
 
     def _fade(self) -> int:
-        rows = self._db.all(
-            f"SELECT rowid FROM facts WHERE {decay.FADING}",  # noqa: S608 - our own words
-            {"now": self._now},
-        )
-        found = array("q", (row[0] for row in rows))
-        del rows
         count = 0
-        for start in self._starts(len(found)):
-            batch = found[start : start + _BATCH]
+        for update, parameters in decay.fading_sets(self._now):
+            if self._stopping():
+                break
             with self._db.change():
-                # Asked again: somebody may have recalled one of them meanwhile.
-                count += self._db.run(
-                    "UPDATE facts SET"  # noqa: S608 - our own words
-                    f" bsd_base_confidence = {decay.BASE}, confidence = {decay.FADED}"
-                    f" WHERE rowid IN (SELECT value FROM json_each(:rows)) AND {decay.FADING}",
-                    {"now": self._now, "rows": str(batch.tolist())},
-                )
+                count += self._db.run(update, parameters)
         return count
 
     def _delete(self, where: str) -> int:
@@ -112,12 +101,6 @@ class Pruner:
             if gone < _BATCH:
                 break
         return count
-
-    def _starts(self, length: int) -> Iterator[int]:
-        for start in range(0, length, _BATCH):
-            if self._stopping():
-                return
-            yield start
 
 
 def delete_facts(db: Database, where: str, parameters: dict[str, Any], *, keep_ids: bool) -> int:

@@ -129,12 +129,12 @@ def refresh(db: Database, ids: Sequence[str], living_on: Mapping[str, int], now:
     """
     chosen = "id IN (SELECT value FROM json_each(:ids))"
     told = {"ids": json.dumps(list(ids)), "now": now}
-    with db.change():
+    with db.change():  # `+`: not by the index of classes, each of which is large
         for name, lifetime in living_on.items():
             db.run(
                 "UPDATE facts SET last_confirmed_at = :now, expires_at = :now + :lifetime,"  # noqa: S608
                 f" confidence = {BASE}, bsd_base_confidence = NULL"
-                f" WHERE {chosen} AND decay_class = :class",
+                f" WHERE {chosen} AND +decay_class = :class",
                 {**told, "class": name, "lifetime": lifetime},
             )
         db.run(

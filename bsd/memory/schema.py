@@ -46,13 +46,13 @@ _TIMES = (
     *("created_at", "expires_at", "last_confirmed_at", "source_date", "last_accessed"),
     *("superseded_at", "valid_from", "valid_until"),
 )
+_BATCH = 5000
 _MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
 
 # What a column holds in rows that are older than it.
 _FIRST_VALUES = {
     "last_confirmed_at": "created_at",
     "valid_from": "COALESCE(source_date, created_at)",
-    "normalized_hash": "bsd_normalized(text)",
 }
 
 _INDEXES = {
@@ -107,20 +107,25 @@ CREATED_BY = "created_by"
 
 
 def prepare(db: Database) -> None:
-    """Bring a database up to date, a new one included; all of it or nothing.
+    """Bring a database up to date, a new one included; raises Conflict for one of something else.
 
-    Raises Conflict for a database of something else.
+    What takes long on a large one is done in changes of its own: the gateway waits for none of
+    them too long, and whoever comes next goes on where somebody was killed.
     """
-    if not _lacking(db):
-        return
-    if not _objects(db):
-        db.run("PRAGMA journal_mode = WAL")  # an existing one stays as its owner wants it
-    with db.change():
-        new = not _objects(db)
-        for statement in _lacking(db):
-            db.run(statement)
-        if new:
-            note(db, CREATED_BY, "bsd")
+    if _lacking(db):
+        if not _objects(db):
+            db.run("PRAGMA journal_mode = WAL")  # an existing one stays as its owner wants it
+        with db.change():
+            new = not _objects(db)
+            for statement in _lacking(db):
+                db.run(statement)
+            if new:
+                note(db, CREATED_BY, "bsd")
+    for name, statement in _lacking_indexes(db).items():
+        with db.change():
+            if name not in _objects(db):  # nobody else was quicker
+                db.run(statement)
+    _fill_hashes(db)
 
 
 def note(db: Database, name: str, value: str | int) -> None:
@@ -177,9 +182,9 @@ def _lacking(db: Database) -> list[str]:
     statements += [
         f"UPDATE facts SET {name} = {value} WHERE {name} IS NULL"  # noqa: S608 - our own words
         for name, value in _FIRST_VALUES.items()
-        if name in new or (name == "normalized_hash" and _some_without_hash(db))
+        if name in new
     ]
-    return [*statements, *_lacking_indexes(db, objects)]
+    return statements
 
 
 def _lacking_words(db: Database, objects: dict[str, str]) -> list[str]:
@@ -204,8 +209,9 @@ def _create_facts() -> str:
     return f"CREATE TABLE facts ({columns})"
 
 
-def _lacking_indexes(db: Database, objects: dict[str, str]) -> list[str]:
-    """Ours, and those of the plugin's that it has not, under whatever name."""
+def _lacking_indexes(db: Database) -> dict[str, str]:
+    """Ours, and those of the plugin's that it has not under whatever name; what makes them."""
+    objects = _objects(db)
     columns = {
         row[0]
         for row in db.all(
@@ -213,12 +219,23 @@ def _lacking_indexes(db: Database, objects: dict[str, str]) -> list[str]:
             " pragma_index_info(list.name) AS first WHERE first.seqno = 0"
         )
     }
-    lacking = []
+    lacking = {}
     for name, place in _INDEXES.items():
         column = place.partition("(")[2].partition(")")[0].partition(",")[0]
         if name not in objects and (name.startswith("bsd_") or column not in columns):
-            lacking.append(f"CREATE INDEX {name} ON {place}")
+            lacking[name] = f"CREATE INDEX {name} ON {place}"
     return lacking
+
+
+def _fill_hashes(db: Database) -> None:
+    """Say of each text what it is the same as: the plugin does not always do so."""
+    missing = "SELECT rowid FROM facts WHERE normalized_hash IS NULL"
+    while db.one(f"{missing} LIMIT 1"):
+        with db.change():
+            db.run(
+                "UPDATE facts SET normalized_hash = bsd_normalized(text)"  # noqa: S608 - our words
+                f" WHERE rowid IN ({missing} LIMIT {_BATCH})"
+            )
 
 
 def _objects(db: Database) -> dict[str, str]:
@@ -237,11 +254,6 @@ def _in_milliseconds(db: Database, known: list[str]) -> bool:
         for name in ("created_at", "expires_at")
         if name in known
     )
-
-
-def _some_without_hash(db: Database) -> bool:
-    """The plugin does not always say it; then nobody would know that it is the same text."""
-    return db.one("SELECT 1 FROM facts WHERE normalized_hash IS NULL LIMIT 1") is not None
 
 
 def _as_seconds(name: str) -> str:

@@ -1,0 +1,163 @@
+"""The memory beside the plugin's own SQL, on the same facts.
+
+`python -m tests.bench.memory_work DIRECTORY COUNT`: makes a database of the plugin with so many
+facts, copies it, and lets bsd open the copy. Prints as JSON, by operation, the seconds of ours and
+theirs. The facts are spread evenly over the lives of their classes; one in ten is in the last
+quarter of its life, as after a long import or a night in suspend.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import sqlite3
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bsd.memory.facts import Memory
+from bsd.memory.new_fact import NewFact
+from bsd.memory.recall import Wanted
+from tests.files.memory import plugin
+
+NOW = 1_800_000_000
+HOUR, DAY = 3600, 86_400
+_STORES = 2000
+_QUERIES = 40
+_LIFETIMES = {"stable": 90 * DAY, "active": 14 * DAY}
+_EXPIRED = 500
+_FADING = 10  # one in so many
+_WORDS = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest()[:7] for n in range(4000)]
+
+
+def main(directory: Path, count: int) -> None:
+    theirs, ours = directory / "theirs.db", directory / "ours.db"
+    chance = random.Random(1)
+    _fill(theirs, count, chance)
+    shutil.copyfile(theirs, ours)
+    queries = [" ".join(chance.choices(_WORDS[:200], k=3)) for _ in range(_QUERIES)]
+    texts = [_text(chance) for _ in range(_STORES)]
+    found: dict[str, Any] = {}
+    with Memory(ours, clock=lambda: NOW) as memory, plugin.plugin(theirs) as db:
+        found["opening"] = {"ours": _seconds(lambda: memory.note("opened", 1))}
+        found["store"] = {
+            "ours": _seconds(lambda: [memory.store(NewFact(text)) for text in texts]),
+            "theirs": _seconds(lambda: _store_all(db, texts)),
+        }
+        found["recall"] = {
+            "ours": _median(lambda query: memory.recall(query, refresh=False), queries),
+            "theirs": _median(lambda query: _search(db, query), queries),
+        }
+        found["recall and refresh"] = {
+            "ours": _median(lambda query: memory.recall(query, wanted=Wanted()), queries),
+            "theirs": _median(lambda query: _search_and_refresh(db, query), queries),
+        }
+        found["dry run"] = {
+            "ours": _seconds(lambda: memory.prune(dry_run=True)),
+            # which counts the expired only
+            "theirs": _seconds(lambda: db.execute(plugin.COUNT_EXPIRED, {"now": NOW}).fetchone()),
+        }
+        found["hourly run"] = {
+            "ours": _seconds(memory.prune),
+            "theirs": _seconds(lambda: _hourly(db, NOW)),
+        }
+        found["next hourly run"] = {
+            "ours": _seconds(memory.prune),
+            "theirs": _seconds(lambda: _hourly(db, NOW + 1)),
+        }
+        found["left"] = memory.stats()["facts"]
+    print(json.dumps(found))
+
+
+def _fill(path: Path, count: int, chance: random.Random) -> None:
+    with plugin.plugin(path) as db:
+        plugin.create(db, "links")
+        db.execute("PRAGMA synchronous=OFF")
+        db.execute("BEGIN")
+        rows = _rows(count, chance)
+        names = ("id", "text", "created_at", "decay_class", "last_confirmed_at", "expires_at")
+        marks = ", ".join("?" * len(names))
+        db.executemany(f"INSERT INTO facts ({', '.join(names)}) VALUES ({marks})", rows)
+        db.execute("COMMIT")
+
+
+def _rows(count: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
+    """The oldest first, as they were stored, and nobody has recalled any."""
+    made = []
+    for number in range(count):
+        name = chance.choice(("stable", "active"))
+        life = _LIFETIMES[name]
+        if number < _EXPIRED:
+            age = life + chance.randrange(1, HOUR)
+        elif number % _FADING == 0:
+            age = life * 3 // 4 + chance.randrange(1, HOUR)
+        else:
+            age = chance.randrange(life * 3 // 4)
+        made.append((NOW - age, name))
+    for confirmed, name in sorted(made):
+        yield (
+            *(str(uuid.UUID(int=chance.getrandbits(128))), _text(chance), confirmed, name),
+            *(confirmed, confirmed + _LIFETIMES[name]),
+        )
+
+
+def _text(chance: random.Random) -> str:
+    return " ".join(chance.choices(_WORDS, k=12))
+
+
+def _store_all(db: sqlite3.Connection, texts: list[str]) -> None:
+    """The plugin looks for the same text, and then stores."""
+    for text in texts:
+        _store(db, text)
+
+
+def _store(db: sqlite3.Connection, text: str) -> None:
+    digest = hashlib.sha256(text.lower().encode()).hexdigest()
+    db.execute("SELECT id FROM facts WHERE id = ?", (digest,)).fetchone()
+    plugin.insert(
+        db,
+        id=str(uuid.uuid4()),
+        text=text,
+        created_at=NOW,
+        decay_class="stable",
+        last_confirmed_at=NOW,
+        expires_at=NOW + 90 * DAY,
+        normalized_hash=digest,
+    )
+
+
+def _search(db: sqlite3.Connection, query: str) -> list[Any]:
+    words = " OR ".join(f'"{word}"' for word in query.split())
+    return db.execute(plugin.SEARCH, {"words": words, "now": NOW, "most": 10}).fetchall()
+
+
+def _search_and_refresh(db: sqlite3.Connection, query: str) -> None:
+    for row in _search(db, query)[:5]:
+        db.execute(plugin.REFRESH, {"now": NOW, "id": row[0]})
+
+
+def _hourly(db: sqlite3.Connection, now: int) -> None:
+    for statement in (plugin.PRUNE_EXPIRED, plugin.DECAY):
+        db.execute(statement, {"now": now})
+    db.execute(plugin.DELETE_FAINT)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _median(work: Callable[[str], object], queries: list[str]) -> float:
+    return statistics.median(_seconds(partial(work, query)) for query in queries)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
