@@ -59,6 +59,8 @@ class Revised:
                 self._changed[edit.offset] = _Changed(edit.length, edit.new, touched)
             elif edit.length == len(changed.new):
                 changed.new = edit.new
+                if touched.gap is not None:  # else it could not be put back
+                    changed.touched = replace(changed.touched, gap=touched.gap)
             else:
                 raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
         self._keeps += plan.keeps

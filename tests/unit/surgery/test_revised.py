@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.revised import Revised
@@ -51,6 +52,19 @@ def test_a_line_that_is_gone_is_not_listed_and_the_others_keep_their_numbers() -
     revised.take(planned(first, b"", revised))
     assert [(line.index, line.raw) for line in revised.lines()] == [(1, b"two\n"), (2, b"three\n")]
     assert applied(b"one\ntwo\nthree\n", revised.plan("x")) == b"two\nthree\n"
+
+
+def test_a_line_that_was_changed_before_it_went_can_be_put_back() -> None:
+    revised = Revised(BytesTranscript(b"one\ntwo\nthree\n"))
+    _, second, _ = revised.lines()
+    revised.take(planned(second, b"2\n", revised))
+    gap = Gap(Neighbour(None, "one"), Neighbour(None, "three"))
+    edit = Edit(second.offset, len(b"2\n"), b"")
+    going = Plan(revised.identity, (edit,), Report("x"), touched=(Touched(1, None, gap=gap),))
+    revised.take(going)
+    plan = revised.plan("both")
+    assert plan.edits == (Edit(4, 4, b""),)
+    assert plan.touched == (Touched(1, None, gap=gap),)
 
 
 def test_a_plan_on_an_older_state_is_refused() -> None:
