@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,6 +69,13 @@ _ANSWERS: Mapping[str, tuple[type[_Answer], ...]] = {
 }
 
 
+# What our commands print, and what the original tool answered in sessions that are older than bsd.
+_PLAIN = re.compile(
+    r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
+    r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
+)
+
+
 def output_schema(tool: str) -> dict[str, Any]:
     """The JSON schema of a tool's answers."""
     schemas = [one.model_json_schema() for one in _ANSWERS[tool]]
@@ -88,16 +96,24 @@ def error_answer(error: BsdError) -> dict[str, Any]:
     return answer
 
 
+def read_answer(text: str) -> dict[str, Any] | None:
+    """Read a result's text as an answer, if it is a JSON object."""
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
 def is_answered(tool: str, text: str) -> bool:
     """Whether a result's text is what one of our doors said when it had dealt with a call.
 
     Not so: that the session was busy, and what others say, for instance that there is no such tool.
     """
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(answer, dict) or answer.get("busy") is True:
+    if _PLAIN.match(text):
+        return True
+    answer = read_answer(text)
+    if answer is None or answer.get("busy") is True:
         return False
     if isinstance(answer.get("error"), str):
         return set(answer) <= {"error", "hint", "errors"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bsd.agent.answers import error_answer
+from bsd.agent.answers import error_answer, read_answer
 from bsd.agent.arguments import (
     ActOnContext,
     Deed,
@@ -48,6 +48,7 @@ _READING = frozenset((GetContext.action, SearchExtracted.action))
 _MESSAGES_TO_STAY = 10
 # What our commands print when they fail; a shell's result may not say so in any other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
+_FAILED = re.compile(r"Error: |Restore failed: ")
 
 Found = Mapping[str, Mapping[str, Any] | BsdError]  # answers of searches, by the call's key
 
@@ -143,11 +144,15 @@ class Round:
     def _is_for_us(self, call: OwnCall) -> bool:
         """Whether a command that found its session in use meant this one, and can be understood."""
         given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
-        return given.get("session") in {str(self._name), self._name.session}
+        return given.get("session") in _names_of(self._name)
 
     def _redacted(self, call: OwnCall) -> Answered:
         """A call that one of our doors has dealt with; what it said was heard in its turn."""
-        answer = json.loads(call.result or "{}")
+        text = call.result or ""
+        answer = read_answer(text)
+        if answer is None:  # in words: they may stay, if they say what went wrong
+            failed = _FAILED.match(text) is not None
+            return Answered(call, "redact", text if failed else "", failed=failed)
         failed = "error" in answer or answer.get("success") is False
         note = told_error(call.tool, answer) if failed else ""
         return Answered(call, "redact", note, failed=failed)
@@ -284,12 +289,19 @@ class Round:
 def _own_deed(call: OwnCall, name: SessionName) -> Deed:
     """Understand a call; raises Invalid, and Forbidden if it means another session."""
     read = read_call(call.tool, call.arguments)
-    if read.session not in {None, str(name), name.session}:
+    if read.session is not None and read.session not in _names_of(name):
         raise Forbidden(
             f"{read.session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
         )
     return read.deed
+
+
+def _names_of(name: SessionName) -> set[str]:
+    """What an agent may call its own session: the id also stands in names of topics and of pi."""
+    session = name.session
+    ids = {session, session.partition("-topic-")[0], session.rpartition("_")[2]}
+    return {*ids, *(f"{name.agent}/{one}" for one in ids)}
 
 
 def _place(call: OwnCall) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, Flat
+from tests.logs import capture_logs
 
 UNKNOWN = "Tool not found"
 PIN = {"action": "set_extractable", "value": False}
@@ -32,6 +33,16 @@ def call_of(entry: dict[str, Any]) -> dict[str, Any]:
 
 # --- the seeds' examples, exactly ---
 
+RESTORATION = {
+    "log_level": "debug",
+    "module": "extraction",
+    "entry_id": "ent_123",
+    "keys_restored": ["data.thinking"],
+    "sizes_bytes": {"data.thinking": len(LONG) + 2},  # its quotes included
+    "redacted": True,
+    "session": "main/s1",
+}
+
 
 def long_ago(*entries: dict[str, Any]) -> list[dict[str, Any]]:
     return [*entries, *({"__id": f"m{n}", "type": "user", "content": "x"} for n in range(4))]
@@ -44,7 +55,10 @@ def test_seed_000_example_flow(desk: Desk, flat: Flat) -> None:
     assert desk.entry("ent_123")["data"] == {"thinking": "[[extracted-ent_123]]"}
     flat({"__id": "call_9", "type": "tool_call", "name": "restore_remote",
           "arguments": {"session": "s1", "entry": "ent_123"}})  # fmt: skip
-    assert desk.look()
+    with capture_logs() as logged:
+        assert desk.look()
+    (restored,) = [line for line in logged if line["event"] == "Restored"]
+    assert {key: restored[key] for key in RESTORATION} == RESTORATION
     assert desk.lines()[1:] == before[1:], "the call is gone, the rest is what it was"
     entry = desk.entry("ent_123")
     assert entry["data"] == {"thinking": LONG}
@@ -340,6 +354,23 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     assert text_of(desk.entry(answer)) == "[done: mcp__bsd__restore]"
     assert not desk.look()
     assert len([one for one in desk.surgeon().history(NAME) if one["action"] == "restore"]) == 1
+
+
+def test_calls_that_the_original_tool_answered(desk: Desk, agent: Agent) -> None:
+    old = agent.past()
+    desk.look()
+    restore = {"action": "restore", "session": "s1", "entry": old}
+    agent.user("again")
+    agent.calls(("c1", "purge_control", restore))
+    done = agent.result("c1", "purge_control", f"Restored 1 keys for entry {old}\nKeys: text")
+    agent.calls(("c2", "purge_control", restore))
+    failed = agent.result("c2", "purge_control", "Restore failed: Entry not found in session")
+    agent.says("ok")
+    assert desk.look()
+    assert text_of(desk.entry(done)) == "[done: purge_control]"
+    assert text_of(desk.entry(failed)) == "Restore failed: Entry not found in session"
+    assert text_of(desk.entry(old)) == f"[[extracted-{old}]]", "nothing was carried out"
+    assert not desk.look()
 
 
 def test_a_call_that_found_the_session_busy_is_carried_out(desk: Desk, agent: Agent) -> None:

@@ -164,6 +164,21 @@ def test_an_error_of_ours_is_an_answer_unless_it_says_later(error: BsdError, cou
     assert is_answered("restore", json.dumps(error_answer(error))) is counts
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Restored 2 keys for entry e1\nKeys: a, b",
+        "Set _extractable=false for entry e1",
+        "Session: abc\nTotal entries: 3\nExtracted entries: 0",
+        "Restore failed: Entry not found in session",
+        "Error: entry parameter is required for restore action",
+        "Error: Unknown action 'x'. Valid actions: get_context, restore, set_extractable",
+    ],
+)
+def test_the_originals_words_are_answers(text: str) -> None:
+    assert is_answered("purge_control", text)
+
+
 def test_a_refusal_is_seed_003s_result() -> None:
     with pytest.raises(Refused) as refused:
         read_targets("discard", [["nonsense!"]])
