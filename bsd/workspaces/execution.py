@@ -84,6 +84,7 @@ def execute(  # noqa: PLR0913 - a run has as many sides
     the workspace alone meanwhile. Raises NotFound, Invalid, Busy.
     """
     command = _checked(argv)
+    _check_environment(env or {})
     reason = "not asked for" if isolate is False else why_not_isolated()
     if isolate and reason:
         raise Unavailable(f"programs cannot be isolated: {reason}", hint="apt install bubblewrap")
@@ -161,6 +162,15 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
     if any("\0" in word for word in argv):
         raise Invalid("a word of the command holds a NUL character")
     return tuple(argv)
+
+
+def _check_environment(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        words: tuple[object, ...] = (name, value)
+        if not all(isinstance(word, str) and "\0" not in word for word in words):
+            raise Invalid("a variable's name and value are texts without NUL characters")
+        if not name or "=" in name:
+            raise Invalid(f"{name!r} is no name of a variable")
 
 
 def _unfit(command: tuple[str, ...], place: Path, path: str) -> str | None:

@@ -22,6 +22,7 @@ from bsd.workspaces.metadata import Skip, Unusable
 DEFAULT_ROOT = Path("workspace")  # of the host's current directory, as the original had it
 OWN = ".bsd"
 CONDEMNED = ".bsd-pruned-"
+UNFINISHED = "new-"  # in our own directory: a workspace that is being made
 _LONGEST_ID = 200  # a name may have 255 bytes, and ours are put before it
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from bsd.foundation.errors import FieldError, Invalid
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how often it is asked for its end, where that cannot be waited for
@@ -32,6 +35,20 @@ class Limits:
     memory_bytes: int = 4 << 30
     file_bytes: int = 256 << 20
     output_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        wholes = ("cpu_seconds", "memory_bytes", "file_bytes", "output_bytes")
+        errors = [
+            FieldError(name, "must be a whole number, 0 or more")
+            for name in wholes
+            if type(getattr(self, name)) is not int or getattr(self, name) < 0
+        ]
+        seconds: object = self.seconds
+        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+            errors.append(FieldError("seconds", "must be a number of seconds, 0 or more"))
+        if errors:
+            text = "; ".join(f"{one.field} {one.message}" for one in errors)
+            raise Invalid(text, errors=tuple(errors))
 
 
 @dataclass(slots=True)
@@ -111,12 +128,14 @@ def run_process(
 def _limited(limits: Limits) -> list[str]:
     """A shell that lowers its limits and becomes the program: no code of ours after a fork."""
     steps = ["ulimit -c 0"]
-    if limits.cpu_seconds:
-        steps.append(f"ulimit -t {limits.cpu_seconds}")
-    if limits.memory_bytes:
-        steps.append(f"ulimit -v {limits.memory_bytes // 1024}")
-    if limits.file_bytes:
-        steps.append(f"ulimit -f {-(-limits.file_bytes // 512)}")
+    for option, wanted, kind, unit in (
+        ("t", limits.cpu_seconds, resource.RLIMIT_CPU, 1),
+        ("v", limits.memory_bytes, resource.RLIMIT_AS, 1024),
+        ("f", limits.file_bytes, resource.RLIMIT_FSIZE, 512),
+    ):
+        hard = resource.getrlimit(kind)[1]  # ours, beyond which nothing can be raised
+        if wanted and (hard == resource.RLIM_INFINITY or wanted < hard):
+            steps.append(f"ulimit -{option} {-(-wanted // unit)}")
     return ["/bin/sh", "-c", "; ".join([*steps, 'exec "$@"']), "sh"]
 
 
@@ -162,14 +181,15 @@ def _follow(
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    if not hasattr(os, "waitid"):  # macOS
+        return process.poll() is not None
     # Not reaped yet: as long as it is not, nobody else can get its process group's number.
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _drain(selector: selectors.BaseSelector, deadline: float) -> None:

@@ -99,6 +99,7 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
         result = PruneResult(dry_run=dry_run)
         with closing(Remover(root, dry_run=dry_run)) as remover:
             run = _Run(root, now, result, remover, progress, stopping)
+            remover.sweep()
             run.finish_leftovers()
             run.prune(_Criteria(older_than_hours, max_count, max_total_bytes, where))
         _log.info(

@@ -11,9 +11,9 @@ import secrets
 from dataclasses import dataclass
 
 from bsd.workspaces import record, tree
-from bsd.workspaces.locks import try_lock
+from bsd.workspaces.locks import metadata_lock, try_lock
 from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable
-from bsd.workspaces.place import CONDEMNED, Root, Workspace, open_directory
+from bsd.workspaces.place import CONDEMNED, UNFINISHED, Root, Workspace, open_directory
 from bsd.workspaces.survey import mounted_in
 from bsd.workspaces.tree import Links, Measure, Obstacle
 
@@ -80,6 +80,16 @@ class Remover:
             os.close(descriptor)
             raise
         return Condemned(session_id, name, descriptor, None, self._links.freed(found))
+
+    def sweep(self) -> None:
+        """Remove what a killed call has begun to create."""
+        if self._dry_run or self._own is None:
+            return
+        for name in os.listdir(self._own):
+            if name.startswith(UNFINISHED):
+                # Whoever creates holds this lock until it has the name it should have.
+                with metadata_lock(self._own, name.removeprefix(UNFINISHED)):
+                    tree.remove_inside(self._own, name)
 
     def destroy(self, condemned: Condemned) -> None:
         """Delete it for good, and let it go; raises Obstacle, OSError: then the rest still lies."""

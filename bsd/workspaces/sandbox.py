@@ -18,6 +18,7 @@ from bsd.workspaces.locks import metadata_lock
 from bsd.workspaces.metadata import SessionMetadata
 from bsd.workspaces.place import (
     DEFAULT_ROOT,
+    UNFINISHED,
     Root,
     Workspace,
     check_id,
@@ -131,7 +132,7 @@ def _open(root: Root, own: int, session_id: str) -> bool:
 def _make(root: Root, own: int, session_id: str, now: float) -> None:
     """Let it appear with its metadata in it, or not at all."""
     record.forget_witness(own, session_id)  # of one that was removed by hand
-    fresh = f"new-{session_id}"
+    fresh = UNFINISHED + session_id
     tree.remove_inside(own, fresh)  # what a killed call left
     os.mkdir(fresh, 0o700, dir_fd=own)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=own)

@@ -149,7 +149,8 @@ def _removable(status: os.stat_result, directory: int) -> bool:
     """Whether an ordinary user may empty this directory, if need be after a chmod."""
     if status.st_uid == os.geteuid():
         return True
-    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
+    effective = os.access in os.supports_effective_ids
+    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=effective)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Pruning beside execution: nothing in use goes, nothing stale stays, nothing is half deleted.
 
-It lasts `BSD_WORKSPACE_SECONDS`: 5 if that is not set, 20 for the whole promise.
+It lasts `BSD_WORKSPACE_SECONDS`: 4 if that is not set, 20 for the whole promise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.files.workspaces.spaces import names, noted
 from tests.needs import require_linux
 
 # Read before the tests are given an environment of their own.
-SECONDS = float(os.environ.get("BSD_WORKSPACE_SECONDS", "5"))
+SECONDS = float(os.environ.get("BSD_WORKSPACE_SECONDS", "4"))
 
 _TOP = Path(__file__).parents[3]
 _USERS = 2
@@ -91,7 +91,7 @@ def test_pruning_beside_execution(root: Path) -> None:
     problems: list[str] = []
     try:
         while time.monotonic() < end:
-            time.sleep(chance.uniform(0.3, 0.9))  # long enough to start, and to be in the middle
+            time.sleep(chance.uniform(0.5, 1.0))  # long enough to start, and to be in the middle
             victims[-1].kill()
             victims.append(start("pruner", root, 0, end + 1000))
     finally:

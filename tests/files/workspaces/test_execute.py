@@ -102,9 +102,9 @@ def test_nobody_of_its_process_group_survives(run: Run, root: Path) -> None:
 
 
 def test_limits_hold(run: Run, root: Path) -> None:
-    python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+    python, places = sys.executable, [Path(sys.prefix), Path(sys.base_prefix)]
     limits = Limits(seconds=30, cpu_seconds=1, memory_bytes=300 << 20, file_bytes=1 << 20)
-    huge = run(f"{python} -c 'bytearray(2**30)'", limits=limits)
+    huge = run(f"{python} -c 'bytearray(2**30)'", limits=limits, readable=places)
     assert not huge.succeeded
     assert "MemoryError" in huge.stderr
     big = run("head -c 3000000 /dev/zero > big", limits=limits)
@@ -178,6 +178,32 @@ def test_what_is_no_command(argv: Any, root: Path) -> None:
     with pytest.raises(NotFound):
         execute("b", ["true"], root)
     assert noted(root / "a")["execution_count"] == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"env": {"A=B": "1"}},
+        {"env": {"": "1"}},
+        {"env": {"A": "\0"}},
+        {"env": {"A": 1}},
+    ],
+    ids=repr,
+)
+def test_what_is_no_environment(how: dict[str, Any], root: Path) -> None:
+    with pytest.raises(Invalid, match="variable"):
+        execute("a", ["true"], root, **how)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"seconds": -1}, {"seconds": float("nan")}, {"cpu_seconds": 1.5}, {"file_bytes": -1}],
+    ids=repr,
+)
+def test_what_is_no_limit(limits: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="must be a") as caught:
+        Limits(**limits)
+    assert [one.field for one in caught.value.errors] == list(limits)
 
 
 # --- the box ---

@@ -260,6 +260,16 @@ def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: P
     assert names(root) == []
 
 
+def test_what_a_killed_creation_has_begun_is_swept_away(root: Path) -> None:
+    make(root, "a", hours=1)
+    (root / ".bsd" / "new-b" / "half").mkdir(parents=True)
+    prune_sessions(24, root, True, clock=clock)
+    assert (root / ".bsd" / "new-b").exists()
+    prune_sessions(24, root, clock=clock)
+    assert not (root / ".bsd" / "new-b").exists()
+    assert names(root) == ["a"]
+
+
 def test_a_workspace_whose_deletion_fails_is_an_error_and_tried_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
