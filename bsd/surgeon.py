@@ -33,6 +33,7 @@ from bsd.surgery.edit import EditAnswer, Shown, Wish, plan_edit, show_entry
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
+from bsd.surgery.policy import Policy
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
@@ -240,6 +241,7 @@ class Surgeon:
                 operations,
                 include_user=include_user,
                 protected_tools=self._config.current.protected_tools,
+                binds=Policy.of(self._config.current).binds,
             )
 
         return self._change_context(name, plan, dry_run=dry_run)
@@ -379,6 +381,7 @@ class Surgeon:
                 wanted,
                 include_user=include_user,
                 protected_tools=self._config.current.protected_tools,
+                binds=Policy.of(self._config.current).binds,
             )
 
         return self._change_context(name, plan, dry_run=dry_run)

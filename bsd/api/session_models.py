@@ -261,6 +261,7 @@ class ContextChanged(Document):
     action: Literal["replace", "discard", "distill"]
     replacements: list[ContextChange]
     errors: list[str]
+    warnings: list[str]
     tokensSaved: int  # noqa: N815
     operation: int | None = Field(description="Its number in the history; null for a dry run")
 

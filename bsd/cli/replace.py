@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.cli.call import SESSION, Call, command
-from bsd.cli.output import print_json, say
+from bsd.cli.output import note, print_json, say
 from bsd.cli.text import counted
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> Non
             f"entry {one['messageId']}: {one['originalLength']:,} → {one['newLength']:,} "
             f"characters, about {one['tokensSaved']:,} tokens saved"
         )
+    for warning in answer["warnings"]:
+        note(warning)
     done = "Would change" if dry_run else "Changed"
     places = counted(len(answer["replacements"]), "place")
     say(f"{done} {places} of {session}, about {answer['tokensSaved']:,} tokens saved")

@@ -39,6 +39,7 @@ class ContextAnswer:
 
     action: str  # replace, discard or distill
     changed: tuple[Changed, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def entry_ids(self) -> list[str]:
@@ -51,6 +52,7 @@ class ContextAnswer:
             "action": self.action,
             "replacements": [one.as_json() for one in self.changed],
             "errors": [],
+            "warnings": list(self.warnings),
             "tokensSaved": sum(one.tokens_saved for one in self.changed),
         }
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bsd.formats.base import Entry, Facts, Format, Turn, Value
+from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn, Value
+from bsd.formats.links import arguments_path, block_at
 from bsd.formats.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
+from bsd.surgery.rules import own_tool
+from bsd.surgery.targets import ACTIONS
 from bsd.transcript.reader import Line, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"
+_CONTEXT = "context"
+
 WAITING = "a tool call in it has no result yet"
 
 
@@ -56,9 +61,11 @@ class Conversation:
         self._latest_assistant: int | None = None
         self._waiting: dict[str, int] = {}  # id of a call without result → line
         self._tools: dict[str, str] = {}  # id of a call of a protected tool → its name
+        self._own: set[str] = set()  # ids of calls of our own tools
 
-    def follow(self, index: int, facts: Facts) -> None:
+    def follow(self, seen: Seen) -> None:
         """Note the next entry."""
+        index, facts = seen.line.index, seen.facts
         if facts.turn is Turn.STARTS or (facts.turn is Turn.OPEN and self._turn_from is None):
             self._turn_from = index
         elif facts.turn is Turn.CLOSES:
@@ -70,6 +77,8 @@ class Conversation:
                 self._waiting[call.id] = index
             if self._is_protected(call.name) and call.id:
                 self._tools[call.id] = call.name
+            if call.id and _is_own(seen.entry, call):
+                self._own.add(call.id)
         if facts.result_of is not None:
             self._waiting.pop(facts.result_of, None)
 
@@ -90,6 +99,10 @@ class Conversation:
                 return f"'{name}' is a protected tool (setting protected_tools)"
         return None
 
+    def is_own_answer(self, facts: Facts) -> bool:
+        """Whether one of our own tools said this: it quotes what is looked for elsewhere."""
+        return facts.result_of in self._own or own_tool(facts.result_tool)
+
     def protection(self, index: int) -> str | None:
         """Why a line is protected by what came after it; ask once all was followed."""
         if self.turn_open(index):
@@ -100,6 +113,15 @@ class Conversation:
         return bool(self._protected_tools) and not self._protected_tools.isdisjoint(
             (tool.casefold(), plain_name(tool).casefold())
         )
+
+
+def _is_own(entry: Entry, call: ToolCall) -> bool:
+    """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
+    if plain_name(call.name) != _CONTEXT:
+        return own_tool(call.name)
+    path = arguments_path(entry, call)
+    arguments = block_at(entry, path) if path else None
+    return isinstance(arguments, dict) and arguments.get("action") in ACTIONS
 
 
 def may_change(value: Value) -> bool:

@@ -14,6 +14,7 @@ from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.hashes import SHORTEST, known_hashes
 from bsd.surgery.plan import Plan, Source
+from bsd.surgery.prefix import WARNING, Binds, Prefix, never
 from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
@@ -43,16 +44,21 @@ def plan_discard(
     *,
     include_user: bool = False,
     protected_tools: Collection[str] = (),
+    binds: Binds = never,
 ) -> tuple[Plan, ContextAnswer]:
-    """Plan these discards, or with summaries distillations; all or none, else Refused."""
+    """Plan these discards, or with summaries distillations; all or none, else Refused.
+
+    `binds` tells which models' signatures make a change worth a warning.
+    """
     action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
-    conversation = Conversation(protected_tools)
+    conversation, prefix = Conversation(protected_tools), Prefix(binds)
     found: list[list[_Addressed]] = [[] for _ in targets]
     by_start: dict[str, list[int]] = defaultdict(list)
     for number, target in enumerate(targets):
         by_start[target.hash[:SHORTEST]].append(number)
     for seen in read_through(source, fmt):
-        conversation.follow(seen.line.index, seen.facts)
+        conversation.follow(seen)
+        prefix.follow(seen.line.index, seen.facts)
         hashes = known_hashes(seen.line.raw, seen.entry)
         meant = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
         for number in dict.fromkeys(meant):
@@ -66,7 +72,8 @@ def plan_discard(
     if problems:
         raise Refused(action, problems, hint=_HINT)
     chosen = [entries[0] for entries in found]
-    answer = ContextAnswer(action, tuple(one.changed for one in chosen if one.changed))
+    warnings = tuple(WARNING.format(one.name) for one in chosen if prefix.covers(one.index))
+    answer = ContextAnswer(action, tuple(one.changed for one in chosen if one.changed), warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [Touched(one.index, one.entry_id) for one in in_order]

@@ -51,7 +51,7 @@ class FamilyTree:
 
     def _add(self, seen: Seen) -> None:
         facts, line = seen.facts, seen.line
-        self.conversation.follow(line.index, facts)
+        self.conversation.follow(seen)
         parent = parent_of(seen.entry)
         row = Row(
             line.index,

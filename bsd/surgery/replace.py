@@ -18,6 +18,7 @@ from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan, text_or_note
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
+from bsd.surgery.prefix import WARNING, Binds, Prefix, never
 from bsd.surgery.rules import away_test
 from bsd.surgery.similar import Similar, excerpt, quoted
 from bsd.surgery.targets import REPLACE, SHORTEST_MATCH, Refused, Replacement
@@ -64,15 +65,21 @@ def plan_replace(
     *,
     include_user: bool = False,
     protected_tools: Collection[str] = (),
+    binds: Binds = never,
 ) -> tuple[Plan, ContextAnswer]:
-    """Plan these operations; raises Refused, which lists everything that is wrong with them."""
-    finder = _Finder(operations, include_user=include_user, protected_tools=protected_tools)
+    """Plan these operations; raises Refused, which lists everything that is wrong with them.
+
+    `binds` tells which models' signatures make a change worth a warning.
+    """
+    finder = _Finder(
+        operations, include_user=include_user, protected_tools=protected_tools, binds=binds
+    )
     for seen in read_through(source, fmt):
         finder.look(seen, fmt)
     problems = finder.problems(source, fmt)
     if problems:
         raise Refused(REPLACE, problems, hint=_hint(finder))
-    return _apply(source, fmt, operations, [one.matches[0] for one in finder.searches])
+    return _apply(source, fmt, finder)
 
 
 class _Finder:
@@ -84,7 +91,9 @@ class _Finder:
         *,
         include_user: bool,
         protected_tools: Collection[str],
+        binds: Binds,
     ) -> None:
+        self.prefix = Prefix(binds)
         self.searches = [_Search(operation) for operation in operations]
         self.extracted = False  # there is text that is not at hand
         self._include_user = include_user
@@ -92,8 +101,9 @@ class _Finder:
 
     def look(self, seen: Seen, fmt: Format) -> None:
         """Search one entry."""
-        self._conversation.follow(seen.line.index, seen.facts)
-        if not seen.facts.is_message or seen.facts.is_header:
+        self._conversation.follow(seen)
+        self.prefix.follow(seen.line.index, seen.facts)
+        if not self._is_searched(seen):
             return
         protection = self._conversation.own_protection(seen)
         for value, text in texts_of(seen, fmt):
@@ -105,6 +115,11 @@ class _Finder:
                     self._search(number, seen, value, text, protection)
                 elif search.users is None and any(_ranges(text, search.operation)):
                     search.users = name_of(seen)
+
+    def _is_searched(self, seen: Seen) -> bool:
+        if not seen.facts.is_message or seen.facts.is_header:
+            return False
+        return not self._conversation.is_own_answer(seen.facts)
 
     def _search(
         self, number: int, seen: Seen, value: Value, text: str, protection: str | None
@@ -184,7 +199,7 @@ class _Finder:
         """Add the nearest similar text to the problems of markers that are nowhere."""
         similar = {number: Similar(marker) for number, marker in missing.items()}
         for seen in read_through(source, fmt):
-            if seen.facts.is_message and not seen.facts.is_header:
+            if self._is_searched(seen):
                 for value, text in texts_of(seen, fmt):
                     if text and (self._include_user or not is_users(value, seen.facts)):
                         for one in similar.values():
@@ -246,12 +261,11 @@ def _hint(finder: _Finder) -> str:
     return "`bsd show AGENT/SESSION` shows the texts as they are now"
 
 
-def _apply(
-    source: Source, fmt: Format, operations: Sequence[Replacement], matches: Sequence[Match]
-) -> tuple[Plan, ContextAnswer]:
+def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextAnswer]:
+    operations = [search.operation for search in finder.searches]
     by_line: dict[int, list[Match]] = defaultdict(list)
-    for match in matches:
-        by_line[match.index].append(match)
+    for search in finder.searches:
+        by_line[search.matches[0].index].append(search.matches[0])
     edits: list[Edit] = []
     touched: list[Touched] = []
     changed: dict[int, Changed] = {}
@@ -272,7 +286,11 @@ def _apply(
         changed |= {one.operation: _changed(one, operations[one.operation]) for one in here}
     if problems:
         raise Refused(REPLACE, sorted(problems, key=lambda one: one.field))
-    answer = ContextAnswer(REPLACE, tuple(changed[number] for number in sorted(changed)))
+    warnings = [
+        WARNING.format(here[0].name) for i, here in by_line.items() if finder.prefix.covers(i)
+    ]
+    in_order = tuple(changed[number] for number in sorted(changed))
+    answer = ContextAnswer(REPLACE, in_order, tuple(warnings))
     return change_plan(source, REPLACE, edits, touched, answer), answer
 
 

@@ -71,6 +71,7 @@ class Refused(Invalid):
             "action": self.action,
             "replacements": [],
             "errors": [f"{one.field}: {one.message}" for one in self.errors],
+            "warnings": [],
             "tokensSaved": 0,
             "operation": None,
         }

@@ -44,7 +44,7 @@ def hash_of(bsd: Call, entry_id: str) -> str:
     return next(str(entry["hash"]) for entry in entries if entry["id"] == entry_id)
 
 
-_RESULT = {"success", "action", "replacements", "errors", "tokensSaved", "operation"}
+_RESULT = {"success", "action", "replacements", "errors", "warnings", "tokensSaved", "operation"}
 _REPLACEMENT = {"operation", "messageId", "originalLength", "newLength", "tokensSaved"}
 
 

@@ -10,8 +10,10 @@ import pytest
 from bsd.formats.flat import FLAT
 from bsd.formats.marker import Marker
 from bsd.formats.openclaw import OPENCLAW
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.hashes import line_hash
+from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import DISCARDED, Discard, Refused, Replacement, read_targets
 from bsd.surgery.view import views
@@ -219,3 +221,15 @@ def test_objects_keep_their_short_leaves() -> None:
         "err": DISCARDED,
         "code": 0,
     }
+
+
+def test_what_a_later_signature_covers_is_discarded_with_a_warning(session: Patient) -> None:
+    for index, entries in ((3, ["entry e3"]), (4, [])):
+        binds = Policy.of(PruningConfig()).binds
+        entry = session.entry(4)
+        entry["message"]["model"] = "claude-opus-6"
+        entry["message"]["content"] = [thought("hm") | {"thinkingSignature": "x"}, text("one")]
+        lines = session.raw.splitlines(keepends=True)
+        other = Patient(b"".join([*lines[:4], jsonl(entry), *lines[5:]]), OPENCLAW)
+        result = discard(other, hash_of(other, index), binds=binds)
+        assert [warning.split(":")[0] for warning in result["warnings"]] == entries

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.foundation.errors import Invalid
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement, read_targets
 from tests.unit.surgery.calls import Talk, call, faults, shown, text, thought
@@ -450,3 +452,66 @@ def test_it_replaces_what_a_plain_search_would(words: list[str], data: st.DataOb
     else:
         refusal(session, op(start, end, "-"))
     assert len(shown(session.raw)) == 2 * len(words) + 2
+
+
+# --- answers of our own tools, and signatures ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "searched"),
+    [
+        ("context", {"action": "replace", "targets": []}, False),
+        ("mcp__bsd__context", {"action": "discard"}, False),
+        ("search_extracted", {}, False),
+        ("context", {"action": "of somebody else"}, True),
+        ("exec", {}, True),
+    ],
+)
+def test_an_earlier_refusal_that_quotes_the_markers_is_no_second_match(
+    name: str, arguments: dict[str, Any], searched: bool
+) -> None:
+    talk = Talk()
+    talk.user()
+    talk.says(text(f"a <{FILLER}> b"))
+    talk.user()
+    talk.says(call("c", name, **arguments))
+    talk.answers("c", f'Pattern appears twice: "a <{FILLER}> b"', name)
+    talk.says(text("again, then"))
+    session = Patient(talk.raw, OPENCLAW)
+    if searched:
+        assert "Pattern appears 2 times" in refusal(session, op("<", ">", "")).message
+    else:
+        replace(session, op("<", ">", "x"))
+        assert said(session) == "a x b"
+
+
+def signed(compacted: bool) -> Patient:
+    talk = Talk()
+    talk.user()
+    talk.says(text(f"a <{FILLER}> b"))
+    kept = talk.user()
+    if compacted:
+        talk.note(type="compaction", summary="s", firstKeptEntryId=kept)
+    talk.says(thought("hm") | {"thinkingSignature": "x"}, text("b"), model="claude-opus-6")
+    talk.user()
+    talk.says(text(f"({FILLER})"))
+    talk.user()
+    talk.says(text("latest"))
+    return Patient(talk.raw, OPENCLAW)
+
+
+@pytest.mark.parametrize(
+    ("target", "compacted", "warned"),
+    [
+        (op("<", ">", ""), False, True),
+        (op("<", ">", ""), True, False),
+        (op("(", ")", ""), False, False),
+    ],
+)
+def test_what_a_later_signature_covers_is_changed_with_a_warning(
+    target: dict[str, str], compacted: bool, warned: bool
+) -> None:
+    binds = Policy.of(PruningConfig()).binds
+    result = replace(signed(compacted), target, binds=binds)
+    assert [warning.split(":")[0] for warning in result["warnings"]] == ["entry e2"] * warned
+    assert replace(signed(compacted), target)["warnings"] == []
