@@ -8,6 +8,7 @@ from typing import Any
 
 from bsd.api.entry_page import EntryFilter, entry_page
 from bsd.api.listing import Filter, FindText, check_agent, described, page
+from bsd.api.outlines import Outlines
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -38,6 +39,7 @@ class Desk:
     noticed: Noticed | None = None
     find_text: FindText | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
+    outlines: Outlines = field(default_factory=Outlines)
     search_state: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
 
     def surgeon(self, actor: str = "api") -> Surgeon:
@@ -109,7 +111,7 @@ class Desk:
 
     def entries(self, name: SessionName, wanted: EntryFilter) -> dict[str, Any]:
         """{entries, next, previous}: one page of a session's entries."""
-        return entry_page(self.layout, name, self.surgeon().entries, wanted)
+        return entry_page(self.layout, name, self.outlines, wanted)
 
     def meta(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What bsd and people have noted on an entry."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from bsd.api.outlines import Outlines
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
+from bsd.operation import open_session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.kept import paths_of, value_at
+from bsd.surgery.outline import Outline
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import EntryView, preview_of
 from bsd.transcript.reader import parse_entry
@@ -30,59 +32,47 @@ class EntryFilter:
     types: frozenset[str] = frozenset()  # none: all
     extracted: bool | None = None
 
-    def wants(self, row: EntryView) -> bool:
-        """Whether a row is to be shown, wherever it stands."""
-        if self.extracted is not None and row.extracted is not self.extracted:
-            return False
-        return not self.types or row.type in self.types
-
-
-class Entries(Protocol):
-    """`Surgeon.entries`."""
-
-    def __call__(self, name: SessionName, *, start: int = 0) -> Iterator[EntryView]: ...
+    def of(self, outline: Outline, lines: range) -> Iterator[int]:
+        """The numbers of those lines that are to be shown, wherever they stand."""
+        return outline.entries(lines, types=self.types, extracted=self.extracted)
 
 
 def entry_page(
-    layout: Layout, name: SessionName, entries: Entries, wanted: EntryFilter
+    layout: Layout, name: SessionName, outlines: Outlines, wanted: EntryFilter
 ) -> dict[str, Any]:
     """{entries, next, previous}.
 
     `next` is the line to go on from, `previous` the line to look before; null where there is
     nothing more.
     """
-    pick = _from if wanted.before is None else _before
-    found, next_, previous = pick(lambda start: entries(name, start=start), wanted)
     store = SessionStore(layout, name)
-    return {
-        "entries": [row.as_json() | _kept(store, row) for row in found],
-        "next": next_,
-        "previous": previous,
-    }
+    source, fmt = open_session(layout, name)
+    with source:
+        outline = outlines.of(name, source, fmt)
+        pick = _from if wanted.before is None else _before
+        found, next_, previous = pick(outline, wanted)
+        rows = outline.views(source, fmt, found)
+        entries = [row.as_json() | _kept(store, row) for row in rows]
+    return {"entries": entries, "next": next_, "previous": previous}
 
 
-_Page = tuple[list[EntryView], int | None, int | None]
+_Page = tuple[list[int], int | None, int | None]
 
 
-def _from(entries: Callable[[int], Iterator[EntryView]], wanted: EntryFilter) -> _Page:
-    found = list(islice(filter(wanted.wants, entries(wanted.start)), wanted.limit + 1))
-    more = found[wanted.limit].index if len(found) > wanted.limit else None
+def _from(outline: Outline, wanted: EntryFilter) -> _Page:
+    lines = range(wanted.start, outline.lines)
+    found = list(islice(wanted.of(outline, lines), wanted.limit + 1))
+    more = found[wanted.limit] if len(found) > wanted.limit else None
     # Whether anything stands before is not known; to look there is free of harm.
     return found[: wanted.limit], more, wanted.start or None
 
 
-def _before(entries: Callable[[int], Iterator[EntryView]], wanted: EntryFilter) -> _Page:
-    last: deque[EntryView] = deque(maxlen=wanted.limit + 1)
-    end = wanted.before
-    after = None
-    for row in filter(wanted.wants, entries(0)):
-        if end is not None and row.index >= end:
-            after = row.index
-            break
-        last.append(row)
-    found = list(last)
+def _before(outline: Outline, wanted: EntryFilter) -> _Page:
+    end = min(wanted.before or 0, outline.lines)
+    found = list(islice(wanted.of(outline, range(end - 1, -1, -1)), wanted.limit + 1))[::-1]
+    after = next(wanted.of(outline, range(end, outline.lines)), None)
     if len(found) > wanted.limit:
-        return found[1:], after, found[1].index
+        return found[1:], after, found[1]
     return found, after, None
 
 

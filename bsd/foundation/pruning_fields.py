@@ -6,6 +6,7 @@ Data only. What a field means for an entry is decided in `bsd.surgery`.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -79,7 +80,10 @@ def _cron(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            # What a later Python will read in another way: this one is what it is read by now.
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(text)
     except (re.error, RecursionError, OverflowError) as problem:
         raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
     return text

@@ -83,7 +83,7 @@ def views(
         is_message = fmt.facts(entry).is_message
         seen += is_message
         if line.index >= start:
-            yield _view(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
+            yield view_of(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
 
 
 def context(name: SessionName, source: Source, fmt: Format) -> dict[str, Any]:
@@ -168,7 +168,8 @@ def _shortest(digest: str, hashes: Counter[str]) -> str:
     return digest
 
 
-def _view(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> EntryView:
+def view_of(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> EntryView:
+    """An entry as a row; `position` and `hash` depend on the other lines."""
     facts = fmt.facts(entry)
     marker = Marker.of(entry)
     extractable = entry.get(EXTRACTABLE)

@@ -235,6 +235,7 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
         "/api/sessions/{agent}/{session}/context",
         "/api/sessions/{agent}/{session}/extract",
         "/api/sessions/{agent}/{session}/history",
+        "/api/sessions/{agent}/{session}/replace",
         "/api/sessions/{agent}/{session}/summary",
         "/api/sessions/{agent}/{session}/undo",
         "/api/sessions/{agent}/{session}/entries",
