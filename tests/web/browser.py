@@ -89,5 +89,6 @@ def screenshot(page: Page, name: str) -> None:
         return
     _FOLDER.mkdir(exist_ok=True)
     path = _FOLDER / f"{name}.png"
-    page.screenshot(path=path, animations="disabled")
+    # Not to a path: a thread that Playwright keeps would write it.
+    path.write_bytes(page.screenshot(animations="disabled"))
     assert path.stat().st_size < _LARGEST_SCREENSHOT

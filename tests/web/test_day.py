@@ -371,6 +371,8 @@ def test_every_view_can_be_read_operated_and_fits_a_phone(desk: Desk, scheme: st
                 page.get_by_role("heading", level=1).or_(page.get_by_role("alert"))
             ).to_have_count(1)
             expect(page.locator("[aria-busy]")).to_have_count(0)
+            if view == "status":
+                expect(page.locator(".plot svg")).to_be_visible()
             assert (view, low_contrast(page), nameless(page)) == (view, [], [])
             name = {"": "sessions", "s/main/harbour": "session"}.get(view, view)
             if view in VIEWS[:2] or view == "status":

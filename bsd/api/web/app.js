@@ -9,6 +9,7 @@ import { sessionsView } from "./sessions.js";
 import { settingsView } from "./settings.js";
 import { statusView } from "./status.js";
 import { trashView } from "./trash.js";
+import { keepTrue } from "./widgets.js";
 
 const VIEWS = {
     sessions: sessionsView,
@@ -162,5 +163,6 @@ document.addEventListener("keydown", (event) => {
     }
 });
 
+setInterval(() => document.hidden || keepTrue(main), 30000);
 await show();
 live.start();

@@ -2,16 +2,16 @@
 
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
-export function bytes(count) {
-    if (typeof count !== "number") return "–";
-    let value = Math.abs(count);
+export function bytes(size) {
+    if (typeof size !== "number") return "–";
+    let value = Math.abs(size);
     let unit = 0;
     while (value >= 999.5 && unit < UNITS.length - 1) {
         value /= 1024;
         unit += 1;
     }
     const digits = unit && value < 99.5 ? 1 : 0;
-    return `${count < 0 ? "−" : ""}${value.toFixed(digits)} ${UNITS[unit]}`;
+    return `${size < 0 ? "−" : ""}${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
 export function count(value, one, many = `${one}s`) {

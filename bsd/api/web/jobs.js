@@ -4,7 +4,7 @@ import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, clock, count } from "./format.js";
 import { paced } from "./live.js";
-import { badge, facts, table } from "./widgets.js";
+import { badge, facts, table, when } from "./widgets.js";
 
 const MEANING = {
     auto_cron: "looks into the sessions that have changed",
@@ -50,9 +50,7 @@ export async function jobsView(page) {
                         !job.enabled && [" ", badge("off", "warn")],
                     ],
                     lastRun(job),
-                    job.next_run
-                        ? h("time", { datetime: job.next_run, title: clock(job.next_run) }, ago(job.next_run))
-                        : "–",
+                    job.next_run ? when(job.next_run) : "–",
                     button(job.running ? "Running…" : "Run now", () => run(job.name), {
                         class: "small writes",
                         disabled: job.running,
@@ -150,7 +148,7 @@ function lastRun(job) {
     if (!job.last_run) return "never";
     const result = job.last_result;
     return [
-        h("time", { datetime: job.last_run, title: clock(job.last_run) }, ago(job.last_run)),
+        when(job.last_run),
         " ",
         result && badge(result.ok ? "ok" : "failed", result.ok ? "good" : "bad", result.error),
         result && !result.ok && h("span", { class: "note block" }, result.error),

@@ -1,6 +1,6 @@
 // What happens, as it happens. EventSource cannot send the API key, so the stream is read here.
 
-import { send } from "./api.js";
+import { ApiError, send } from "./api.js";
 
 const SILENCE_MS = 60000; // the server says something every 20 s
 const HIDDEN_MS = 30000; // a page that nobody sees gives its connection back
@@ -124,6 +124,9 @@ export function paced(work, least = 1000) {
         const began = performance.now();
         try {
             await work();
+        } catch (error) {
+            // What is shown stays as it was; the state of the connection is told at the top.
+            if (!(error instanceof ApiError)) throw error;
         } finally {
             last = performance.now();
             pause = Math.max(least, 9 * (last - began));

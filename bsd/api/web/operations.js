@@ -2,8 +2,8 @@
 
 import { get, post, query, remove, sessionPath } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
-import { ago, bytes, clock, count, number } from "./format.js";
-import { badge, facts, table } from "./widgets.js";
+import { bytes, count, number } from "./format.js";
+import { badge, facts, table, when } from "./widgets.js";
 
 const REASONS = {
     extract: "leave",
@@ -166,7 +166,7 @@ export async function historyDialog(session, readonly, done) {
                 " ",
                 one.state !== "done" && badge(one.state.replace("_", " "), STATES[one.state]),
             ],
-            h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
+            when(one.at),
             one.actor,
             number(one.entries),
             bytes(one.bytes_after - one.bytes_before),

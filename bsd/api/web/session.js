@@ -3,11 +3,12 @@
 import { entryPath, get, query, sessionPath } from "./api.js";
 import { button, copyButton, fill, h, problem } from "./dom.js";
 import { EntryItem } from "./entry.js";
-import { ago, bytes, clock, count, number, span } from "./format.js";
+import { bytes, count, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
-import { badges } from "./sessions.js";
-import { facts, linkTo } from "./widgets.js";
+import { badges } from "./session_row.js";
+import { forgetList } from "./sessions.js";
+import { facts, linkTo, when } from "./widgets.js";
 
 const LAST_LINE = 10 ** 9;
 const SHOWN = 100;
@@ -84,6 +85,7 @@ class SessionView {
 
     drawHead() {
         const { info } = this;
+        document.title = `${info.label || info.id} · bsd`;
         const spent = Object.entries(info.tokens ?? {}).map(
             ([name, value]) => `${name.replace("_", " ")} ${number(value)}`,
         );
@@ -117,10 +119,7 @@ class SessionView {
                         ? `${bytes(info.extracted_bytes)} in ${count(info.extracted_entries, "entry", "entries")}`
                         : "nothing",
                 ],
-                [
-                    "Changed",
-                    h("time", { datetime: info.updated, title: clock(info.updated) }, ago(info.updated)),
-                ],
+                ["Changed", when(info.updated)],
                 ["Messages", typeof info.messages === "number" ? number(info.messages) : null],
                 ["Tool calls", typeof info.tool_calls === "number" ? number(info.tool_calls) : null],
                 [
@@ -154,7 +153,9 @@ class SessionView {
     }
 
     async remove() {
-        if (await deleteDialog(this.info)) location.hash = "#/";
+        if (!(await deleteDialog(this.info))) return;
+        forgetList();
+        location.hash = "#/";
     }
 
     toolbar() {
@@ -199,7 +200,7 @@ class SessionView {
             : { ...which, from: 0, limit: SHOWN };
     }
 
-    async fetch() {
+    fetch() {
         return get(sessionPath(this.session, "entries") + query(this.wanted()));
     }
 
@@ -314,7 +315,7 @@ class SessionView {
                 disabled: this.previous === null,
                 "data-focus": "first",
             }),
-            button("Latest", () => this.go({ before: LAST_LINE, from: null }), {
+            button("Latest", () => this.go({ before: this.newestFirst ? null : LAST_LINE, from: null }), {
                 class: "quiet",
                 disabled: this.next === null,
                 "data-focus": "latest",

@@ -2,20 +2,27 @@
 
 import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
-import { ago, bytes, clock, count, number } from "./format.js";
+import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
-import { addressOf, badge, clipped, linkTo, tile } from "./widgets.js";
+import { hit, sessionRow } from "./session_row.js";
+import { tile } from "./widgets.js";
 
 const PAGE = 100;
 const HITS = 5;
-const STALE_MS = 24 * 3600 * 1000;
 const STATUSES = ["running", "done", "failed", "killed", "timeout"];
 
 export async function sessionsView(page) {
     const view = new SessionsView(page);
     await view.start();
     return view;
+}
+
+// The list as it was left: whoever comes back finds his place in it.
+let kept = null;
+
+export function forgetList() {
+    kept = null;
 }
 
 class SessionsView {
@@ -56,10 +63,23 @@ class SessionsView {
         );
         this.tell().catch(() => {});
         this.fillAgents().catch(() => {});
-        await this.load();
+        if (kept && kept.filter === JSON.stringify(this.filter)) this.goOn(kept);
+        else await this.load();
+    }
+
+    /** Show what was there, then what has changed. */
+    goOn({ known, cursor, searched, active }) {
+        this.turn += 1;
+        this.searched = searched;
+        this.rows.active = active;
+        this.take(known, cursor);
+        this.searchText(this.turn);
+        this.refresh();
     }
 
     leave() {
+        const { known, cursor, searched } = this;
+        kept = { filter: JSON.stringify(this.filter), known, cursor, searched, active: this.rows.active };
         this.refresh.cancel();
         this.renewTiles.cancel();
         clearTimeout(this.typing);
@@ -302,95 +322,11 @@ class SessionsView {
     }
 }
 
-function sessionRow(session) {
-    const saved = session.saved_bytes || session.extracted_bytes;
-    const models = session.models?.length ? session.models.join(", ") : session.model;
-    const facts = [
-        h("time", { datetime: session.updated, title: clock(session.updated) }, ago(session.updated)),
-        typeof session.messages === "number" && count(session.messages, "message"),
-        typeof session.tool_calls === "number" && count(session.tool_calls, "call"),
-        models,
-    ];
-    return linkTo(
-        session.session,
-        { class: "row" },
-        h(
-            "span",
-            { class: "row-main" },
-            h(
-                "span",
-                { class: "row-title" },
-                h("span", { class: "row-name" }, session.label || session.id),
-                badges(session),
-            ),
-            h("span", { class: "row-id" }, session.session),
-            h(
-                "span",
-                { class: "row-facts" },
-                facts.filter(Boolean).map((fact) => h("span", null, fact)),
-            ),
-        ),
-        h(
-            "span",
-            { class: "row-sizes" },
-            h("span", { class: "row-size" }, bytes(session.size)),
-            saved > 0 &&
-                h(
-                    "span",
-                    { class: "row-saved" },
-                    `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "stored"}`,
-                ),
-        ),
-    );
-}
-
 function sumOf(points) {
     return points.reduce((sum, one) => sum + one.saved - one.given_back, 0);
 }
 
-function behindNote({ complete, waiting, problem }) {
-    if (problem) return `. Their text was not searched: ${problem}`;
+function behindNote({ complete, waiting, problem: trouble }) {
+    if (trouble) return `. Their text was not searched: ${trouble}`;
     return complete ? "" : `. ${count(waiting, "session")} still to be read for the search`;
-}
-
-function hit(found) {
-    const parts = [];
-    const letters = [...found.snippet];
-    let at = 0;
-    for (const [start, end] of found.matches ?? []) {
-        parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
-        at = end;
-    }
-    parts.push(letters.slice(at).join(""));
-    const where = h(
-        "a",
-        {
-            class: "mono",
-            href: `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
-        },
-        `${found.session} #${found.index}`,
-    );
-    return h(
-        "li",
-        null,
-        where,
-        " ",
-        found.where === "extracted" && clipped("extracted"),
-        h("span", { class: "block" }, parts),
-    );
-}
-
-export function badges(session) {
-    const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
-    return [
-        session.status &&
-            badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
-        session.parent && badge("child", "plain", `Child of ${session.parent}`),
-        stale && badge("stale", "warn", "Nothing was written for 24 hours"),
-        session.extracted_entries > 0 &&
-            clipped(
-                number(session.extracted_entries),
-                `${count(session.extracted_entries, "entry", "entries")} extracted`,
-            ),
-    ];
 }

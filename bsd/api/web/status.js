@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { Plot } from "./plot.js";
-import { badge, facts, linkTo, table, tile } from "./widgets.js";
+import { badge, facts, linkTo, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
 const LEVELS = {
@@ -236,7 +236,7 @@ function results(sessions) {
                 ],
                 number(one.values),
                 bytes(one.bytes_saved),
-                h("time", { datetime: one.at, title: clock(one.at) }, ago(one.at)),
+                when(one.at),
             ]),
         ),
     );

@@ -2,9 +2,9 @@
 
 import { get, path, post, remove } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
-import { ago, bytes, clock, count, number } from "./format.js";
+import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
-import { linkTo, table } from "./widgets.js";
+import { linkTo, table, when } from "./widgets.js";
 
 const SHOWN = 200;
 
@@ -54,14 +54,8 @@ export async function trashView(page) {
                 h("span", { class: "mono" }, item.session),
                 item.parent && h("span", { class: "note" }, ` child of ${item.parent}`),
             ],
-            h("time", { datetime: item.trashed_at, title: clock(item.trashed_at) }, ago(item.trashed_at)),
-            item.expires_at
-                ? h(
-                      "time",
-                      { datetime: item.expires_at, title: clock(item.expires_at) },
-                      ago(item.expires_at),
-                  )
-                : "never",
+            when(item.trashed_at),
+            item.expires_at ? when(item.expires_at) : "never",
             number(item.entry_count),
             bytes(item.size + item.extracted_bytes),
             h(

@@ -2,6 +2,7 @@
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
+import { ago, clock } from "./format.js";
 
 export function badge(text, kind = "plain", title = null) {
     return h("span", { class: `badge ${kind}`, title }, text);
@@ -20,6 +21,18 @@ export function tile(name, value, more = null) {
         h("strong", null, value),
         more && h("span", { class: "tile-more" }, more),
     );
+}
+
+/** A moment as “5 min ago”; it is kept true while it is shown. */
+export function when(iso) {
+    return h("time", { datetime: iso, title: clock(iso), "data-ago": true }, ago(iso));
+}
+
+export function keepTrue(element) {
+    for (const time of element.querySelectorAll("time[data-ago]")) {
+        const text = ago(time.dateTime);
+        if (time.textContent !== text) time.textContent = text;
+    }
 }
 
 /** Where a session is shown. */

@@ -1,0 +1,92 @@
+// A session in the list, and a place in its text.
+
+import { query } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, count, number } from "./format.js";
+import { addressOf, badge, clipped, linkTo, when } from "./widgets.js";
+
+const STALE_MS = 24 * 3600 * 1000;
+
+export function sessionRow(session) {
+    const saved = session.saved_bytes || session.extracted_bytes;
+    const models = session.models?.length ? session.models.join(", ") : session.model;
+    const facts = [
+        when(session.updated),
+        typeof session.messages === "number" && count(session.messages, "message"),
+        typeof session.tool_calls === "number" && count(session.tool_calls, "call"),
+        models,
+    ];
+    return linkTo(
+        session.session,
+        { class: "row" },
+        h(
+            "span",
+            { class: "row-main" },
+            h(
+                "span",
+                { class: "row-title" },
+                h("span", { class: "row-name" }, session.label || session.id),
+                badges(session),
+            ),
+            h("span", { class: "row-id" }, session.session),
+            h(
+                "span",
+                { class: "row-facts" },
+                facts.filter(Boolean).map((fact) => h("span", null, fact)),
+            ),
+        ),
+        h(
+            "span",
+            { class: "row-sizes" },
+            h("span", { class: "row-size" }, bytes(session.size)),
+            saved > 0 &&
+                h(
+                    "span",
+                    { class: "row-saved" },
+                    `${bytes(saved)} ${session.saved_bytes > 0 ? "saved" : "stored"}`,
+                ),
+        ),
+    );
+}
+
+export function hit(found) {
+    const parts = [];
+    const letters = [...found.snippet];
+    let at = 0;
+    for (const [start, end] of found.matches ?? []) {
+        parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
+        at = end;
+    }
+    parts.push(letters.slice(at).join(""));
+    const where = h(
+        "a",
+        {
+            class: "mono",
+            href: `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
+        },
+        `${found.session} #${found.index}`,
+    );
+    return h(
+        "li",
+        null,
+        where,
+        " ",
+        found.where === "extracted" && clipped("extracted"),
+        h("span", { class: "block" }, parts),
+    );
+}
+
+export function badges(session) {
+    const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
+    return [
+        session.status &&
+            badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
+        session.parent && badge("child", "plain", `Child of ${session.parent}`),
+        stale && badge("stale", "warn", "Nothing was written for 24 hours"),
+        session.extracted_entries > 0 &&
+            clipped(
+                number(session.extracted_entries),
+                `${count(session.extracted_entries, "entry", "entries")} extracted`,
+            ),
+    ];
+}
