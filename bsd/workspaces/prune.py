@@ -201,18 +201,19 @@ class _Run:
         return condemned.bytes
 
     def _flush(self) -> None:
-        pending, self._pending = self._pending, []
-        if pending:
-            try:
-                self._remover.sync()
-            except OSError:
-                for condemned in pending:  # they lie there for the next pruning
-                    os.close(condemned.fd)
-                raise
-        for condemned in pending:
-            with self._failing(condemned.session_id):
-                self._remover.destroy(condemned)
-                self._deleted(condemned)
+        pending, self._pending = self._pending[::-1], []
+        if not pending:
+            return
+        try:
+            self._remover.sync()
+            while pending:
+                condemned = pending.pop()
+                with self._failing(condemned.session_id):
+                    self._remover.destroy(condemned)
+                    self._deleted(condemned)
+        finally:
+            for condemned in pending:  # it was broken off: the next pruning must find them free
+                os.close(condemned.fd)
 
     def _deleted(self, condemned: Condemned) -> None:
         self.result.deleted_sessions.append(condemned.session_id)

@@ -320,8 +320,16 @@ def test_it_holds_the_workspace_and_prunings_skip_it(run: Run, root: Path) -> No
     assert (done.deleted_sessions, done.skipped_sessions) == ([], {}), "it was used just now"
 
 
-def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(root: Path) -> None:
-    """One ends while another, that forges, still runs; somebody touches it meanwhile."""
+@pytest.mark.parametrize("isolate", [False, True])
+def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(
+    isolate: bool, root: Path
+) -> None:
+    """One ends while another, that forges, still runs; somebody touches it meanwhile.
+
+    A touch replaces the file, and with it what a box has mounted there: it can be written to.
+    """
+    if isolate:
+        require_isolation()
     before = noted(root / "a")
     forge = 'echo \'{"updated_at":"1999-01-01T00:00:00Z"}\' > .metadata.json; touch ready$N; '
     script = forge + "until [ -e go$N ]; do sleep 0.01; done; " + forge
@@ -329,7 +337,7 @@ def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(root: Path) 
         threading.Thread(
             target=execute,
             args=("a", ["sh", "-c", script], root),
-            kwargs={"isolate": False, "env": {"N": str(number)}},
+            kwargs={"isolate": isolate, "env": {"N": str(number)}},
         )
         for number in range(3)
     ]
