@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
 from bsd.formats.links import mentions, parent_of
@@ -48,6 +49,13 @@ class FamilyTree:
         self._mentioned: set[str] = set()
         for seen in read_through(source, fmt):
             self._add(seen)
+        self._parents: dict[Row, Row] = {}
+        self._followers: dict[Row, list[Row]] = defaultdict(list)
+        for before, row in pairwise(self.rows):
+            # Where no parent is named, or one that is not there, the file's order is all there is.
+            parent = self._named_parent(row) or before
+            self._parents[row] = parent
+            self._followers[parent].append(row)
 
     def _add(self, seen: Seen) -> None:
         facts, line = seen.facts, seen.line
@@ -119,8 +127,7 @@ class FamilyTree:
     def children(self, row: Row) -> list[Row]:
         return self._children.get(row.id, []) if row.id is not None else []
 
-    def parent(self, row: Row) -> Row | None:
-        """The entry that this one follows, if it is there and before it."""
+    def _named_parent(self, row: Row) -> Row | None:
         if row.parent is None:
             return None
         older = [one for one in self._by_id.get(row.parent, ()) if one.index < row.index]
@@ -128,9 +135,9 @@ class FamilyTree:
 
     def message_before(self, row: Row, gone: Collection[Row]) -> Row | None:
         """The message that this one follows once those are gone."""
-        here = self.parent(row)
+        here = self._parents.get(row)
         while here is not None and (here in gone or here.speaker is None):
-            here = self.parent(here)
+            here = self._parents.get(here)
         return here
 
     def messages_from(self, row: Row, gone: Collection[Row]) -> Iterator[Row]:
@@ -141,7 +148,12 @@ class FamilyTree:
             if here.speaker is not None and here not in gone:
                 yield here
             else:
-                waiting += [child for child in self.children(here) if child.index > here.index]
+                waiting += self._followers.get(here, ())
+
+    def followers(self, gone: Collection[Row]) -> Iterator[Row]:
+        """Entries that stay, and follow one that goes."""
+        for row in gone:
+            yield from (one for one in self._followers.get(row, ()) if one not in gone)
 
     def left_behind(self, gone: Collection[Row]) -> Iterator[tuple[Row, str | None]]:
         """Entries whose parent goes, and the id of the one that they follow then."""
@@ -154,7 +166,7 @@ class FamilyTree:
         here: Row | None = row
         while here is not None and here in gone:
             parent = here.parent
-            here = self.parent(here)
+            here = self._named_parent(here)
             if here is None:
                 return parent
         return here.id if here is not None else None

@@ -230,7 +230,7 @@ class _Redaction:
     def _new_neighbours(self, gone: set[Row]) -> Iterator[tuple[Row | None, Row]]:
         """Messages that follow one another once these entries are gone too."""
         all_gone = gone | self._gone.keys()
-        for child, _ in self._tree.left_behind(gone):
+        for child in self._tree.followers(gone):
             before = self._tree.message_before(child, all_gone)
             for follower in self._tree.messages_from(child, all_gone):
                 yield before, follower

@@ -188,6 +188,30 @@ def test_what_cannot_be_taken_out_without_harm_is_marked_instead(talk: Any) -> N
     check_undo(session, before)
 
 
+@pytest.mark.parametrize("parents", [None, "nobody"])
+def test_without_parents_the_order_of_the_file_counts(parents: str | None) -> None:
+    talk = Talk()
+    talk.user()
+    talk.says(text("I bring it back"), call("c1"))
+    talk.answers("c1")
+    talk.says(text("done"))
+    talk.user("again")
+    talk.says(call("c2"))
+    talk.answers("c2")
+    talk.user("once more")
+    talk.says(text("done"))
+    for entry in talk.entries[1:]:
+        entry["parentId"] = parents
+    session = Patient(talk.raw, OPENCLAW)
+    before = session.raw
+    assert how(consume(session, "c1", "c2")) == ["consumed", "marked"]
+    entries = shown(session.raw)
+    assert entries[1]["message"]["content"] == [text("I bring it back"), text("done")]
+    roles = [entry["message"]["role"] for entry in entries]
+    assert roles == ["user", "assistant", "user", "assistant", "toolResult", "user", "assistant"]
+    check_undo(session, before)
+
+
 def marked_call() -> Talk:
     talk = Talk()
     talk.user()
