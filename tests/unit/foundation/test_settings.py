@@ -380,21 +380,21 @@ def test_an_address_on_the_command_line_is_usage() -> None:
 def test_a_table_is_a_field_with_a_model(
     environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Memory(BaseModel):
+    class Fading(BaseModel):
         model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
         half_life: int = Field(5, ge=1, description="a whole number from 1 on")
 
     class Wider(Settings):
-        memory: Memory = Memory()
+        fading: Fading = Fading()
 
     monkeypatch.setattr(settings_module, "Settings", Wider)
-    file.write_text("[memory]\nhalf_life = 6\n")
+    file.write_text("[fading]\nhalf_life = 6\n")
     loaded = load_settings(environ=environ)
     assert isinstance(loaded, Wider)
-    assert loaded.memory.half_life == 6
-    problem = refusal(file, "[memory]\nhalf_live = 6\n", environ)
+    assert loaded.fading.half_life == 6
+    problem = refusal(file, "[fading]\nhalf_live = 6\n", environ)
     assert problem.message == (
-        f"{file}, line 2: memory.half_live is not a known key; did you mean half_life?"
+        f"{file}, line 2: fading.half_live is not a known key; did you mean half_life?"
     )
-    problem = refusal(file, "workers = 2\n[memory]\nhalf_life = 0\n", environ)
-    assert problem.message == (f"{file}, line 3: memory.half_life must be a whole number from 1 on")
+    problem = refusal(file, "workers = 2\n[fading]\nhalf_life = 0\n", environ)
+    assert problem.message == (f"{file}, line 3: fading.half_life must be a whole number from 1 on")
