@@ -30,7 +30,7 @@ APPEND_MB = int(os.environ.get("BENCH_APPEND_MB", "200"))
 _ROUNDS = 5
 _REPEATS = 11
 _QUERIES = 300
-_NEVER = "0 0 1 1 *"
+NEVER = "0 0 1 1 *"
 _LATENCY_SESSIONS = 400
 _LATENCY_SECONDS = 20.0
 
@@ -39,7 +39,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
     """From an append by another process until the session is in the queue."""
     for load, text in ((0, "idle"), (2, "two threads parse")):
         root = scratch / str(load)
-        _sessions(root, _LATENCY_SESSIONS)
+        fill(root, _LATENCY_SESSIONS)
         argv = ["-m", "tests.bench.daemon_latency", str(root), str(_LATENCY_SECONDS), str(load)]
         answer = _answer(argv)
         delays = sorted(answer["delays"])
@@ -47,7 +47,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
             raise AssertionError(f"{answer['lost']} appends were never queued")
         for percent, target in ((50, 0.001), (99, 0.020)):
             delay = delays[len(delays) * percent // 100]
-            yield _row(
+            yield row(
                 f"append → queued, p{percent}, {text}",
                 f"{delay * 1000:.2f} ms",
                 "",
@@ -65,7 +65,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
     kept, written = found["kept"], found["written"]
     read = statistics.median(each["read"] for each in kept)
     turn = statistics.median(each["appended"] for each in kept)
-    yield _row(
+    yield row(
         f"append to {size}, bytes read",
         f"{read / 1024:.0f} KB",
         f"append {turn / 1024:.0f} KB",
@@ -74,7 +74,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
         met=read <= 4 * turn + 256 * 1024,
     )
     wall = statistics.median(each["seconds"] for each in kept)
-    yield _row(
+    yield row(
         f"append to {size}, not rewritten",
         f"{wall * 1000:.1f} ms",
         "",
@@ -85,7 +85,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
     pairs = zip(written, found["copy"], strict=True)
     times = [(ours["seconds"], copy["seconds"]) for ours, copy in pairs if ours["something"]]
     ratio = statistics.median(ours / copy for ours, copy in times)
-    yield _row(
+    yield row(
         f"append to {size}, rewritten",
         f"{statistics.median(ours for ours, _ in times):.2f} s",
         f"copy+fsync {statistics.median(copy for _, copy in times):.2f} s",
@@ -98,11 +98,11 @@ def append(scratch: Path, _cache: Path) -> Rows:
 def many(scratch: Path, _cache: Path) -> Rows:
     """Very many sessions: start, rest, status."""
     root = scratch / "root"
-    _sessions(root, SESSIONS)
-    configure(root, auto_cron=_NEVER, retention_cron=_NEVER, scan_interval_seconds=3600)
+    fill(root, SESSIONS)
+    configure(root, auto_cron=NEVER, retention_cron=NEVER, scan_interval_seconds=3600)
     with Daemon(root) as daemon:  # the first time, when nothing is known of them
         cpu = daemon.wait_until_idle()
-        yield _row(
+        yield row(
             f"{SESSIONS:,} sessions, first look at all, CPU",
             f"{cpu:.1f} s",
             "",
@@ -119,7 +119,7 @@ def many(scratch: Path, _cache: Path) -> Rows:
 def _start(daemon: Daemon, root: Path) -> Rows:
     walk = statistics.median(_walk(root) for _ in range(_REPEATS))
     ready = daemon.seconds_until_ready
-    yield _row(
+    yield row(
         f"start with {SESSIONS:,} known sessions",
         f"{ready:.2f} s",
         f"scandir+stat {walk:.3f} s",
@@ -130,7 +130,7 @@ def _start(daemon: Daemon, root: Path) -> Rows:
     began = time.perf_counter()
     cpu = daemon.wait_until_idle()
     after = time.perf_counter() - began
-    yield _row(
+    yield row(
         "the same, until nothing is left to do",
         f"{ready + after:.2f} s",
         f"CPU {cpu:.2f} s",
@@ -143,7 +143,7 @@ def _start(daemon: Daemon, root: Path) -> Rows:
 def _rest(daemon: Daemon, root: Path) -> Rows:
     time.sleep(2.0)
     share, wakeups = daemon.over(IDLE_SECONDS)
-    yield _row(
+    yield row(
         f"{SESSIONS:,} sessions at rest, between scans, CPU",
         f"{share:.3%}",
         "",
@@ -151,7 +151,7 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
         "≤ 0.02 %",
         met=share <= 0.0002,
     )
-    yield _row(
+    yield row(
         "the same, wake-ups",
         f"{wakeups:.2f} /s",
         "",
@@ -159,11 +159,11 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
         "< 1 /s",
         met=wakeups < 1,
     )
-    configure(root, retention_cron=_NEVER)  # everything else as it is by default
+    configure(root, retention_cron=NEVER)  # everything else as it is by default
     daemon.client.post("/api/jobs/auto_cron/run")  # the first run takes all sessions
     daemon.wait_until_idle()
     share, wakeups = daemon.over(2 * IDLE_SECONDS)
-    yield _row(
+    yield row(
         f"{SESSIONS:,} sessions at rest, scans and cron, CPU",
         f"{share:.3%}",
         f"{wakeups:.2f} wake-ups/s",
@@ -172,7 +172,7 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
         met=share <= 0.003,
     )
     rss = daemon.rss()
-    yield _row(
+    yield row(
         f"{SESSIONS:,} sessions, RSS",
         f"{rss / _MB:.0f} MB",
         "",
@@ -187,7 +187,7 @@ def _status(daemon: Daemon, root: Path) -> Rows:
     wall = statistics.median(run(command, daemon.env).wall for _ in range(_REPEATS))
     python = [sys.executable, "-c", "pass"]
     bare = statistics.median(run(python, daemon.env).wall for _ in range(_REPEATS))
-    yield _row(
+    yield row(
         "bsd status, wall",
         f"{wall * 1000:.0f} ms",
         f"python {bare * 1000:.0f} ms",
@@ -202,7 +202,7 @@ def _status(daemon: Daemon, root: Path) -> Rows:
         daemon.client.get("/api/status")
         times.append(time.perf_counter() - began)
     query = statistics.median(times)
-    yield _row(
+    yield row(
         "status over the socket, p50",
         f"{query * 1000:.2f} ms",
         "",
@@ -222,12 +222,12 @@ def _answer(argv: list[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def _row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bool) -> Row:
+def row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bool) -> Row:
     load = f"(load {os.getloadavg()[0]:.1f})"
     return Row(what, ours, f"{beside} {load}".strip(), ratio, target, met)
 
 
-def _sessions(root: Path, number: int) -> None:
+def fill(root: Path, number: int) -> None:
     """Many small sessions at rest, of some agents."""
     content = b"".join(session_lines(turns=1, seed=1))[:2000].rpartition(b"\n")[0] + b"\n"
     then = time.time() - 3600

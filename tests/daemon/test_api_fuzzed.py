@@ -120,7 +120,7 @@ class Stage:
         self.real = {
             "agent": ["main"],
             "session": ["sample"],
-            "entry": [str(away.id), f"#{away.index}", str(entries[1].id), "#2"],
+            "entry": [str(away.id), str(away.index), str(entries[1].id), "2"],
             "name": ["retention", "nothing"],
         }
 
