@@ -1,7 +1,7 @@
 """Kill -9 while lines are taken out of a session, and while they are put back.
 
 Whatever the moment: the lines are in the session, or the history gives them back. Taking out and
-putting back go the same way, so each tries every second place (`BSD_CRASH_ALL=1`: all).
+putting back go the same way, so each tries every third place (`BSD_CRASH_ALL=1`: all).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_killed_at_each_call_that_changes_the_disk(children: Children, act: str)
         assert _judge(scene) == []
     failures = []
     places = list(enumerate(report.calls, 1))
-    for turn, (number, call) in enumerate(places if _ALL else places[act == "undo" :: 2]):
+    for turn, (number, call) in enumerate(places if _ALL else places[act == "undo" :: 3]):
         owner = ("appends", "nothing")[turn % 2]
         with theatre() as scene:
             order = _prepared(children, scene, act)
