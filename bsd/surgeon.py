@@ -28,17 +28,15 @@ from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.context_answer import ContextAnswer
-from bsd.surgery.discard import plan_discard
+from bsd.surgery.context_tool import plan_context
 from bsd.surgery.edit import EditAnswer, Shown, Wish, plan_edit, show_entry
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
-from bsd.surgery.policy import Policy
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
-from bsd.surgery.replace import plan_replace
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
 from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.targets import DISCARD, DISTILL, Discard, Replacement, read_targets
+from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
 from bsd.surgery.undo import UndoAnswer, plan_undo, tell_history
 from bsd.surgery.view import EntryView, context, extracted_content, views
 from bsd.transcript.exchangers import DirectExchanger, Exchanger
@@ -219,14 +217,36 @@ class Surgeon:
             return show_entry(source, fmt, entry)
 
     def replace(
+        self, name: SessionName, operations: Sequence[Replacement], **how: bool
+    ) -> dict[str, Any]:
+        """Put other texts in the place of ranges; as `change_context`."""
+        return self.change_context(name, operations, **how)
+
+    def discard(self, name: SessionName, hashes: Sequence[str], **how: bool) -> dict[str, Any]:
+        """Discard the text of whole entries, named by their hashes; as `change_context`."""
+        return self.act_on_context(name, DISCARD, [[hash_] for hash_ in hashes], **how)
+
+    def distill(
+        self, name: SessionName, summaries: Sequence[tuple[str, str]], **how: bool
+    ) -> dict[str, Any]:
+        """Put summaries in the place of entries' texts, by (hash, summary); as `change_context`."""
+        return self.act_on_context(name, DISTILL, summaries, **how)
+
+    def act_on_context(
+        self, name: SessionName, action: str, targets: object, **how: bool
+    ) -> dict[str, Any]:
+        """Do what seed 003's context tool is asked for, `targets` in any of its forms."""
+        return self.change_context(name, read_targets(action, targets), **how)
+
+    def change_context(
         self,
         name: SessionName,
-        operations: Sequence[Replacement],
+        targets: Sequence[Target],
         *,
         include_user: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Put other texts in the place of ranges; all of them, or none.
+        """Change texts of a session by targets of one action; all of them, or none.
 
         The answer is seed 003's ReplaceResult. Raises Refused, which lists all that is wrong, and
         NotFound, Busy, Conflict.
@@ -235,56 +255,16 @@ class Surgeon:
         def plan(
             source: TranscriptFile, fmt: Format, _: SessionStore
         ) -> tuple[Plan, ContextAnswer]:
-            return plan_replace(
-                source,
-                fmt,
-                operations,
-                include_user=include_user,
-                protected_tools=self._config.current.protected_tools,
-                binds=Policy.of(self._config.current).binds,
-            )
+            config = self._config.current
+            return plan_context(source, fmt, targets, config, include_user=include_user)
 
-        return self._change_context(name, plan, dry_run=dry_run)
-
-    def discard(
-        self,
-        name: SessionName,
-        hashes: Sequence[str],
-        *,
-        include_user: bool = False,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Discard the text of whole entries, named by their hashes; as `replace` otherwise."""
-        targets = read_targets(DISCARD, [[hash_] for hash_ in hashes])
-        return self._discard(name, targets, include_user=include_user, dry_run=dry_run)
-
-    def distill(
-        self,
-        name: SessionName,
-        summaries: Sequence[tuple[str, str]],
-        *,
-        include_user: bool = False,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Put a summary in the place of an entry's text, by (hash, summary); else as `replace`."""
-        targets = read_targets(DISTILL, summaries)
-        return self._discard(name, targets, include_user=include_user, dry_run=dry_run)
-
-    def act_on_context(
-        self,
-        name: SessionName,
-        action: str,
-        targets: object,
-        *,
-        include_user: bool = False,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Do what seed 003's context tool is asked for, `targets` in any of its forms."""
-        read = read_targets(action, targets)
-        operations = [target for target in read if isinstance(target, Replacement)]
-        if operations:
-            return self.replace(name, operations, include_user=include_user, dry_run=dry_run)
-        return self._discard(name, read, include_user=include_user, dry_run=dry_run)
+        if dry_run:
+            for _, answer in self._trial(name, plan):
+                return {**answer.as_json(), "operation": None}
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
+        return {**answer.as_json(), "operation": done.number}
 
     def redact(self, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
         """Take calls of our tools out of the agent's sight (SPEC §5).
@@ -361,41 +341,6 @@ class Surgeon:
         source, fmt = open_session(self.layout, name)
         with source:
             return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
-
-    def _discard(
-        self,
-        name: SessionName,
-        targets: Sequence[Replacement] | Sequence[Discard],
-        *,
-        include_user: bool,
-        dry_run: bool,
-    ) -> dict[str, Any]:
-        wanted = [target for target in targets if isinstance(target, Discard)]
-
-        def plan(
-            source: TranscriptFile, fmt: Format, _: SessionStore
-        ) -> tuple[Plan, ContextAnswer]:
-            return plan_discard(
-                source,
-                fmt,
-                wanted,
-                include_user=include_user,
-                protected_tools=self._config.current.protected_tools,
-                binds=Policy.of(self._config.current).binds,
-            )
-
-        return self._change_context(name, plan, dry_run=dry_run)
-
-    def _change_context(
-        self, name: SessionName, planner: Planner[ContextAnswer], *, dry_run: bool
-    ) -> dict[str, Any]:
-        if dry_run:
-            for _, answer in self._trial(name, planner):
-                return {**answer.as_json(), "operation": None}
-        done, answer = self._one(name, planner)
-        if done.outcome:
-            self._chart.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
-        return {**answer.as_json(), "operation": done.number}
 
     def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
         config = self._config.current
