@@ -78,12 +78,15 @@ class InBand:
 
     def _due(self, name: SessionName) -> list[OwnCall]:
         """Look without a lock: nearly always there is nothing, and that costs only the tail."""
-        config = self.config.current
         source, fmt = open_session(self.layout, name)
         with source:
-            since = Recollection(self.state, name, config).recall(source)
-            calls = own_calls(source, fmt, Policy.of(config), since)
-        return [call for call in calls if call.is_due]
+            return self._calls(source, fmt, name)
+
+    def _calls(self, source: TranscriptFile, fmt: Format, name: SessionName) -> list[OwnCall]:
+        config = self.config.current
+        since = Recollection(self.state, name, config).recall(source)
+        found = own_calls(source, fmt, Policy.of(config), since)
+        return [call for call in found if call.is_due]
 
     def _audited(self, name: SessionName) -> set[tuple[str, str]]:
         """The calls of a session that were dealt with, whatever the transcript says now."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from bsd.surgery.revised import Revised
 from bsd.surgery.view import context
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import Line, parse_entry
-from bsd.transcript.splice import edit, set_member
+from bsd.transcript.splice import SpliceError, edit, set_member
 
 _log = get_logger("agent")
 
@@ -237,8 +238,15 @@ class Round:
             )
         if not wishes:
             return {}
-        plan, answer = plan_redact(self._revised, self._fmt, list(wishes.values()), self._store)
-        self._revised.take(plan)
+        try:
+            calls = list(wishes.values())
+            plan, answer = plan_redact(self._revised, self._fmt, calls, self._store)
+            self._revised.take(plan)
+        except (Busy, TemporaryFailure, Unavailable):
+            raise
+        except Exception:  # noqa: BLE001 - what was asked for is done all the same, and noted
+            _log.exception("Calls cannot be redacted", session=str(self._name))
+            return {}
         return {
             place: str(found.how)
             for place, wish in wishes.items()
@@ -255,7 +263,20 @@ class Round:
         before = (parse_entry(line.raw) or {}).get(ANSWERED)
         notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
         # Escapes, since texts of transcripts hold lone surrogates.
-        self._put(line, set_member(line.raw, ANSWERED, json.dumps(notes).encode()), call.entry_id)
+        note = json.dumps(notes).encode()
+        with self._unless_odd(call):
+            self._put(line, set_member(line.raw, ANSWERED, note), call.entry_id)
+
+    @contextmanager
+    def _unless_odd(self, call: OwnCall) -> Iterator[None]:
+        """Let a line stay as it is that cannot be edited (a key stands in it twice)."""
+        try:
+            yield
+        except SpliceError as error:  # the audit says what came of the call
+            where = f"#{call.index}"
+            _log.warning(
+                "A call cannot be marked", session=str(self._name), line=where, why=str(error)
+            )
 
     def _finish_result(self, answered: Answered) -> None:
         """Make the rest of a result fit its new text: its owner knew nothing of that."""
@@ -265,12 +286,13 @@ class Round:
         entry = parse_entry(line.raw) or {}
         truth = b"true" if answered.failed else b"false"
         flags = {path: truth for path, flag in error_flags(entry) if flag is not answered.failed}
-        new = edit(line.raw, replace=flags) if flags else line.raw
-        if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
-            # Written when the turn was over, it shall be there when somebody reads it.
-            new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
-        if new != line.raw:
-            self._put(line, new, self._fmt.facts(entry).id)
+        with self._unless_odd(answered.call):
+            new = edit(line.raw, replace=flags) if flags else line.raw
+            if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
+                # Written when the turn was over, it shall be there when somebody reads it.
+                new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
+            if new != line.raw:
+                self._put(line, new, self._fmt.facts(entry).id)
 
     def _line(self, index: int) -> Line:
         return next(line for line in self._revised.lines() if line.index == index)

@@ -16,6 +16,7 @@ from bsd.agent.arguments import (
 
 _MOST_IDS = 50
 _MOST_SHOWN = 20
+_LONGEST = 4000  # characters
 
 
 def told(deed: Deed, answer: Mapping[str, Any]) -> str:
@@ -39,7 +40,7 @@ def told_error(tool: str, answer: Mapping[str, Any]) -> str:
     texts = [answer["error"]] if "error" in answer else list(answer["errors"])
     if hint := answer.get("hint"):
         texts.append(f"Try: {hint}")
-    return f"[{tool} failed: {'; '.join(texts)}]"
+    return f"[{tool} failed: {_cut('; '.join(texts))}]"
 
 
 def _restored(answer: Mapping[str, Any]) -> str:
@@ -83,4 +84,8 @@ def _context(answer: Mapping[str, Any]) -> str:
 def _found(query: str, results: list[Mapping[str, Any]]) -> str:
     if not results:
         return f"[nothing that was extracted holds {query}]"
-    return "\n".join(f"{one['entry_id']}: {one['snippet']}" for one in results)
+    return _cut("\n".join(f"{one['entry_id']}: {one['snippet']}" for one in results))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -52,17 +52,19 @@ class Revised:
         return changed.new[:length]
 
     def take(self, plan: Plan) -> None:
-        """Add a plan that was made on this source."""
+        """Add a plan that was made on this source; all of it, or (ValueError) nothing."""
+        for edit in plan.edits:
+            changed = self._changed.get(edit.offset)
+            if changed is not None and edit.length != len(changed.new):
+                raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
         for edit, touched in zip(plan.edits, plan.touched, strict=True):
             changed = self._changed.get(edit.offset)
             if changed is None:
                 self._changed[edit.offset] = _Changed(edit.length, edit.new, touched)
-            elif edit.length == len(changed.new):
-                changed.new = edit.new
-                if touched.gap is not None:  # else it could not be put back
-                    changed.touched = replace(changed.touched, gap=touched.gap)
-            else:
-                raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
+                continue
+            changed.new = edit.new
+            if touched.gap is not None:  # else it could not be put back
+                changed.touched = replace(changed.touched, gap=touched.gap)
         self._keeps += plan.keeps
         self.values += plan.report.values
 

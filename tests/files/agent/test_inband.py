@@ -326,6 +326,38 @@ def test_a_call_without_any_result_notes_its_error(desk: Desk, flat: Flat) -> No
     assert not desk.look()
 
 
+def test_a_line_that_cannot_be_edited_stops_nothing(desk: Desk, flat: Flat) -> None:
+    flat({"__id": "c1", "type": "tool_call", "name": "restore", "arguments": {"entry_id": "x"}})
+    twice = desk.path.read_bytes().replace(b"{", b'{"_answered": 1, "_answered": 2, ', 1)
+    twice = twice.replace(b"{", b'{"_redacted": 1, "_redacted": 2, ', 1)
+    desk.path.write_bytes(twice)
+    flat({"__id": "c2", "type": "tool_call", "name": "restore", "arguments": {"entry_id": "y"}})
+    assert desk.look()
+    assert desk.lines()[0] == twice
+    assert desk.entry("c2")["_redacted"] is True
+    assert not desk.look(), "the audit knows both"
+
+
+def test_a_redaction_that_breaks_does_not_undo_the_rest(
+    desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bsd.agent.rounds.plan_redact", broken)
+    old = agent.past()
+    desk.look()
+    agent.user("again")
+    asks = agent.calls(("c1", "restore", {"entry_id": old}))
+    agent.says("ok")
+    with capture_logs() as logged:
+        assert desk.look()
+    assert any("cannot be redacted" in line["event"] for line in logged)
+    assert text_of(desk.entry(old)) == LONG
+    assert list(desk.entry(asks)["_answered"]) == ["c1"]
+    assert not desk.look()
+
+
 def test_foreign_tools_of_the_same_name_are_left_alone(desk: Desk, agent: Agent) -> None:
     agent.user("restore the database")
     agent.calls(("c1", "restore", {"snapshot": "monday"}), ("c2", "context", {"file": "a.py"}))

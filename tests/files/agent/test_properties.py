@@ -125,7 +125,7 @@ def at_rest(desk: Desk) -> None:
     os.utime(desk.path, (then, then))
 
 
-@settings(max_examples=int(os.environ.get("BSD_EXAMPLES", "12")), deadline=None)
+@settings(max_examples=int(os.environ.get("BSD_EXAMPLES", "8")), deadline=None)
 @given(_turns, st.booleans(), st.booleans())
 def test_calls_of_all_kinds(
     turns: list[list[list[tuple[tuple[str, Any], str, bool]]]], remote: bool, others: bool
