@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.daemon.running import Running, configure, running, wait_for
 from tests.openclaw_tree import set_at_rest
-from tests.web.browser import chromium, screenshot, watched
+from tests.web.browser import chromium, watched
 from tests.web.looks import low_contrast, nameless, too_wide
 from tests.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 
@@ -374,13 +374,8 @@ def test_every_view_can_be_read_operated_and_fits_a_phone(desk: Desk, scheme: st
             if view == "status":
                 expect(page.locator(".plot svg")).to_be_visible()
             assert (view, low_contrast(page), nameless(page)) == (view, [], [])
-            name = {"": "sessions", "s/main/harbour": "session"}.get(view, view)
-            if view in VIEWS[:2] or view == "status":
-                screenshot(page, f"{name}-{scheme}")
             if scheme == "light":
                 for width in (390, 320):
                     page.set_viewport_size({"width": width, "height": 800})
                     assert (view, width, too_wide(page)) == (view, width, [])
-                    if width == 390 and view in VIEWS[:2]:
-                        screenshot(page, f"{name}-phone")
                 page.set_viewport_size({"width": 1280, "height": 800})

@@ -132,6 +132,7 @@ export class EntryItem {
     drawActions() {
         const { row } = this;
         const pinned = row.extractable === false;
+        const isHeader = row.type === "session"; // it makes the file a session: nothing touches it
         fill(
             this.actions,
             button(this.full ? "Hide" : row.extracted ? "Show full text" : "Show", () => this.toggle(), {
@@ -144,15 +145,17 @@ export class EntryItem {
                     "data-focus": "restore",
                     disabled: Boolean(row.unavailable),
                 }),
-            button(pinned ? "Unpin" : "Pin", () => this.pin(pinned ? null : false), {
-                class: "small writes",
-                "data-focus": "pin",
-                title: pinned ? "Let the rules decide again" : "Never extract this entry",
-            }),
-            button("Edit…", () => editDialog(this.view, row), {
-                class: "small writes",
-                "data-focus": "edit",
-            }),
+            !isHeader &&
+                button(pinned ? "Unpin" : "Pin", () => this.pin(pinned ? null : false), {
+                    class: "small writes",
+                    "data-focus": "pin",
+                    title: pinned ? "Let the rules decide again" : "Never extract this entry",
+                }),
+            !isHeader &&
+                button("Edit…", () => editDialog(this.view, row), {
+                    class: "small writes",
+                    "data-focus": "edit",
+                }),
             row.id && copyButton(row.id, "Copy id", "entry id"),
             this.partners.map(([label, index]) =>
                 button(label, () => this.view.reveal(index), {
