@@ -24,6 +24,7 @@ from bsd.memory.text import normalized_hash
 
 # As the plugin does: whoever writes is done long before that.
 WAIT_SECONDS = 5.0
+_CACHE_KIB = 32 << 10  # what one large change touches, written once
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 Row = sqlite3.Row
@@ -63,6 +64,7 @@ class Database:
         try:
             self.run("PRAGMA foreign_keys = ON")
             self.run("PRAGMA synchronous = NORMAL")
+            self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
         except BsdError:  # the caller gets a connection or none
             self.close()
             raise

@@ -13,6 +13,7 @@ is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bsd.memory.database import Database
 
@@ -28,43 +29,61 @@ _MOMENT = "last_confirmed_at + 3 * expires_at"
 _HALVINGS = (
     f"MIN(1 + CAST((4 * :now - ({_MOMENT})) / {_QUARTER_HOURS} AS INTEGER), {_MOST_HALVINGS})"
 )
-_FADED = f"({BASE} / (1 << {_HALVINGS}))"
 
 EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
 # `+`: of two indexes, the one that finds next to nothing. One that expires this very second fades
 # as well: it is deleted a second later, and a tick at either moment shall find the same.
 _STILL_THERE = f"expires_at IS NOT NULL AND +expires_at >= :now AND {BASE} > {FAINTEST}"
 _PAST = f"{_MOMENT} < 4 * :now AND {_STILL_THERE}"
-FADED_AWAY = f"{_PAST} AND {_FADED} < {FAINTEST}"
 # Whatever its class, and although it may never expire (as the plugin has it).
 FAINT = f"confidence < {FAINTEST}"
 
 
-def fading_sets(now: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """Updates that let facts fade, an hour's worth each, with their parameters.
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """Facts that have been halved equally often, as conditions of SQL."""
 
-    No confidence up to 1 survives more than three halvings, so for all but strange facts the
-    divisor is a constant; what has faded away must be deleted before.
+    when: str
+    faded: str  # the confidence that is left
+    parameters: dict[str, int]
+
+    @property
+    def stays(self) -> str:
+        """It is to be changed, and stays."""
+        return f"{self.when} AND {self.faded} >= {FAINTEST} AND confidence <> {self.faded}"
+
+    @property
+    def goes(self) -> str:
+        """It has faded away."""
+        return f"{self.when} AND {self.faded} < {FAINTEST}"
+
+    @property
+    def update(self) -> str:
+        return (
+            f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {self.faded}"  # noqa: S608
+            f" WHERE {self.stays}"
+        )
+
+
+def fading(now: int) -> Iterator[Fading]:
+    """All facts past 75 %, an hour's worth each and then the rest, disjoint.
+
+    No confidence up to 1 survives more than three halvings: for all that usually is there, the
+    divisor is a constant.
     """
+    until = 4 * now
     for count in range(1, _USUAL_HALVINGS + 1):
         since = 4 * now - _QUARTER_HOURS * count
-        yield (
-            _update(f"{BASE} / :divisor", f"{_MOMENT} > :since AND {_MOMENT} <= :until"),
-            {
-                "now": now,
-                "divisor": 1 << count,
-                "since": since,
-                "until": min(since + _QUARTER_HOURS, 4 * now - 1),
-            },
+        yield Fading(
+            f"{_MOMENT} > :since AND {_MOMENT} < :until AND {_STILL_THERE}",
+            f"({BASE} / {1 << count})",
+            {"now": now, "since": since, "until": until},
         )
-    since = 4 * now - _QUARTER_HOURS * _USUAL_HALVINGS
-    yield _update(_FADED, f"{_MOMENT} <= :since"), {"now": now, "since": since}
-
-
-def _update(faded: str, when: str) -> str:
-    return (
-        f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {faded}"  # noqa: S608
-        f" WHERE {when} AND {_STILL_THERE} AND {faded} >= {FAINTEST} AND confidence <> {faded}"
+        until = since + 1
+    yield Fading(
+        f"{_MOMENT} < :until AND {_STILL_THERE}",
+        f"({BASE} / (1 << {_HALVINGS}))",
+        {"now": now, "until": until},
     )
 
 
@@ -83,16 +102,17 @@ def faded(base: float, last_confirmed_at: int, expires_at: int, now: int) -> flo
 
 def count_expired(db: Database, now: int) -> int:
     """How many facts a hard prune would delete."""
-    return _count(db, EXPIRED, now)
+    return _count(db, EXPIRED, {"now": now})
 
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:
     """How many facts soft decay would leave with less confidence, and how many it would delete."""
-    fading = f"{_PAST} AND {_FADED} >= {FAINTEST} AND confidence <> {_FADED}"
+    stay = sum(_count(db, each.stays, each.parameters) for each in fading(now))
+    go = sum(_count(db, each.goes, each.parameters) for each in fading(now))
     # Those that fade and stay are above the faintest afterwards, whatever they are now.
-    deleted = _count(db, FADED_AWAY, now) + _count(db, f"{FAINT} AND NOT COALESCE({_PAST}, 0)", now)
-    return _count(db, fading, now), deleted
+    faint = _count(db, f"{FAINT} AND NOT COALESCE({_PAST}, 0)", {"now": now})
+    return stay, go + faint
 
 
-def _count(db: Database, where: str, now: int) -> int:
-    return int(db.value(f"SELECT COUNT(*) FROM facts WHERE {where}", {"now": now}))  # noqa: S608
+def _count(db: Database, where: str, parameters: dict[str, int]) -> int:
+    return int(db.value(f"SELECT COUNT(*) FROM facts WHERE {where}", parameters))  # noqa: S608

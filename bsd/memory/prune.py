@@ -70,32 +70,27 @@ class Pruner:
         """Delete and let fade; the expired first."""
         done = Pruned()
         if hard:
-            done = replace(done, expired=self._delete(decay.EXPIRED))
+            done = replace(done, expired=self._delete(decay.EXPIRED, {"now": self._now}))
         if soft:
-            deleted = self._delete(decay.FADED_AWAY)
-            decayed = self._fade()
-            deleted += self._delete(decay.FAINT)
+            decayed, deleted = self._fade()
             done = replace(done, decayed=decayed, deleted=deleted)
         return done
 
-    def _fade(self) -> int:
-        count = 0
-        for update, parameters in decay.fading_sets(self._now):
-            if self._stopping():
-                break
-            with self._db.change():
-                count += self._db.run(update, parameters)
-        return count
+    def _fade(self) -> tuple[int, int]:
+        decayed = deleted = 0
+        for each in decay.fading(self._now):
+            deleted += self._delete(each.goes, each.parameters)
+            if not self._stopping():
+                with self._db.change():
+                    decayed += self._db.run(each.update, each.parameters)
+        return decayed, deleted + self._delete(decay.FAINT, {})
 
-    def _delete(self, where: str) -> int:
+    def _delete(self, where: str, parameters: dict[str, Any]) -> int:
         count = 0
         while not self._stopping():
             with self._db.change():
                 gone = delete_facts(
-                    self._db,
-                    f"{where} LIMIT {_BATCH}",
-                    {"now": self._now},
-                    keep_ids=self._keep_ids,
+                    self._db, f"{where} LIMIT {_BATCH}", parameters, keep_ids=self._keep_ids
                 )
             count += gone
             if gone < _BATCH:

@@ -2,8 +2,9 @@
 
 `python -m tests.bench.memory_work DIRECTORY COUNT`: makes a database of the plugin with so many
 facts, copies it, and lets bsd open the copy. Prints as JSON, by operation, the seconds of ours and
-theirs. The facts are spread evenly over the lives of their classes; one in ten is in the last
-quarter of its life, as after a long import or a night in suspend.
+theirs. The facts are spread evenly over the lives of their classes, the oldest first, as they would
+have been stored; every hour as many begin to fade as the hour before. For the last rows one in ten
+begins to fade within one hour, as after a large import.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import Wanted
 from tests.files.memory import plugin
 
 NOW = 1_800_000_000
@@ -32,9 +34,18 @@ HOUR, DAY = 3600, 86_400
 _STORES = 2000
 _QUERIES = 40
 _LIFETIMES = {"stable": 90 * DAY, "active": 14 * DAY}
-_EXPIRED = 500
-_FADING = 10  # one in so many
+_WARM_UP, _MEASURED = 3, 3  # hours
 _WORDS = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest()[:7] for n in range(4000)]
+
+
+@dataclass
+class Clock:
+    """Only hours count here."""
+
+    now: int = NOW
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def main(directory: Path, count: int) -> None:
@@ -42,38 +53,72 @@ def main(directory: Path, count: int) -> None:
     chance = random.Random(1)
     _fill(theirs, count, chance)
     shutil.copyfile(theirs, ours)
-    queries = [" ".join(chance.choices(_WORDS[:200], k=3)) for _ in range(_QUERIES)]
-    texts = [_text(chance) for _ in range(_STORES)]
-    found: dict[str, Any] = {}
-    with Memory(ours, clock=lambda: NOW) as memory, plugin.plugin(theirs) as db:
-        found["opening"] = {"ours": _seconds(lambda: memory.note("opened", 1))}
-        found["store"] = {
-            "ours": _seconds(lambda: [memory.store(NewFact(text)) for text in texts]),
-            "theirs": _seconds(lambda: _store_all(db, texts)),
-        }
-        found["recall"] = {
-            "ours": _median(lambda query: memory.recall(query, refresh=False), queries),
-            "theirs": _median(lambda query: _search(db, query), queries),
-        }
-        found["recall and refresh"] = {
-            "ours": _median(lambda query: memory.recall(query, wanted=Wanted()), queries),
-            "theirs": _median(lambda query: _search_and_refresh(db, query), queries),
-        }
+    clock = Clock()
+    with Memory(ours, clock=clock) as memory, plugin.plugin(theirs) as db:
+        found: dict[str, Any] = {"opening": {"ours": _seconds(lambda: memory.note("opened", 1))}}
+        found |= _store_and_recall(memory, db, chance)
+        found["hourly run"] = _hours(memory, db, clock, _WARM_UP + _MEASURED)
         found["dry run"] = {
             "ours": _seconds(lambda: memory.prune(dry_run=True)),
             # which counts the expired only
             "theirs": _seconds(lambda: db.execute(plugin.COUNT_EXPIRED, {"now": NOW}).fetchone()),
         }
-        found["hourly run"] = {
-            "ours": _seconds(memory.prune),
-            "theirs": _seconds(lambda: _hourly(db, NOW)),
-        }
-        found["next hourly run"] = {
-            "ours": _seconds(memory.prune),
-            "theirs": _seconds(lambda: _hourly(db, NOW + 1)),
-        }
+        for path in (ours, theirs):
+            _let_many_fade(path, clock.now, count // 10)
+        found["hourly run, one in ten fades"] = _hours(memory, db, clock, _MEASURED)
         found["left"] = memory.stats()["facts"]
+        found["left there"] = db.execute("SELECT COUNT(*) FROM facts").fetchone()[0]
     print(json.dumps(found))
+
+
+def _store_and_recall(
+    memory: Memory, db: sqlite3.Connection, chance: random.Random
+) -> dict[str, Any]:
+    queries = [" ".join(chance.choices(_WORDS[:200], k=3)) for _ in range(_QUERIES)]
+    texts = [_text(chance) for _ in range(_STORES)]
+    return {
+        "store": {
+            "ours": _seconds(lambda: [memory.store(NewFact(text)) for text in texts]) / _STORES,
+            "theirs": _seconds(lambda: _store_all(db, texts)) / _STORES,
+        },
+        "recall": {
+            "ours": _median(lambda query: memory.recall(query, refresh=False), queries),
+            "theirs": _median(lambda query: _search(db, query), queries),
+        },
+        "recall and refresh": {
+            "ours": _median(memory.recall, queries),
+            "theirs": _median(lambda query: _search_and_refresh(db, query), queries),
+        },
+    }
+
+
+def _hours(memory: Memory, db: sqlite3.Connection, clock: Clock, count: int) -> dict[str, float]:
+    """Let hours pass, for both; the last ones count."""
+    ours, theirs = [], []
+    for _ in range(count):
+        clock.now += HOUR
+        ours.append(_seconds(memory.prune))
+        theirs.append(_seconds(lambda: _hourly(db, clock.now)))
+    return {
+        "ours": statistics.median(ours[-_MEASURED:]),
+        "theirs": statistics.median(theirs[-_MEASURED:]),
+    }
+
+
+def _let_many_fade(path: Path, now: int, count: int) -> None:
+    """The oldest facts pass three quarters of their lives within the next hour."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA synchronous=OFF")
+        (trigger,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'facts_au'").fetchone()
+        db.execute("DROP TRIGGER facts_au")  # only while this is prepared
+        db.execute(
+            "UPDATE facts SET confidence = 1.0,"
+            " last_confirmed_at = :now + rowid % 3600 - 30 * 86400,"
+            " expires_at = :now + rowid % 3600 + 10 * 86400"
+            " WHERE rowid IN (SELECT rowid FROM facts ORDER BY rowid LIMIT :count)",
+            {"now": now, "count": count},
+        )
+        db.execute(trigger)
 
 
 def _fill(path: Path, count: int, chance: random.Random) -> None:
@@ -89,18 +134,11 @@ def _fill(path: Path, count: int, chance: random.Random) -> None:
 
 
 def _rows(count: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
-    """The oldest first, as they were stored, and nobody has recalled any."""
+    """None has begun to fade yet."""
     made = []
-    for number in range(count):
+    for _ in range(count):
         name = chance.choice(("stable", "active"))
-        life = _LIFETIMES[name]
-        if number < _EXPIRED:
-            age = life + chance.randrange(1, HOUR)
-        elif number % _FADING == 0:
-            age = life * 3 // 4 + chance.randrange(1, HOUR)
-        else:
-            age = chance.randrange(life * 3 // 4)
-        made.append((NOW - age, name))
+        made.append((NOW - chance.randrange(_LIFETIMES[name] * 3 // 4), name))
     for confirmed, name in sorted(made):
         yield (
             *(str(uuid.UUID(int=chance.getrandbits(128))), _text(chance), confirmed, name),
@@ -109,7 +147,7 @@ def _rows(count: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
 
 
 def _text(chance: random.Random) -> str:
-    return " ".join(chance.choices(_WORDS, k=12))
+    return " ".join(chance.choices(_WORDS, k=20))
 
 
 def _store_all(db: sqlite3.Connection, texts: list[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bsd.sample import write_session
-from tests.bench import api_rows, claude, daemon_rows, peer, workspace_rows
+from tests.bench import api_rows, claude, daemon_rows, memory_rows, peer, workspace_rows
 from tests.bench.measure import Cost, bsd, run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import add_session, set_at_rest
@@ -204,6 +204,7 @@ ALL: dict[str, Callable[[Path, Path], Rows]] = {
     "daemon-latency": daemon_rows.latency,
     "daemon-append": daemon_rows.append,
     "daemon-many": daemon_rows.many,
+    "facts": memory_rows.memory_of_facts,
     "daemon-api": api_rows.api,
     "workspaces": workspace_rows.workspaces,
 }
