@@ -6,9 +6,11 @@ import asyncio
 from email.utils import formatdate
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bsd.api.answer import Answer, error_document
+from bsd.api.errors import LARGEST_BODY, TOO_LARGE
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
@@ -35,6 +37,9 @@ class Edge:
             await send(message)
 
         try:
+            if _is_too_large(scope):  # FastAPI would say so in plain text
+                await TOO_LARGE(scope, receive, send_on)
+                return
             await self._app(scope, receive, send_on)
         except asyncio.CancelledError:  # the server stops, and this took too long
             if not started:
@@ -46,6 +51,12 @@ class Edge:
             _log.exception("A request has failed", method=scope["method"], path=scope["path"])
             if not complete:  # uvicorn must break the connection off
                 raise
+
+
+def _is_too_large(scope: Scope) -> bool:
+    """Whether a request announces a body that nobody here would read."""
+    length = Headers(scope=scope).get("content-length", "")
+    return length.isdecimal() and (len(length) > 18 or int(length) > LARGEST_BODY)
 
 
 def _with_ours(message: Message) -> list[tuple[bytes, bytes]]:

@@ -19,6 +19,8 @@ from bsd.foundation.logs import get_logger
 _log = get_logger("api")
 
 LARGEST_BODY = 1 << 20  # bytes
+_TOO_LARGE = f"the body is larger than {LARGEST_BODY} bytes"
+TOO_LARGE = Answer(error_document(_TOO_LARGE), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -62,7 +64,7 @@ async def _by_status(request: Request, error: Exception) -> Response:
                 headers = {**(headers or {}), "Allow": ", ".join(allowed)}
             hint = "/api/openapi.json lists what there is"
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            text = f"the body is larger than {LARGEST_BODY} bytes"
+            text = _TOO_LARGE
         case _:
             text = str(error.detail)
     return Answer(error_document(text, hint), error.status_code, headers=headers)

@@ -13,6 +13,7 @@ import pytest
 from bsd import operation
 from bsd.api.app import create_app
 from bsd.api.desk import Desk
+from bsd.api.errors import LARGEST_BODY
 from bsd.api.server import ApiServer
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout
@@ -122,3 +123,16 @@ def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> Non
         assert heard == ["cleaned", "cleaned"]
     finally:
         assert server.stop()
+
+
+def test_a_body_that_is_too_large_is_refused_in_our_form(root: Path) -> None:
+    with serving(root, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, settings):
+        doors: list[tuple[Any, Any]] = [(over_socket, settings.socket), (over_tcp, server)]
+        for ask, door in doors:
+            status, answer = ask(door, "/api/config", "POST", b" " * (LARGEST_BODY + 1))
+            assert (status, answer) == (
+                413,
+                {"error": f"the body is larger than {LARGEST_BODY} bytes"},
+            )
+            status, _ = ask(door, "/api/config", "POST", b" " * LARGEST_BODY)
+            assert status == 400

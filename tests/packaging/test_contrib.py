@@ -8,7 +8,6 @@ import json
 import os
 import plistlib
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -23,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bsd.api.metrics import MetricsPage
 from bsd.foundation.log_outputs import FileOutput
 from tests.needs import require_program
+from tests.packaging.nginx import nginx, nginx_config
 from tests.packaging.units import TOP
 from tests.unit.api.fake import FakeDaemon
 
@@ -138,38 +138,10 @@ def upstream() -> Iterator[int]:
             serving.join()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _nginx_config(place: Path, port: int, upstream_port: int) -> Path:
-    """The sample, without TLS, inside the least that makes a configuration of it."""
-    sample = (_CONTRIB / "nginx" / "bsd.conf").read_text(encoding="utf-8")
-    sample = re.sub(r"(?m)^\s*ssl_certificate.*\n", "", sample)
-    sample = sample.replace("listen 443 ssl http2;", f"listen 127.0.0.1:{port};")
-    sample = sample.replace("127.0.0.1:8000;", f"127.0.0.1:{upstream_port};")
-    sample = re.sub(r"rate=\d+r/s", "rate=1r/m", sample)  # only the bursts count then
-    assert "ssl" not in sample
-    (place / "bsd.conf").write_text(sample)
-    paths = "".join(
-        f"    {kind}_temp_path {place}/{kind};\n"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config = place / "nginx.conf"
-    config.write_text(
-        f"daemon off;\nmaster_process off;\npid {place}/pid;\nerror_log stderr;\nevents {{}}\n"
-        f"http {{\n    access_log off;\n{paths}    include {place}/bsd.conf;\n}}\n"
-    )
-    return config
-
-
 def test_nginx_has_no_objection(tmp_path: Path) -> None:
-    nginx = require_program("nginx")
-    config = _nginx_config(tmp_path, 8443, 8000)
+    config = nginx_config(tmp_path, 8443, 8000)
     done = subprocess.run(
-        [nginx, "-e", "stderr", "-t", "-q", "-c", str(config)],
+        [require_program("nginx"), "-e", "stderr", "-t", "-q", "-c", str(config)],
         check=False,
         capture_output=True,
         text=True,
@@ -178,22 +150,11 @@ def test_nginx_has_no_objection(tmp_path: Path) -> None:
 
 
 def test_nginx_passes_on_and_limits(tmp_path: Path, upstream: int) -> None:
-    nginx = require_program("nginx")
-    port = _free_port()
-    config = _nginx_config(tmp_path, port, upstream)
-    with subprocess.Popen(
-        [nginx, "-e", "stderr", "-c", str(config)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as server:
-        try:
-            _wait_until_open(port)
-            assert _answers(port, "POST", 12) == [200] * 11 + [429], "changes are limited first …"
-            status, body = _ask(port, "GET", "/api/status")
-            assert (status, body) == (200, "bs.example.com secret"), "… and reading still works"
-            assert _answers(port, "GET", 60)[-1] == 429
-        finally:
-            server.kill()
+    with nginx(tmp_path, upstream, slow=True) as port:
+        assert _answers(port, "POST", 12) == [200] * 11 + [429], "changes are limited first …"
+        status, body = _ask(port, "GET", "/api/status")
+        assert (status, body) == (200, "bs.example.com secret"), "… and reading still works"
+        assert _answers(port, "GET", 60)[-1] == 429
 
 
 def _answers(port: int, method: str, count: int) -> list[int]:
@@ -208,18 +169,6 @@ def _ask(port: int, method: str, path: str) -> tuple[int, str]:
     body = answer.read().decode()
     connection.close()
     return answer.status, body
-
-
-def _wait_until_open(port: int) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        else:
-            return
 
 
 # --- Grafana and Prometheus -------------------------------------------------------------------
