@@ -133,10 +133,12 @@ class Round:
             return self._carry_out(call, _own_deed(call, self._name))
         except (Busy, TemporaryFailure, Unavailable):
             raise  # of the session or the disk, not of the call
+        except _Elsewhere as error:
+            if (read_answer(call.result or "") or {}).get("busy"):
+                return None  # a door could have reached it, and has said all there is to say
+            return _failure(call, error)
         except BsdError as error:
-            return Answered(
-                call, call.tool, told_error(call.tool, error_answer(error)), failed=True
-            )
+            return _failure(call, error)
         except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
             _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
             problem = {"error": f"internal error: {error!r}"}
@@ -308,11 +310,19 @@ class Round:
         )
 
 
+class _Elsewhere(Forbidden):
+    """A call means another session than the one in which it stands."""
+
+
+def _failure(call: OwnCall, error: BsdError) -> Answered:
+    return Answered(call, call.tool, told_error(call.tool, error_answer(error)), failed=True)
+
+
 def _own_deed(call: OwnCall, name: SessionName) -> Deed:
-    """Understand a call; raises Invalid, and Forbidden if it means another session."""
+    """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
     read = read_call(call.tool, call.arguments)
     if read.session is not None and read.session not in _names_of(name):
-        raise Forbidden(
+        raise _Elsewhere(
             f"{read.session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
         )

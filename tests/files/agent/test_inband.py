@@ -417,6 +417,16 @@ def test_a_call_that_found_the_session_busy_is_carried_out(desk: Desk, agent: Ag
     assert text_of(desk.entry(old)) == LONG
 
 
+def test_a_call_that_found_another_session_busy_stays(desk: Desk, agent: Agent) -> None:
+    agent.user("and the other one?")
+    agent.calls(("c1", "bsd__restore", {"session": "main/s2", "entry_id": "e3"}))
+    agent.result("c1", "bsd__restore", json.dumps({"error": "in use", "busy": True}), error=True)
+    agent.says("ok")
+    before = desk.path.read_bytes()
+    assert not desk.look()
+    assert desk.path.read_bytes() == before
+
+
 def test_a_shell_that_ran_our_command(desk: Desk, agent: Agent) -> None:
     agent.past()
     desk.look()
