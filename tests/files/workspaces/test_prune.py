@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bsd.foundation.errors import Busy, NotFound, Unavailable
-from bsd.workspaces import SessionMetadata, execute, prune_sessions, touch_session, tree
-from bsd.workspaces.locks import lock
+from bsd.workspaces import SessionMetadata, execute, prune_sessions, record, touch_session, tree
+from bsd.workspaces.locks import lock, try_lock
 from bsd.workspaces.metadata import Unusable
 from bsd.workspaces.place import CONDEMNED, open_directory, open_root, workspace_in_use
 from bsd.workspaces.removal import Remover
@@ -139,6 +139,22 @@ def test_one_that_was_replaced_just_before_the_lock_stays(root: Path) -> None:
     assert names(root) == ["a"]
 
 
+def test_one_that_was_moved_away_while_it_was_being_locked_is_left_with_its_successor(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(root, "a", hours=100)
+
+    def swap_first(descriptor: int, *, shared: bool) -> bool:
+        (root / "a").rename(root / "moved")
+        make(root, "a", hours=0)
+        return try_lock(descriptor, shared=shared)
+
+    monkeypatch.setattr("bsd.workspaces.removal.try_lock", swap_first)
+    done = prune_sessions(24, root, clock=clock)
+    assert (done.deleted_sessions, done.errors) == ([], {})
+    assert names(root) == ["a", "moved"]
+
+
 def test_one_that_is_gone_just_before_the_lock_is_nobodys_error(root: Path) -> None:
     make(root, "a", hours=100)
     with pytest.raises(FileNotFoundError):
@@ -222,8 +238,6 @@ def test_a_forged_date_does_not_get_a_workspace_deleted_or_kept(root: Path) -> N
     """While a program runs, the truth is not what lies in its workspace."""
     make(root, "a", hours=1)
     with open_root(root) as opened, workspace_in_use(opened, "a") as space:
-        from bsd.workspaces import record
-
         record.begin(space)  # and then its process is killed: nothing is put back
         note(root / "a", old("a"))
     assert prune_sessions(24, root, clock=clock).deleted_sessions == []
@@ -231,6 +245,16 @@ def test_a_forged_date_does_not_get_a_workspace_deleted_or_kept(root: Path) -> N
     note(root / "a", old("a", hours=-100))
     assert both(root, 24) == ["a"]
     assert os.listdir(root / ".bsd") == [one for one in os.listdir(root / ".bsd") if "lock" in one]
+
+
+def test_a_workspace_that_was_removed_by_hand_leaves_nothing_to_its_successor(root: Path) -> None:
+    make(root, "a", hours=1)
+    with open_root(root) as opened, workspace_in_use(opened, "a") as space:
+        record.begin(space)  # and then the host is killed
+    shutil.rmtree(root / "a")
+    make(root, "a", hours=30)
+    assert not list((root / ".bsd").glob("witness-*")), "another directory may get its inode"
+    assert both(root, 24) == ["a"]
 
 
 # --- broken off ---
@@ -308,6 +332,30 @@ def test_a_mount_in_a_workspace_keeps_it(root: Path, monkeypatch: pytest.MonkeyP
             "a": "cannot be deleted: my data: another file system is mounted here"
         }
     assert names(root) == ["a"]
+
+
+def test_another_file_system_in_a_workspace_keeps_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system does not list its mounts, by the device."""
+    below = make(root, "a", hours=100) / "data" / "mounted"
+    (below / "precious").mkdir(parents=True)
+    mounted, fstat = below.stat().st_ino, os.fstat
+
+    def elsewhere(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        if found.st_ino != mounted:
+            return found
+        fields = list(found)
+        fields[2] += 1
+        return os.stat_result(fields, {"st_blocks": found.st_blocks})
+
+    monkeypatch.setattr(os, "fstat", elsewhere)
+    for dry_run in (True, False):
+        done = prune_sessions(24, root, dry_run, clock=clock)
+        text = "cannot be deleted: data/mounted: another file system is mounted here"
+        assert done.errors == {"a": text}
+    assert (below / "precious").is_dir()
 
 
 # --- what lies in workspaces ---
