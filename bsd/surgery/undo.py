@@ -97,7 +97,7 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
-    changed: dict[int, list[ChangedLine]] = {}
+    changed: dict[int, list[str]] = {}  # names only: all lines of all operations are many
     deeds = []
     for deed in past.deeds():
         try:
@@ -106,11 +106,11 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
             lines = []
         if not deed.pending or (source and lines and happened(source, lines)):
             deeds.append(deed)
-            changed[deed.number] = lines
+            changed[deed.number] = [_name(line) for line in lines]
     undone = undone_entries(deeds)
     told = []
     for deed in reversed(deeds):
-        lines = changed[deed.number]
+        names = changed[deed.number]
         state = "undone" if undone[deed.number] >= deed.entries else "partly_undone"
         told.append(
             {
@@ -118,10 +118,10 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
                 "action": deed.act.action,
                 "at": deed.act.at,
                 "actor": deed.act.actor,
-                "state": state if undone[deed.number] else "done" if lines else "damaged",
+                "state": state if undone[deed.number] else "done" if names else "damaged",
                 "undoes": deed.act.undoes,
                 "entries": deed.entries,
-                "entry_ids": [_name(line) for line in lines],
+                "entry_ids": names,
                 "values": deed.act.values,
                 "bytes_before": deed.act.bytes_before,
                 "bytes_after": deed.act.bytes_after,
