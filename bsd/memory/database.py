@@ -15,6 +15,7 @@ from bsd.foundation.errors import (
     Busy,
     Conflict,
     Forbidden,
+    Invalid,
     NotFound,
     Unavailable,
     os_problem,
@@ -120,6 +121,10 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise problem_of(error, self.path) from error
+        except OverflowError as error:
+            raise Invalid(
+                "a number is too large for a database", hint="times are in seconds since 1970"
+            ) from error
 
 
 def problem_of(error: sqlite3.Error, path: Path) -> BsdError:

@@ -1,4 +1,4 @@
-"""When facts expire and how they fade, once as SQL over sets and once in plain Python.
+"""When facts expire and how they fade, as SQL over sets of them.
 
 A fact fades by its age and not by how often somebody looks: past 75 % of the time between its last
 confirmation and its expiry, its confidence is
@@ -85,19 +85,6 @@ def fading(now: int) -> Iterator[Fading]:
         f"({BASE} / (1 << {_HALVINGS}))",
         {"now": now, "until": until},
     )
-
-
-def halvings(last_confirmed_at: int, expires_at: int, now: int) -> int:
-    """How often a fact's confidence has been halved by `now`."""
-    past = 4 * now - (last_confirmed_at + 3 * expires_at)
-    return 1 + past // _QUARTER_HOURS if past > 0 else 0
-
-
-def faded(base: float, last_confirmed_at: int, expires_at: int, now: int) -> float:
-    """The confidence that is left of `base`; 0.1 exactly, and less, fades no more."""
-    if base <= FAINTEST:
-        return base
-    return base * 0.5 ** halvings(last_confirmed_at, expires_at, now)
 
 
 def count_expired(db: Database, now: int) -> int:

@@ -49,7 +49,7 @@ class Memory:
         wait: float = WAIT_SECONDS,
     ) -> None:
         self.path = path
-        self.vectors = Vectors(vectors or path.parent / "lancedb")
+        self.vectors = Vectors(vectors or path.parent / "lancedb", stopping)
         self._classes = classes or Classes()
         self._classifier = classifier or Classifier()
         self._actor = actor

@@ -10,7 +10,8 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,7 +29,8 @@ _PROGRAM = (
     " main(*sys.argv[1:])"
 )
 _HOME = str(Path(lance.__file__).parents[2])
-_DEADLINE_SECONDS = 600.0
+_DEADLINE_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
 _BATCH = 1000
 # The plugin may write a vector before its fact, and makes up for crashes some minutes later.
 _YOUNG_SECONDS = 600
@@ -44,6 +46,7 @@ class Vectors:
     """The table in one directory, which need not be there."""
 
     directory: Path
+    stopping: Callable[[], bool] = lambda: False  # break off what takes long
 
     @property
     def exist(self) -> bool:
@@ -106,22 +109,36 @@ class Vectors:
                 f"the vectors in {self.directory} need LanceDB, which is not installed",
                 hint="install it with bsd: pip install 'brainsurgeond[lancedb]'",
             )
+        program = [sys.executable, "-P", "-c", _PROGRAM, _HOME, str(self.directory), verb]
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", _PROGRAM, _HOME, str(self.directory), verb],
-                check=False,
-                input=told,
-                capture_output=True,
+            with subprocess.Popen(
+                program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 encoding="utf-8",
                 errors="replace",
-                timeout=_DEADLINE_SECONDS,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            ) as child:
+                said, errors = self._wait(child, told)
+        except OSError as error:
             raise _unavailable(self.directory, str(error)) from error
-        if done.returncode:
-            told_last = done.stderr.strip().rpartition("\n")[2]
-            raise _unavailable(self.directory, told_last or f"exit code {done.returncode}")
-        return done.stdout
+        if child.returncode:
+            last = errors.strip().rpartition("\n")[2]
+            raise _unavailable(self.directory, last or f"exit code {child.returncode}")
+        return said
+
+    def _wait(self, child: subprocess.Popen[str], told: str) -> tuple[str, str]:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        rest: str | None = told
+        while True:
+            try:
+                return child.communicate(rest, timeout=_LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                rest = None  # it goes on with what it was given
+                if self.stopping() or time.monotonic() > deadline:
+                    child.kill()
+                    child.communicate()
+                    raise _unavailable(self.directory, "it took too long") from None
 
 
 def _without_fact(db: Database, batch: list[Any]) -> Iterator[Any]:

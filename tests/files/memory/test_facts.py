@@ -86,6 +86,8 @@ def test_what_cannot_be_is_refused(memory: Memory, new: NewFact, field: str) -> 
     with pytest.raises(Invalid, match="no decay class"):
         memory.store(NewFact("x", decay_class="eternal"))
     assert not memory.exists(), "nothing was made for it"
+    with pytest.raises(Invalid, match="too large"):
+        memory.store(NewFact("x", source_date=1 << 70))
 
 
 def test_the_files_are_private(memory: Memory) -> None:

@@ -238,3 +238,13 @@ def test_a_program_that_fails_is_quoted(memory: Memory, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     with pytest.raises(Unavailable, match=r"cannot be used: it is broken$"):
         memory.vectors.count()
+
+
+def test_a_program_that_takes_long_is_broken_off_when_bsd_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bsd.memory.vectors._PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr("bsd.memory.vectors._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    with pytest.raises(Unavailable, match="took too long"):
+        Vectors(tmp_path, stopping=lambda: True).count()

@@ -1,12 +1,15 @@
-"""Expiry and fading as plain functions of time."""
+"""Lifetimes, and which facts have faded how far."""
 
 from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from bsd.foundation.errors import Invalid
 from bsd.memory.classes import Classes
-from bsd.memory.decay import faded, halvings
+from bsd.memory.decay import fading
 
 HOUR, DAY = 3600, 86_400
 
@@ -42,22 +45,23 @@ def test_an_unknown_class_is_refused_with_the_nearest() -> None:
     assert "permanent, stable, active" in (caught.value.hint or "")
 
 
-def test_fading_begins_after_three_quarters_and_halves_every_hour() -> None:
-    end = 400 * HOUR
-    past = 300 * HOUR
-    assert halvings(0, end, 0) == 0
-    assert halvings(0, end, past) == 0, "more than 75 %, not just as much"
-    assert halvings(0, end, past + 1) == 1
-    assert halvings(0, end, past + HOUR - 1) == 1
-    assert halvings(0, end, past + HOUR) == 2
-    assert halvings(0, end, past + 40 * HOUR) == 41
-    # 75 % of 10 s is no whole second
-    assert halvings(0, 10, 7) == 0
-    assert halvings(0, 10, 8) == 1
-
-
-def test_confidence_is_halved_and_what_is_at_the_bottom_stays() -> None:
-    assert [faded(1.0, 0, 4 * HOUR, 3 * HOUR + more * HOUR) for more in (0, 1)] == [1.0, 0.25]
-    assert faded(1.0, 0, 4 * HOUR, 3 * HOUR + 1) == 0.5
-    assert faded(0.1, 0, 4 * HOUR, 4 * HOUR) == 0.1
-    assert faded(0.05, 0, 4 * HOUR, 4 * HOUR) == 0.05
+@pytest.mark.parametrize("now", [0, 1_800_000_001])
+def test_every_moment_past_three_quarters_is_in_one_set(now: int) -> None:
+    """A fact of confidence 1, confirmed at 0, that expires at `end`."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(
+            "CREATE TABLE facts (last_confirmed_at, expires_at, confidence, bsd_base_confidence)"
+        )
+        sets = list(fading(now))
+        assert len(sets) == 4
+        for late in (-1, 0, 1, HOUR - 1, HOUR, HOUR + 1, 2 * HOUR, 3 * HOUR, 9 * HOUR, 99 * HOUR):
+            # 75 % was passed `late` seconds ago
+            confirmed, expires = now - late - 300 * HOUR, now - late + 100 * HOUR
+            db.execute("DELETE FROM facts")
+            db.execute("INSERT INTO facts VALUES (?, ?, 1.0, NULL)", (confirmed, expires))
+            found = [
+                db.execute(f"SELECT {each.faded} FROM facts WHERE {each.when}", each.parameters)
+                for each in sets
+            ]
+            left = [row for one in found for row in one]
+            assert left == ([(0.5 ** min(1 + late // HOUR, 62),)] if 0 < late <= 100 * HOUR else [])
