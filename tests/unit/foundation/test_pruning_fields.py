@@ -386,6 +386,16 @@ def test_patterns_are_regular_expressions(bad: str) -> None:
     )
 
 
+def test_protected_tools_are_names() -> None:
+    config = PruningConfig.checked({"protected_tools": ["read", "mcp__x__write"]})
+    assert config.protected_tools == ("read", "mcp__x__write")
+    for bad in ("read", [1], {"read": True}, None):
+        assert complaint("protected_tools", bad) == (
+            "protected_tools must be an array of names of tools whose calls and results are "
+            "never discarded"
+        )
+
+
 @pytest.mark.parametrize("field", ["last_run_at", "last_retention_run_at"])
 def test_moments(field: str) -> None:
     for good in ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00+02:00", None):
