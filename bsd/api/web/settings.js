@@ -85,6 +85,12 @@ const GROUPS = [
                 "Keep calls of purge_control and restore",
                 "Else they are shortened.",
             ],
+            [
+                "protected_tools",
+                "lines",
+                "Protected tools",
+                "Their calls and results are never replaced, discarded or distilled. Names, one a line.",
+            ],
         ],
     ],
 ];
