@@ -22,6 +22,10 @@ FindText = Callable[[str, str | None], set[SessionName]]
 # Words that are in no label may be looked for in the text in so many combinations.
 _MOST_QUESTIONS = 8
 
+# What can be asked of `status` beside the words of `sessions.json`.
+_STALE, _ACTIVE = "stale", "active"
+_AGES = (_STALE, _ACTIVE)
+
 _Order = tuple[int, int, str]
 
 
@@ -30,7 +34,7 @@ class Filter:
     """Which sessions; None is all."""
 
     agent: str | None = None
-    status: str | None = None  # as in `sessions.json`
+    status: str | None = None  # as in `sessions.json`, or `stale` or `active`
     words: str | None = None  # each in the label, the name or a model's, the others in the text
 
 
@@ -81,7 +85,7 @@ def page(
         check_agent(layout, wanted.agent)
     where = Cursor.read(cursor) if cursor else None
     words = _Words(layout, wanted, find_text)
-    found = list(_matching(layout, wanted, words))
+    found = [one for one in _matching(layout, wanted, words) if _has_age(one[1], wanted, now)]
     newest = max((stat.st_mtime_ns for _, stat in found), default=0)
     began = where.began if where else newest
 
@@ -128,10 +132,17 @@ def _matching(
             if name.agent not in registries:
                 registries[name.agent] = read_registry(layout.agents / name.agent)
             entry = next(registries[name.agent].find(name.session), None)
-        if wanted.status and (entry is None or entry.status != wanted.status):
+        by_word = wanted.status and wanted.status not in _AGES
+        if by_word and (entry is None or entry.status != wanted.status):
             continue
         if words.are_in(name, entry.key if entry else ""):
             yield name, stat
+
+
+def _has_age(stat: os.stat_result, wanted: Filter, now: float) -> bool:
+    if wanted.status not in _AGES:
+        return True
+    return statistics.is_stale(stat.st_mtime, now) is (wanted.status == _STALE)
 
 
 class _Words:

@@ -60,7 +60,10 @@ def _lists(router: APIRouter, desk: Desk) -> None:
     @router.get("/api/sessions", response_model=None, responses={200: {"model": models.Sessions}})
     async def sessions(
         agent: _Text = None,
-        status: _Text = None,
+        status: Annotated[
+            str | None,
+            Query(max_length=1000, description="As in sessions.json; or stale or active, by age"),
+        ] = None,
         q: Annotated[
             str | None,
             Query(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from bsd.api.listing import Cursor, Filter, page
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from tests.openclaw_tree import add_session
+
+STALE = {"stale": True, "active": False}
 
 
 @pytest.fixture
@@ -43,6 +46,19 @@ def test_what_the_text_says_counts_as_much_as_the_name(layout: Layout) -> None:
 
 def test_without_words_nobody_searches(layout: Layout) -> None:
     assert len(found(layout, Filter())) == 4
+
+
+def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
+    old = layout.agents / "main" / "sessions" / "a.jsonl"
+    os.utime(old, (1000, 1000))
+    newest = (layout.agents / "main" / "sessions" / "b.jsonl").stat().st_mtime
+
+    def names(status: str) -> set[str]:
+        answer = page(layout, Filter(status=status), 10, None, None, newest + 60)
+        return {one["session"] for one in answer["sessions"] if one["is_stale"] is STALE[status]}
+
+    assert names("stale") == {"main/a"}
+    assert names("active") == {"main/b", "main/c", "second/a"}
 
 
 @given(st.integers(0, 2**63), st.sampled_from((0, 1)), st.integers(-(2**63), 0), st.text())

@@ -14,15 +14,16 @@ from bsd.api.auth import KeyGuard
 from bsd.api.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import NOT_SETTABLE, PruningConfig
 from tests.unit.api.fake import FakeDaemon, ask
 
 _FOLDER = Path(bsd.api.__file__).parent / "web"
 _PARTS = sorted(path.name for path in _FOLDER.iterdir())
 
 
-@pytest.fixture
-def app(tmp_path: Path) -> FastAPI:
-    layout = Layout(tmp_path)
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    layout = Layout(tmp_path_factory.mktemp("page"))
     config = ConfigService(layout.config_file)
     return create_app(FakeDaemon(), config, Desk(layout, config), readonly=True)
 
@@ -82,3 +83,9 @@ def test_its_sources_load_nothing_from_elsewhere_and_make_no_markup_of_text() ->
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
         ), path.name
         assert text.count("\n") <= 400, f"{path.name} has grown too long"
+
+
+def test_every_setting_stands_on_the_page() -> None:
+    text = (_FOLDER / "settings.js").read_text(encoding="utf-8")
+    settable = set(PruningConfig.model_fields) - set(NOT_SETTABLE)
+    assert {name for name in settable if f'"{name}"' not in text} == set()
