@@ -12,6 +12,7 @@ import pytest
 
 from bsd.memory.facts import Memory
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, rows, sound, store
+from tests.files.memory.test_plugin import fill
 
 # After so many steps of SQLite's machine the process kills itself, wherever it then is.
 _CHILD = """
@@ -24,6 +25,7 @@ from bsd.memory.new_fact import NewFact
 path, name, now = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 operations = {
     "create": lambda m: m.store(NewFact("the first harbour")),
+    "take over": lambda m: m.prune(),
     "store": lambda m: m.store(NewFact("another harbour", supersedes="f5")),
     "recall": lambda m: m.recall("harbour", limit=50),
     "confirm": lambda m: m.confirm("f5"),
@@ -70,11 +72,16 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["create", "store", "recall", "confirm", "forget", "prune", "backfill", "checkpoint"],
+    [
+        *("create", "take over", "store", "recall", "confirm", "forget", "prune", "backfill"),
+        "checkpoint",
+    ],
 )
 def test_whoever_is_killed_leaves_a_whole_database(tmp_path: Path, filled: Path, name: str) -> None:
     path = tmp_path / "facts.db"
-    if name != "create":
+    if name == "take over":  # the first version of the plugin's, brought up to date
+        fill(path, "first")
+    elif name != "create":
         shutil.copyfile(filled, path)
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, str(path), name, str(NOW), *_STEPS],
