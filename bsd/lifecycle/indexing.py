@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from bsd.formats.base import Format
 from bsd.formats.detect import NotOurs, detect
@@ -22,7 +23,7 @@ from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.lifecycle import catalog
 from bsd.lifecycle.statistics import Statistics
 from bsd.store.extracted import SessionStore
-from bsd.store.search import Known, SearchIndex, Slice, Words
+from bsd.store.search import Known, SearchIndex, Seen, Slice, Words
 from bsd.transcript.change import Identity
 from bsd.transcript.reader import Line, Transcript, TranscriptFile, parse_entry
 
@@ -51,18 +52,34 @@ def find_due(
     layout: Layout, index: SearchIndex, agent: str | None = None
 ) -> tuple[list[Due], list[str]]:
     """Which sessions are not as they were, and the names of those that are gone; by stat alone."""
-    known = index.known(agent)
     shelves = _shelves(layout)
     due: list[Due] = []
-    for name, stat in catalog.with_stats(layout, agent):
+    gone: list[str] = []
+    left = {agent} if agent else index.agents()
+    # One agent after the other: of very many sessions only a few are in memory at once.
+    for name, found in groupby(catalog.with_stats(layout, agent), lambda one: one[0].agent):
+        left.discard(name)
+        known = index.seen(name)
+        due += _due_among(layout, found, known, shelves)
+        gone += known
+    return due, gone + [name for each in left for name in index.seen(each)]
+
+
+def _due_among(
+    layout: Layout,
+    found: Iterable[tuple[SessionName, os.stat_result]],
+    known: dict[str, Seen],
+    shelves: dict[str, tuple[int, int]],
+) -> Iterator[Due]:
+    """Those that are not as they were; what is found is taken out of `known`."""
+    for name, stat in found:
         was = known.pop(str(name), None)
         shelf = shelves.get(layout.trash_name(name), _NO_SHELF)
         now = _state(Identity.of(stat))
-        if was is None or (*_file(was), was.shelf_ino, was.shelf_mtime) != (*now, *shelf):
+        if was is None or was[:7] != (*now, *shelf):
             appended = was is not None and was.ino == now[1]
             begin = was.offset if was and appended else 0
-            due.append(Due(name, shelf, max(0, stat.st_size - begin)))
-    return due, list(known)
+            yield Due(name, shelf, max(0, stat.st_size - begin))
 
 
 def due_as_it_is(layout: Layout, name: SessionName) -> Due:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.foundation.layout import SessionName, make_private_dir
@@ -79,6 +79,19 @@ class Known:
     statistics: str  # of all there was
     shelf_ino: int  # of its store directory; 0: none
     shelf_mtime: int
+
+
+class Seen(NamedTuple):
+    """What tells whether a session and its store are as they were; of many sessions, so small."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime: int
+    ctime: int
+    shelf_ino: int
+    shelf_mtime: int
+    offset: int
 
 
 _KNOWN = tuple(Known.__dataclass_fields__)
@@ -219,11 +232,15 @@ class SearchIndex:
         """Whether no session was read yet."""
         return self._db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
 
-    def known(self, agent: str | None = None) -> dict[str, Known]:
-        """All sessions that were read, by name."""
-        query = f"SELECT {', '.join(_KNOWN)} FROM sessions"  # noqa: S608 - our own columns
-        rows = self._db.execute(f"{query} WHERE ?1 IS NULL OR agent = ?1", (agent,))
-        return {row[0]: Known(*row) for row in rows}
+    def agents(self) -> set[str]:
+        """Whose sessions were read."""
+        return {agent for (agent,) in self._db.execute("SELECT DISTINCT agent FROM sessions")}
+
+    def seen(self, agent: str) -> dict[str, Seen]:
+        """The sessions of an agent as they were when they were last read, by name."""
+        query = f"SELECT name, {', '.join(Seen._fields)} FROM sessions"  # noqa: S608 - our own columns
+        query += " WHERE agent = ?"
+        return {name: Seen(*row) for name, *row in self._db.execute(query, (agent,))}
 
     def known_among(self, names: Iterable[str]) -> dict[str, Known]:
         """Those of these sessions that were read, by name."""
