@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.daemon.clock import steady
-from bsd.foundation.errors import BsdError, Busy, NotFound
+from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle.indexing import Due, due_as_it_is, find_due, read_slice
@@ -28,6 +30,8 @@ _STEP_BYTES = 256 * 1024
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0
 _AFTER_TROUBLE_SECONDS = 60.0
+_LOCK_SECONDS = 1.0  # that another bsd may have the index: it can wait
+_LEAST_FREE = 0.02  # of the disk
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +102,8 @@ class Indexer:
         if self._is_courteous(now):
             return now + _COURTESY_SECONDS
         try:
-            use(self._layout.search_db, self._read)
+            self._check_room()
+            use(self._layout.search_db, self._read, wait=_LOCK_SECONDS)
         except Busy:
             return self._clock() + _GATHER_SECONDS
         except BsdError as problem:
@@ -107,6 +112,12 @@ class Indexer:
             self._problem = None
             more = bool(self._waiting or self._all)
         return self._clock() + _STEP_SECONDS if more else None
+
+    def _check_room(self) -> None:
+        """Leave the last of the disk to those who cannot do without; raises Unavailable."""
+        disk = os.statvfs(self._layout.root)
+        if disk.f_bavail < disk.f_blocks * _LEAST_FREE:
+            raise Unavailable("the disk is nearly full")
 
     def _is_courteous(self, now: float) -> bool:
         """Whether to wait for those who work on sessions."""
@@ -176,6 +187,10 @@ class Indexer:
             _log.warning(
                 "A session cannot be searched", session=str(due.name), problem=problem.message
             )
+        except sqlite3.Error:
+            raise
+        except Exception:  # noqa: BLE001 - whatever stands in one session, the others go on
+            _log.exception("A session cannot be searched", session=str(due.name))
         return False
 
     def _scrub(self, index: SearchIndex) -> None:

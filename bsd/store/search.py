@@ -122,24 +122,27 @@ class Damaged(Exception):
     """The database is not what we wrote."""
 
 
-def use(path: Path, work: Callable[[SearchIndex], Result]) -> Result:
+def use(
+    path: Path, work: Callable[[SearchIndex], Result], *, wait: float = _WAIT_SECONDS
+) -> Result:
     """Do `work` with the index, and once more with a new one if it is damaged.
 
-    Raises Unavailable (no FTS5, disk full), Busy, and what the work raises.
+    Others are waited for `wait` seconds. Raises Unavailable (no FTS5, disk full), Busy, and what
+    the work raises.
     """
     with suppress(Damaged):
-        return _once(path, work)
+        return _once(path, work, wait)
     _log.warning("The search index is damaged and made anew", path=str(path))
     _unlink(path)
     try:
-        return _once(path, work)
+        return _once(path, work, wait)
     except Damaged as error:
         raise Unavailable(f"{path} cannot be used: {error}", hint="check this disk") from error
 
 
-def _once(path: Path, work: Callable[[SearchIndex], Result]) -> Result:
+def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Result:
     try:
-        with closing(_connect(path)) as database:
+        with closing(_connect(path, wait)) as database:
             return work(SearchIndex(database))
     except OSError as error:
         raise os_problem(error, f"opening {path}") from error
@@ -161,11 +164,11 @@ def _problem(error: sqlite3.Error, path: Path) -> Exception:
     return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, wait: float) -> sqlite3.Connection:
     make_private_dir(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
+    database = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         database.create_function("unpacked", 1, _unpacked, deterministic=True)
         (version,) = database.execute("PRAGMA user_version").fetchone()

@@ -174,6 +174,32 @@ def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.Monke
     assert bench.indexer.state() == {"complete": True, "waiting": 0, "problem": None}
 
 
+def test_a_session_that_breaks_the_reader_stops_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = indexing.read_slice
+
+    def breaking(*arguments: Any) -> bool:
+        if arguments[2].name.session == "s0":
+            raise RecursionError("something nobody thought of")
+        return before(*arguments)
+
+    monkeypatch.setattr(indexer, "read_slice", breaking)
+    bench.indexer.everything()
+    bench.run()
+    assert bench.find("aardvark") == {f"main/s{number}" for number in range(1, 5)}
+
+
+def test_the_last_of_the_disk_is_left_to_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "_LEAST_FREE", 1.1)
+    bench.indexer.everything()
+    bench.indexer.step(bench.now)
+    assert bench.indexer.state()["problem"] == "the disk is nearly full"
+    assert not bench.layout.search_db.exists()
+
+
 def test_a_change_while_it_is_read_is_not_missed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
