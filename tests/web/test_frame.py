@@ -151,6 +151,11 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         for name in ("pre", "Entry as JSON", "Hide", "Pin"):
             while name not in f"{focused.inner_text()} {focused.evaluate('(e) => e.localName')}":
                 page.keyboard.press("Tab")
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button", name="Copy entry id").nth(1).click()
+        expect(page.get_by_text("entry id copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == "h9"
+        page.get_by_role("button", name="Pin").nth(1).focus()
         page.keyboard.press("Tab")
         expect(focused).to_have_text("Edit…")
         page.keyboard.press("Enter")

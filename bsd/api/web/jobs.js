@@ -2,15 +2,18 @@
 
 import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
-import { ago, bytes, clock, count } from "./format.js";
+import { ago, bytes, count } from "./format.js";
 import { paced } from "./live.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const MEANING = {
     auto_cron: "looks into the sessions that have changed",
+    index: "reads what is new into the search",
+    memory: "lets facts fade, and forgets what expired",
     recover: "finishes what was in flight",
     retention: "deletes what was kept long enough",
     scan: "looks for changes that no event told of",
+    workspace_cron: "prunes workspaces that nobody uses any more",
 };
 
 export async function jobsView(page) {
@@ -83,10 +86,7 @@ export async function jobsView(page) {
                     told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`,
                 ],
                 ["Next run", told_.next_run ? ago(told_.next_run) : "none"],
-                [
-                    "What is kept then expires",
-                    told_.next_expiry ? `from ${clock(told_.next_expiry)} on` : null,
-                ],
+                ["More expires", told_.next_expiry ? when(told_.next_expiry) : null],
                 [
                     "The trash keeps",
                     told_.trash?.keep === "never" ? "until it is emptied" : told_.trash?.keep,

@@ -159,7 +159,7 @@ function working({ queue = {}, workers = [] }) {
     );
 }
 
-function doing({ totals = {}, left_alone: alone = {} }) {
+function doing({ totals = {}, left_alone: alone = {}, search }) {
     const gaveUp = Object.entries(totals.give_ups ?? {});
     return card(
         "Totals",
@@ -169,6 +169,7 @@ function doing({ totals = {}, left_alone: alone = {} }) {
             ["Written", bytes(totals.bytes_written)],
             ["Busy", number(totals.busy)],
             ["Failed", number(totals.failed)],
+            ["Search index", search && searchState(search)],
             [
                 "Given up",
                 gaveUp.length
@@ -185,6 +186,11 @@ function doing({ totals = {}, left_alone: alone = {} }) {
             ],
         ]),
     );
+}
+
+function searchState({ complete, waiting, problem }) {
+    if (problem) return problem;
+    return complete ? "complete" : `${count(waiting, "session")} still to be read`;
 }
 
 function keeping({ retention = {}, root, started_at: started, config = {}, pid }) {

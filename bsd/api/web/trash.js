@@ -49,10 +49,12 @@ export async function trashView(page) {
             );
             return;
         }
+        const names = new Map(items.map((item) => [item.id, item.session]));
         const rows = items.slice(0, most).map((item) => [
             [
                 h("span", { class: "mono" }, item.session),
-                item.parent && h("span", { class: "note" }, ` child of ${item.parent}`),
+                item.parent &&
+                    h("span", { class: "note" }, ` child of ${names.get(item.parent) ?? item.parent}`),
             ],
             when(item.trashed_at),
             item.expires_at ? when(item.expires_at) : "never",
