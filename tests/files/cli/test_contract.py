@@ -20,6 +20,7 @@ _TALLY = {"dry_run", "sessions", "totals", "interrupted", "interrupted_session",
 _VIEW = {
     *("index", "id", "type", "role", "size", "position", "extracted", "keys", "extracted_size"),
     *("extracted_at", "extractable", "restored", "hash", "preview"),
+    *("time", "calls", "result_of", "tool"),
 }
 
 
