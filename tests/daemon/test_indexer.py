@@ -224,9 +224,6 @@ def test_a_change_while_it_is_read_is_not_missed(
 # --- in a real daemon -----------------------------------------------------------------------
 
 
-one_daemon = pytest.mark.xdist_group("indexed")
-
-
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     tmp_path = tmp_path_factory.mktemp("indexed")
@@ -252,7 +249,6 @@ def listed(daemon: Running, query: str) -> set[str]:
     return {one["session"] for one in answer["sessions"]}
 
 
-@one_daemon
 def test_text_that_is_only_in_the_store_is_found(daemon: Running) -> None:
     ask: Callable[[], set[str]] = lambda: listed(daemon, "q=quokka")  # noqa: E731
     wait_for(lambda: ask() == {"main/animals"}, "the text that was taken out")
@@ -271,7 +267,6 @@ def test_text_that_is_only_in_the_store_is_found(daemon: Running) -> None:
     assert over_socket(daemon.socket, "/api/search")[0] == 400
 
 
-@one_daemon
 def test_figures_are_in_list_and_detail(daemon: Running) -> None:
     def figures() -> dict[str, Any]:
         _, answer = over_socket(daemon.socket, "/api/sessions?q=animals")
@@ -293,7 +288,6 @@ def test_figures_are_in_list_and_detail(daemon: Running) -> None:
     assert (summary["agent"], summary["session_id"]) == ("main", "sample")
 
 
-@one_daemon
 def test_what_is_appended_and_what_is_deleted_is_followed(daemon: Running) -> None:
     path = add_session(daemon.root, "main/short", HEADER + said(0, "a bandicoot"))
     wait_for(lambda: listed(daemon, "q=bandicoot") == {"main/short"}, "a new session")

@@ -17,8 +17,6 @@ from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.nginx import DEADLINE_SECONDS, NAME, nginx
 
-pytestmark = pytest.mark.xdist_group("nginx")  # one daemon for all
-
 KEY = {"X-API-Key": "right"}
 LARGE = "äöü " + "x" * 6_000_000
 WHEN = "2026-01-05T08:30:00.000Z"
