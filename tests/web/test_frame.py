@@ -290,7 +290,7 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
             expect(page.locator("main h1").first).to_be_attached()
             sizes = []
             for round_ in range(3):
-                for at in range(5 if round_ else 3):
+                for at in range(4 if round_ else 3):
                     with path.open("ab") as file:
                         file.write(message(f"{view[:1]}{round_}-{at}", "user", text("more")))
                     answers.clear()
