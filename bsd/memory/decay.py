@@ -46,6 +46,7 @@ class Fading:
     when: str
     faded: str  # the confidence that is left
     parameters: dict[str, int]
+    mostly_goes: bool = False  # then it need not be updated before
 
     @property
     def stays(self) -> str:
@@ -54,14 +55,15 @@ class Fading:
 
     @property
     def goes(self) -> str:
-        """It has faded away."""
+        """It has faded away; after the update it is among the faint."""
         return f"{self.when} AND {self.faded} < {FAINTEST}"
 
     @property
     def update(self) -> str:
+        """Those that go as well: to look for them before would cost as much again."""
         return (
             f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {self.faded}"  # noqa: S608
-            f" WHERE {self.stays}"
+            f" WHERE {self.when} AND (confidence <> {self.faded} OR {FAINT})"
         )
 
 
@@ -84,12 +86,19 @@ def fading(now: int) -> Iterator[Fading]:
         f"{_MOMENT} < :until AND {_STILL_THERE}",
         f"({BASE} / (1 << {_HALVINGS}))",
         {"now": now, "until": until},
+        mostly_goes=True,
     )
 
 
 def count_expired(db: Database, now: int) -> int:
     """How many facts a hard prune would delete."""
     return _count(db, EXPIRED, {"now": now})
+
+
+def fade(db: Database, each: Fading) -> int:
+    """Update these facts, within a change; returns how many of them stay."""
+    updated = db.run(each.update, each.parameters)
+    return updated - _count(db, f"{FAINT} AND {each.goes}", each.parameters)
 
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:

@@ -79,10 +79,11 @@ class Pruner:
     def _fade(self) -> tuple[int, int]:
         decayed = deleted = 0
         for each in decay.fading(self._now):
-            deleted += self._delete(each.goes, each.parameters)
+            if each.mostly_goes:
+                deleted += self._delete(each.goes, each.parameters)
             if not self._stopping():
                 with self._db.change():
-                    decayed += self._db.run(each.update, each.parameters)
+                    decayed += decay.fade(self._db, each)
         return decayed, deleted + self._delete(decay.FAINT, {})
 
     def _delete(self, where: str, parameters: dict[str, Any]) -> int:

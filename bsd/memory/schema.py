@@ -56,7 +56,7 @@ _FIRST_VALUES = {
 }
 
 _INDEXES = {
-    # the plugin's
+    # the plugin's, which makes its own where they are missing
     "idx_facts_category": "facts (category)",
     "idx_facts_entity": "facts (entity)",
     "idx_facts_created": "facts (created_at)",
@@ -74,6 +74,9 @@ _INDEXES = {
     "bsd_links_source": "memory_links (source_fact_id)",
     "bsd_links_target": "memory_links (target_fact_id)",
 }
+
+# Of the plugin's: what our queries want, be the database as old as it may.
+_NEEDED = ("idx_facts_created", "idx_facts_expires", "idx_facts_decay")
 
 _TABLES = {
     "memory_links": """CREATE TABLE memory_links (
@@ -210,7 +213,7 @@ def _create_facts() -> str:
 
 
 def _lacking_indexes(db: Database) -> dict[str, str]:
-    """Ours, and those of the plugin's that it has not under whatever name; what makes them."""
+    """Ours, and those of the plugin's that we need too, under whatever name; what makes them."""
     objects = _objects(db)
     columns = {
         row[0]
@@ -222,7 +225,8 @@ def _lacking_indexes(db: Database) -> dict[str, str]:
     lacking = {}
     for name, place in _INDEXES.items():
         column = place.partition("(")[2].partition(")")[0].partition(",")[0]
-        if name not in objects and (name.startswith("bsd_") or column not in columns):
+        needed = name.startswith("bsd_") or (name in _NEEDED and column not in columns)
+        if needed and name not in objects:
             lacking[name] = f"CREATE INDEX {name} ON {place}"
     return lacking
 

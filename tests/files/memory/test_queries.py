@@ -64,8 +64,11 @@ def test_each_query_has_its_index(
         and not any(word in sql for word in _ALL)
     }
     assert whole == set()
-    by_age = {sql for sql, _ in plans if ":until" in sql}
+    # what is faint is fewer still, so its own index is as good
+    by_age = [(sql, detail) for sql, detail in plans if ":until" in sql]
     assert by_age
-    assert by_age == {sql for sql, detail in plans if "USING INDEX bsd_facts_fading" in detail}
+    for sql, detail in by_age:
+        faint = "WHERE confidence < 0.1" in sql and "bsd_facts_faint" in detail
+        assert faint or "USING INDEX bsd_facts_fading" in detail, sql
     classes = {sql for sql, detail in plans if "idx_facts_decay" in detail}
     assert all("GROUP BY" in sql for sql in classes), "each class is large"
