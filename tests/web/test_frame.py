@@ -68,6 +68,12 @@ def test_ten_thousand_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         page = seen.open()
         expect(rows_of(page).first).to_contain_text("main/s00000")
         assert sum("/api/sessions?" in url for url in asked) <= 2, "it asks for what it shows"
+        page.evaluate("document.documentElement.style.fontSize = '200%'")  # as people set it
+        page.locator("main").evaluate("(main) => main.scrollBy(0, 1)")
+        second = page.locator(".rows > li").nth(1)
+        expect(second).to_have_css("transform", re.compile(r", 163\.2\)"))
+        assert rows_of(page).first.evaluate("(row) => row.scrollHeight <= row.clientHeight")
+        page.evaluate("document.documentElement.style.fontSize = ''")
         rows_of(page).first.focus()
         focused = page.locator(":focus")
         page.keyboard.press("ArrowDown")

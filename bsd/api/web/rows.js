@@ -44,7 +44,7 @@ export class Rows {
 
     draw() {
         if (!this.element.isConnected) return;
-        const height = parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 64;
+        const height = parseFloat(getComputedStyle(this.element).scrollMarginTop) || 64;
         this.height = height;
         this.element.style.height = `${this.items.length * height}px`;
         const top = this.element.getBoundingClientRect().top - this.scroller.getBoundingClientRect().top;
