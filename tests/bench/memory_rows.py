@@ -17,7 +17,7 @@ FACTS = int(os.environ.get("BENCH_FACTS", "1000000"))
 _LEAST = 10.0  # times as fast as the plugin's triggers make it
 
 _REPORTED = ("store", "recall", "recall and refresh", "dry run")
-_HOURLY = ("hourly run", "hourly run, one in ten fades")
+_HOURLY = ("hourly run", "soft decay of one in ten")
 
 
 def memory_of_facts(scratch: Path, _cache: Path) -> Rows:
