@@ -23,7 +23,8 @@ from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.lifecycle import catalog
 from bsd.lifecycle.statistics import Statistics
 from bsd.store.extracted import SessionStore
-from bsd.store.search import Known, SearchIndex, Seen, Slice, Words
+from bsd.store.search import SearchIndex
+from bsd.store.search_rows import Known, Seen, Slice, Words
 from bsd.transcript.change import Identity
 from bsd.transcript.reader import Line, Transcript, TranscriptFile, parse_entry
 

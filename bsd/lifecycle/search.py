@@ -11,8 +11,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle.indexing import Due, find_due, has_changed, read_slice
 from bsd.store.extracted import SessionStore
-from bsd.store.search import Known, SearchIndex, drop_for_good, use
+from bsd.store.search import SearchIndex, drop_for_good, use
 from bsd.store.search_query import Hit, match_expression
+from bsd.store.search_rows import Known
 from bsd.transcript.reader import parse_entry
 
 _log = get_logger("search")

@@ -16,7 +16,8 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.lifecycle.catalog import SessionInfo
-from bsd.store.search import Known, SearchIndex, use
+from bsd.store.search import SearchIndex, use
+from bsd.store.search_rows import Known
 
 STALE_SECONDS = 24 * 3600.0
 _MOST_MODELS = 50

@@ -8,123 +8,35 @@ index exactly, as retention must.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
-from bsd.foundation.layout import SessionName, make_private_dir
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
+from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of, remove
 from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expression
+from bsd.store.search_rows import Known, Seen, Slice, Words
 
 _log = get_logger("search")
 
-_VERSION = 2
-_WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
 TRANSCRIPT, EXTRACTED = 0, 1
 _WHERE = ("transcript", "extracted")
 _MERGED_PAGES = 2000
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
-_CREATE = (
-    "PRAGMA auto_vacuum = INCREMENTAL",
-    "PRAGMA journal_mode = WAL",
-    """CREATE TABLE sessions (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
-        store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
-        size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
-        offset INTEGER NOT NULL, lines INTEGER NOT NULL, guard BLOB NOT NULL,
-        settled TEXT NOT NULL, statistics TEXT NOT NULL,
-        shelf_ino INTEGER NOT NULL, shelf_mtime INTEGER NOT NULL)""",
-    """CREATE TABLE pieces (
-        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, place INTEGER NOT NULL,
-        line INTEGER NOT NULL, part INTEGER NOT NULL, entry TEXT, ref TEXT,
-        digest BLOB NOT NULL, body BLOB NOT NULL)""",
-    "CREATE INDEX pieces_by_line ON pieces (session, place, line)",
-    """CREATE TABLE slices (
-        session INTEGER NOT NULL, first INTEGER NOT NULL, lines INTEGER NOT NULL,
-        size INTEGER NOT NULL, hash BLOB NOT NULL, statistics TEXT NOT NULL,
-        PRIMARY KEY (session, first)) WITHOUT ROWID""",
-    "CREATE VIEW texts AS SELECT id, unpacked(body) AS text FROM pieces",
-    """CREATE VIRTUAL TABLE words USING fts5 (text, content = 'texts', content_rowid = 'id',
-        tokenize = 'unicode61 remove_diacritics 2')""",
-    f"PRAGMA user_version = {_VERSION}",
-)
-
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A session as it was when it was last read; the fields are columns of `sessions`."""
-
-    name: str
-    agent: str
-    store: str  # name of its store directory
-    dev: int
-    ino: int
-    size: int
-    mtime: int
-    ctime: int
-    offset: int  # up to here its lines are complete
-    lines: int  # so many of them
-    guard: bytes  # hash of the last bytes before the offset
-    settled: str  # statistics of those lines
-    statistics: str  # of all there was
-    shelf_ino: int  # of its store directory; 0: none
-    shelf_mtime: int
-
-
-class Seen(NamedTuple):
-    """What tells whether a session and its store are as they were; of many sessions, so small."""
-
-    dev: int
-    ino: int
-    size: int
-    mtime: int
-    ctime: int
-    shelf_ino: int
-    shelf_mtime: int
-    offset: int
 
 
 _KNOWN = tuple(Known.__dataclass_fields__)
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Lines that were read together: in a session that was rewritten most of them are as before."""
-
-    first: int  # number of its first line
-    lines: int
-    size: int  # bytes
-    hash: bytes
-    statistics: str  # of these lines
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The text of one line, or of what was taken out of it."""
-
-    line: int
-    entry: str | None
-    text: str
-    ref: str | None = None  # of the stored file
-
-
-class Damaged(Exception):
-    """The database is not what we wrote."""
-
-
-def use(
-    path: Path, work: Callable[[SearchIndex], Result], *, wait: float = _WAIT_SECONDS
-) -> Result:
+def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT_SECONDS) -> Result:
     """Do `work` with the index, and once more with a new one if it is damaged.
 
     Others are waited for `wait` seconds. Raises Unavailable (no FTS5, disk full), Busy, and what
@@ -133,7 +45,7 @@ def use(
     with suppress(Damaged):
         return _once(path, work, wait)
     _log.warning("The search index is damaged and made anew", path=str(path))
-    _unlink(path)
+    remove(path)
     try:
         return _once(path, work, wait)
     except Damaged as error:
@@ -142,73 +54,16 @@ def use(
 
 def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Result:
     try:
-        with closing(_connect(path, wait)) as database:
+        with closing(connect(path, wait)) as database:
             return work(SearchIndex(database))
     except OSError as error:
         raise os_problem(error, f"opening {path}") from error
     except sqlite3.Error as error:
-        raise _problem(error, path) from error
-
-
-def _problem(error: sqlite3.Error, path: Path) -> Exception:
-    text = str(error)
-    if "fts5" in text and "no such module" in text:
-        return Unavailable(
-            "searching needs an SQLite with FTS5, which this Python's has not",
-            hint="install Python or SQLite from your distribution",
-        )
-    if type(error) is sqlite3.DatabaseError or "no such" in text or "already exists" in text:
-        return Damaged(text)
-    if "locked" in text or "busy" in text:
-        return Busy("the search index is in use by another bsd", hint="run it again in a moment")
-    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
-
-
-def _connect(path: Path, wait: float) -> sqlite3.Connection:
-    make_private_dir(path.parent)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    database = sqlite3.connect(path, timeout=wait, isolation_level=None)
-    try:
-        database.create_function("unpacked", 1, _unpacked, deterministic=True)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            _create(database)
-        elif version != _VERSION:
-            raise Damaged(f"version {version}")  # noqa: TRY301 - the handler only closes
-        # What is deleted is overwritten: retention means it.
-        database.execute("PRAGMA secure_delete = ON")
-        database.execute("PRAGMA synchronous = NORMAL")
-    except BaseException:  # the caller gets a connection or none
-        database.close()
-        raise
-    return database
-
-
-def _create(database: sqlite3.Connection) -> None:
-    pragmas, tables = _CREATE[:2], _CREATE[2:]
-    for statement in pragmas:
-        database.execute(statement)
-    database.execute("BEGIN IMMEDIATE")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0:  # nobody else was quicker
-        for statement in tables:
-            database.execute(statement)
-    database.execute("COMMIT")
-
-
-def _unlink(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()
+        raise problem_of(error, path) from error
 
 
 def _packed(text: str) -> bytes:
     return zlib.compress(text.encode(), 6)
-
-
-def _unpacked(body: bytes) -> str:
-    return zlib.decompress(body).decode()
 
 
 class SearchIndex:

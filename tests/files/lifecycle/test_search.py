@@ -22,6 +22,7 @@ from bsd.lifecycle.retention import run_retention
 from bsd.lifecycle.search import bring_up_to_date, search
 from bsd.lifecycle.trash import Trash
 from bsd.store import search as store_search
+from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.surgeon import Patience, Status, Surgeon
 from bsd.transcript import reader
@@ -383,8 +384,8 @@ def test_a_damaged_database_is_made_anew(layout: Layout, session: Path, damage: 
 def test_an_sqlite_without_fts5_is_said_so(
     layout: Layout, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without = [text.replace("fts5", "fts5_is_not_there") for text in store_search._CREATE]
-    monkeypatch.setattr(store_search, "_CREATE", tuple(without))
+    without = [text.replace("fts5", "fts5_is_not_there") for text in search_file.CREATE]
+    monkeypatch.setattr(search_file, "CREATE", tuple(without))
     with pytest.raises(Unavailable, match="FTS5"):
         search(layout, "aardvark")
 

@@ -1,0 +1,106 @@
+"""The file of `search.db`: how it is made, opened, and known to be damaged."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from bsd.foundation.errors import Busy, Unavailable
+from bsd.foundation.layout import make_private_dir
+
+_VERSION = 2
+WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
+CREATE = (
+    "PRAGMA auto_vacuum = INCREMENTAL",
+    "PRAGMA journal_mode = WAL",
+    """CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
+        store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
+        size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL,
+        offset INTEGER NOT NULL, lines INTEGER NOT NULL, guard BLOB NOT NULL,
+        settled TEXT NOT NULL, statistics TEXT NOT NULL,
+        shelf_ino INTEGER NOT NULL, shelf_mtime INTEGER NOT NULL)""",
+    """CREATE TABLE pieces (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, place INTEGER NOT NULL,
+        line INTEGER NOT NULL, part INTEGER NOT NULL, entry TEXT, ref TEXT,
+        digest BLOB NOT NULL, body BLOB NOT NULL)""",
+    "CREATE INDEX pieces_by_line ON pieces (session, place, line)",
+    """CREATE TABLE slices (
+        session INTEGER NOT NULL, first INTEGER NOT NULL, lines INTEGER NOT NULL,
+        size INTEGER NOT NULL, hash BLOB NOT NULL, statistics TEXT NOT NULL,
+        PRIMARY KEY (session, first)) WITHOUT ROWID""",
+    "CREATE VIEW texts AS SELECT id, unpacked(body) AS text FROM pieces",
+    """CREATE VIRTUAL TABLE words USING fts5 (text, content = 'texts', content_rowid = 'id',
+        tokenize = 'unicode61 remove_diacritics 2')""",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+class Damaged(Exception):
+    """The database is not what we wrote."""
+
+
+def problem_of(error: sqlite3.Error, path: Path) -> Exception:
+    """What an error of SQLite means for whoever uses the index: Unavailable, Busy, Damaged."""
+    text = str(error)
+    if "fts5" in text and "no such module" in text:
+        return Unavailable(
+            "searching needs an SQLite with FTS5, which this Python's has not",
+            hint="install Python or SQLite from your distribution",
+        )
+    if type(error) is sqlite3.DatabaseError or "no such" in text or "already exists" in text:
+        return Damaged(text)
+    if "locked" in text or "busy" in text:
+        return Busy("the search index is in use by another bsd", hint="run it again in a moment")
+    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
+
+
+def connect(path: Path, wait: float) -> sqlite3.Connection:
+    """Open it, or make it; others are waited for `wait` seconds.
+
+    Raises OSError, sqlite3.Error, and Damaged for one of another version.
+    """
+    make_private_dir(path.parent)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    database = sqlite3.connect(path, timeout=wait, isolation_level=None)
+    try:
+        database.create_function("unpacked", 1, _unpacked, deterministic=True)
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            _create(database)
+        elif version != _VERSION:
+            raise Damaged(f"version {version}")  # noqa: TRY301 - the handler only closes
+        # What is deleted is overwritten: retention means it.
+        database.execute("PRAGMA secure_delete = ON")
+        database.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:  # the caller gets a connection or none
+        database.close()
+        raise
+    return database
+
+
+def _create(database: sqlite3.Connection) -> None:
+    pragmas, tables = CREATE[:2], CREATE[2:]
+    for statement in pragmas:
+        database.execute(statement)
+    database.execute("BEGIN IMMEDIATE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == 0:  # nobody else was quicker
+        for statement in tables:
+            database.execute(statement)
+    database.execute("COMMIT")
+
+
+def remove(path: Path) -> None:
+    """Remove it, with the files that SQLite keeps beside it."""
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
+
+
+def _unpacked(body: bytes) -> str:
+    return zlib.decompress(body).decode()
