@@ -202,7 +202,7 @@ def test_recall_can_be_narrowed(memory: Memory) -> None:
 
 
 @given(query=st.text(max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_query_is_an_error(query: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "queries" / "facts.db"
     with Memory(path) as memory:

@@ -155,7 +155,7 @@ facts = st.lists(
 
 
 @given(facts=facts, hard=st.booleans(), soft=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
     facts: list[tuple[int | None, int | None, float, float | None]],
     hard: bool,

@@ -89,7 +89,7 @@ def run(path: Path, facts: list[Made], moments: Sequence[float]) -> dict[str, fl
 
 
 @given(facts=facts, odd=st.lists(st.integers(0, 40 * HOUR), max_size=5))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_only_age_matters(
     facts: list[Made], odd: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
