@@ -78,6 +78,18 @@ export function toast(text, kind = "good") {
     setTimeout(gone, kind === "bad" ? 15000 : 5000);
 }
 
+/** Finds what had the focus again, even if it was drawn anew meanwhile. */
+function wayBack(element) {
+    const main = document.getElementById("main");
+    const name = element?.dataset.focus;
+    const index = element?.closest("[data-index]")?.dataset.index;
+    return () => {
+        if (element?.isConnected && element !== document.body) return element;
+        const place = index === undefined ? main : main.querySelector(`[data-index="${index}"]`);
+        return (name && place?.querySelector(`[data-focus="${name}"]`)) || main;
+    };
+}
+
 let titles = 0;
 
 /** Open a dialog; Esc closes it. Returns {element, body, close, closed}. */
@@ -85,7 +97,7 @@ export function dialog(title, { wide = false } = {}) {
     const id = `dialog-${++titles}`;
     const body = h("div", { class: "dialog-body" });
     const element = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": id });
-    const before = document.activeElement;
+    const before = wayBack(document.activeElement);
     const close = (value) => {
         element.returned = value;
         element.close();
@@ -106,8 +118,7 @@ export function dialog(title, { wide = false } = {}) {
     const closed = new Promise((resolve) => {
         element.addEventListener("close", () => {
             element.remove();
-            const back = before?.isConnected ? before : document.getElementById("main");
-            back.focus({ preventScroll: true });
+            before().focus({ preventScroll: true });
             resolve(element.returned);
         });
     });
