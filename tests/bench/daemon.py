@@ -100,6 +100,16 @@ class Daemon:
         self.wait(idle, "to have nothing to do")
         return self.used().cpu
 
+    def wait_until_indexed(self) -> float:
+        """Wait until the index of words is up to date; returns the CPU seconds used by then."""
+
+        def indexed() -> bool:
+            time.sleep(0.5)
+            return bool(self.status()["search"]["complete"])
+
+        self.wait(indexed, "to have read everything for the search")
+        return self.used().cpu
+
     def used(self) -> Used:
         """What it has used so far, with the processes that it has started."""
         cpu, wakeups = 0.0, 0
