@@ -62,7 +62,7 @@ def main(root: Path, seconds: float, load: int) -> None:
         daemon.start()
         daemon.ready()
         try:
-            while daemon.status()["queue"]["working"] or daemon.status()["queue"]["ready"]:
+            while not _is_idle(daemon.status()):
                 time.sleep(0.1)
             time.sleep(1.0)
             queued.clear()
@@ -79,6 +79,11 @@ def main(root: Path, seconds: float, load: int) -> None:
         if (name := SessionName(path.parts[-3], path.stem)) in queued
     ]
     print(json.dumps({"delays": delays, "lost": len(sessions) - len(delays)}))
+
+
+def _is_idle(status: dict[str, Any]) -> bool:
+    queue = status["queue"]
+    return not queue["working"] and not queue["ready"] and bool(status["search"]["complete"])
 
 
 def _append(sessions: list[Path], pause: float, load: int) -> list[int]:
