@@ -17,6 +17,7 @@ from tests.openclaw_tree import SHARED_DATA, fill
 settings.register_profile(
     "unhurried",
     settings.get_profile(settings.get_current_profile_name()),
+    max_examples=int(os.environ.get("BSD_EXAMPLES", "40")),  # more, to look for trouble
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
