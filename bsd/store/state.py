@@ -172,14 +172,8 @@ class StateDb:
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
         try:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version != _SCHEMA:
-                database.execute("PRAGMA journal_mode = WAL")
-                for table in ("checkpoints", "rests"):
-                    database.execute(f"DROP TABLE IF EXISTS {table}")
-                for create in _CREATE:
-                    database.execute(create)
-                database.execute(f"PRAGMA user_version = {_SCHEMA}")
+            if _version(database) != _SCHEMA:
+                _create(database)
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
         except BaseException:  # the caller gets a connection or none
@@ -195,6 +189,26 @@ class StateDb:
         if not self._told:
             _log.warning("state.db cannot be used: sessions are read whole", error=str(error))
         self._told = True
+
+
+def _version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _create(database: sqlite3.Connection) -> None:
+    """Empty tables, unless another worker, who came at the same moment, has made them already."""
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        if _version(database) == _SCHEMA:
+            return
+        for table in ("checkpoints", "rests"):
+            database.execute(f"DROP TABLE IF EXISTS {table}")
+        for create in _CREATE:
+            database.execute(create)
+        database.execute(f"PRAGMA user_version = {_SCHEMA}")
+    with suppress(sqlite3.OperationalError):  # others read it: slower, and as good
+        database.execute("PRAGMA journal_mode = WAL")
 
 
 def _checkpoint(place: bytes, ids: bytes) -> Checkpoint | None:

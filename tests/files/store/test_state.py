@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -140,3 +142,22 @@ def test_without_a_database_nothing_is_known_and_nothing_made(
     assert load(state, session) is None
     state.forget(NAME)
     assert not (tmp_path / "none").exists()
+
+
+def test_many_who_come_first_at_the_same_moment_find_the_same_tables(
+    tmp_path: Path, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(StateDb, "_give_up", lambda _, error: told.append(str(error)))
+    for attempt in range(5):
+        states = [StateDb(tmp_path / f"first-{attempt}" / "state.db") for _ in range(6)]
+        together = threading.Barrier(len(states))
+
+        def come(state: StateDb, together: threading.Barrier = together) -> None:
+            together.wait()
+            state.save(NAME, SETTINGS, session, identity(session), AT)
+
+        with ThreadPoolExecutor(len(states)) as pool:
+            list(pool.map(come, states))
+        assert load(states[0], session) is not None
+    assert told == []
