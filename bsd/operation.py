@@ -8,9 +8,8 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bsd.formats.base import Format
-from bsd.formats.detect import NotOurs, detect
-from bsd.formats.openclaw import running, sqlite_database
+from bsd.formats.base import Format, NotOurs
+from bsd.formats.owners import in_use, owner_of
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -31,7 +30,7 @@ from bsd.transcript.change import Change, Identity
 from bsd.transcript.commit import GiveUp, Outcome, commit
 from bsd.transcript.exchangers import Exchanger
 from bsd.transcript.inflight import InFlight, read_record
-from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock
+from bsd.transcript.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
 from bsd.transcript.recovery import Access, State, recover
@@ -91,10 +90,11 @@ class Done:
 
 def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
     """Open a session and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
-    if database := sqlite_database(layout.agents / name.agent):
+    owner = owner_of(layout, name.agent)
+    if database := owner.database():
         raise LeftAlone(f"the sessions of {name.agent} are in {database}")
     source = TranscriptFile(layout.session_file(name))
-    fmt = detect(line.raw for line in source.lines())
+    fmt = owner.detect(line.raw for line in source.lines())
     if isinstance(fmt, NotOurs):
         source.close()
         raise LeftAlone(fmt.reason)
@@ -103,7 +103,7 @@ def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, For
 
 def in_run(layout: Layout, name: SessionName) -> str | None:
     """Why the owner's registry counts the session as in use; None if it does not."""
-    return running(layout.agents / name.agent, name.session)
+    return in_use(layout, name)
 
 
 class Operation:
@@ -125,6 +125,7 @@ class Operation:
         self.path = layout.session_file(name)
         self.store = SessionStore(layout, name)
         self.history = History(layout, name)
+        self._owner = owner_of(layout, name.agent)
         self._actor = actor
         self._number: int | None = None
         self._inflight = inflight
@@ -209,7 +210,8 @@ class Operation:
 
     def _quiet(self) -> float:
         level = strength(self.path.parent).level
-        return self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
+        quiet = self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
+        return max(quiet, self._owner.quiet_seconds)
 
     def _plan(self, planner: Planner[Answer]) -> tuple[int, tuple[Plan, Answer]]:
         planned_at_ns = int(self._patience.clock() * 1e9)
@@ -232,11 +234,21 @@ class Operation:
         outcome: Outcome | None = None
         try:
             outcome = commit(
-                Change(self.path, plan.planned_on, plan.edits, self.name, planned_at_ns),
+                Change(
+                    self.path,
+                    plan.planned_on,
+                    plan.edits,
+                    self.name,
+                    planned_at_ns,
+                    keeps_mtime=self._owner.keeps_mtime,
+                ),
                 inflight=self._inflight,
                 exchanger=self._exchanger,
-                session_lock=SessionLock(
-                    self.path, max(0.0, deadline - self._patience.clock()), name=self.name
+                session_lock=owners_lock(
+                    self.layout,
+                    self.name,
+                    self.path,
+                    max(0.0, deadline - self._patience.clock()),
                 ),
                 still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,

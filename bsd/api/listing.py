@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.formats.openclaw import Registry, read_registry
+from bsd.formats.owner import Registry
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError, FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import catalog, statistics
@@ -117,8 +118,7 @@ def described(layout: Layout, infos: list[catalog.SessionInfo], now: float) -> l
 
 def check_agent(layout: Layout, agent: str) -> None:
     """Raise Invalid for a wrong name, NotFound if there is no such agent."""
-    layout.sessions_dir(agent)
-    if not os.path.isdir(layout.agents / agent):
+    if not layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint="/api/agents lists them")
 
 
@@ -130,7 +130,7 @@ def _matching(
         entry = None
         if words.terms or wanted.status:
             if name.agent not in registries:
-                registries[name.agent] = read_registry(layout.agents / name.agent)
+                registries[name.agent] = owner_of(layout, name.agent).registry()
             entry = next(registries[name.agent].find(name.session), None)
         by_word = wanted.status and wanted.status not in _AGES
         if by_word and (entry is None or entry.status != wanted.status):

@@ -1,4 +1,4 @@
-"""Which directories hold sessions: one look at `agents/`, for the watcher and the scan."""
+"""Which directories hold sessions: one look at `agents/` and all sources."""
 
 from __future__ import annotations
 
@@ -8,58 +8,79 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bsd.daemon.health import Problem, Trouble, no_access
-from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.layout import Layout
+from bsd.foundation.sources import Source
 
 
 @dataclass(slots=True)
 class Directories:
     """What was found; paths are resolved, as events name them."""
 
-    outer: list[Path] = field(default_factory=list)  # root, agents/ and each agent's own
+    # root, agents/ and each agent's own; of sources, what is above their agents' own
+    outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
     problems: list[Problem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
-    complete: bool = False  # agents/ could be listed, so who is not in it is gone
+    complete: bool = False  # all could be listed, so who is not there is gone
 
 
 def look(layout: Layout) -> Directories:
-    """List the directories under `agents/`; what cannot be read becomes a problem."""
+    """List the directories of all agents; what cannot be read becomes a problem."""
     found = Directories()
+    _look_at_root(layout, found)
+    for source in layout.sources:
+        try:
+            found.outer += source.between()
+            agents = [agent for agent, _ in source.directories()]
+        except OSError as error:
+            found.complete = False
+            found.problems.append(_no_source(source, error))
+            continue
+        for agent in agents:
+            _look_at_sessions(layout, agent, found)
+    return found
+
+
+def _look_at_root(layout: Layout, found: Directories) -> None:
     try:
         found.outer.append(Path(os.path.realpath(layout.root, strict=True)))
         with os.scandir(layout.agents) as entries:
             names = sorted(entry.name for entry in entries if _is_dir(entry))
         found.outer.append(Path(os.path.realpath(layout.agents)))
     except OSError as error:
-        found.problems.append(_no_agents(layout, error))
-        return found
+        if layout.sources and isinstance(error, FileNotFoundError):
+            found.complete = True  # who has other programs' sessions only need not have OpenClaw
+        else:
+            found.problems.append(_no_agents(layout, error))
+        return
     found.complete = True
     for name in names:
-        _look_at(layout, name, found)
-    return found
+        if layout.source_of(name) is None and _look_at_sessions(layout, name, found):
+            found.outer.append(Path(os.path.realpath(layout.agents / name)))
 
 
-def _look_at(layout: Layout, agent: str, found: Directories) -> None:
+def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
+    """Note an agent's directory of sessions, if it has one; whether the agent may be looked at."""
     try:
         sessions = layout.sessions_dir(agent)
-    except Invalid:
-        return  # not a name that any command could use
+    except (Invalid, NotFound):
+        return False  # not a name that any command could use, or just gone
     except BsdError as error:  # a link that leaves the root
         found.unreadable.add(agent)
         found.problems.append(Problem(Trouble.OUTSIDE, str(error), error.hint or "use --root"))
-        return
-    found.outer.append(Path(os.path.realpath(layout.agents / agent)))
+        return False
     try:
         is_dir = stat.S_ISDIR(os.stat(sessions).st_mode)
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return True
     except OSError as error:
         found.unreadable.add(agent)
         found.problems.append(no_access(sessions, error))
-        return
+        return True
     if is_dir:
         found.sessions[sessions] = (*found.sessions.get(sessions, ()), agent)
+    return True
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -67,6 +88,16 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle
         return False
+
+
+def _no_source(source: Source, error: OSError) -> Problem:
+    if isinstance(error, FileNotFoundError):
+        return Problem(
+            Trouble.SOURCE_MISSING,
+            f"there is no {source.path}, which the settings name as a source",
+            "nothing if it is to come; else mend `path` under [[sources]] in bsd.toml",
+        )
+    return no_access(source.path, error)
 
 
 def _no_agents(layout: Layout, error: OSError) -> Problem:

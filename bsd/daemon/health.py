@@ -13,6 +13,7 @@ class Trouble(StrEnum):
 
     ROOT_MISSING = "root_missing"
     AGENTS_MISSING = "agents_missing"
+    SOURCE_MISSING = "source_missing"
     NO_ACCESS = "no_access"
     OUTSIDE = "outside"  # a link that leaves the root
     WATCH_LIMIT = "watch_limit"

@@ -16,7 +16,7 @@ from bsd.daemon.clock import steady
 from bsd.daemon.intake import Intake
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan, Seen
-from bsd.formats.openclaw import is_session_file
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
@@ -122,17 +122,18 @@ class Rounds:
 def sessions_by_stat(layout: Layout) -> Iterator[tuple[SessionName, Seen]]:
     """Yield all sessions as they are now; what cannot be read is left out."""
     for directory, agents in directories.look(layout).sessions.items():
-        with suppress(OSError):
-            yield from _in_directory(directory, agents)
+        for agent in agents:
+            with suppress(OSError, BsdError):
+                yield from _of_agent(layout, agent, directory)
 
 
-def _in_directory(directory: Path, agents: tuple[str, ...]) -> Iterator[tuple[SessionName, Seen]]:
+def _of_agent(layout: Layout, agent: str, directory: Path) -> Iterator[tuple[SessionName, Seen]]:
+    owner = owner_of(layout, agent)
     with os.scandir(directory) as entries:
         for entry in entries:
-            if not is_session_file(entry.name):
+            if not owner.is_session_file(entry.name):
                 continue
             with suppress(FileNotFoundError):
                 found = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode):
-                    for agent in agents:
-                        yield SessionName(agent, entry.name.removesuffix(_ENDING)), Seen.of(found)
+                    yield SessionName(agent, entry.name.removesuffix(_ENDING)), Seen.of(found)

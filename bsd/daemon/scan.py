@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bsd.daemon import directories
 from bsd.daemon.health import Problem, no_access
-from bsd.formats.openclaw import is_session_file
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 
@@ -43,11 +44,8 @@ class Scan:
         self,
         layout: Layout,
         known: Iterable[tuple[SessionName, Seen]] = (),
-        *,
-        is_session: Callable[[str], bool] = is_session_file,
     ) -> None:
         self._layout = layout
-        self._is_session = is_session
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Seen]] = {}  # agent → file name → state
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
@@ -90,24 +88,33 @@ class Scan:
                     yield from self._walk(agent, directory)
                 except FileNotFoundError:
                     present.discard(agent)
+                except BsdError:  # it has just become a link
+                    continue
                 except OSError as error:  # what is in there now, nobody knows: it is as it was
                     problems.append(no_access(directory, error))
         if found.complete:
             with self._lock:
                 missing = self._known.keys() - present
             for agent in missing:
-                yield from self._vanish(agent, self._layout.agents / agent / "sessions", set())
+                yield from self._vanish(agent, self._place(agent), set())
         self.problems = tuple(problems)
+
+    def _place(self, agent: str) -> Path:
+        """Where the sessions of an agent were that is gone."""
+        with suppress(BsdError):
+            return self._layout.sessions_dir(agent)
+        return self._layout.agents / agent / "sessions"
 
     def _walk(self, agent: str, directory: Path) -> Iterator[tuple[SessionName, Seen | None]]:
         with self._lock:
             known = self._known.setdefault(agent, {})
         present = set()
+        owner = owner_of(self._layout, agent)
         with os.scandir(directory) as entries:
             for entry in entries:
                 # Most files are known, and then their name needs no second look.
                 last = known.get(entry.name)
-                if last is None and not self._is_session(entry.name):
+                if last is None and not owner.is_session_file(entry.name):
                     continue
                 try:
                     now = entry.stat(follow_symlinks=False)

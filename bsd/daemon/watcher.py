@@ -1,7 +1,8 @@
 """Notices that a session changed. What it says is a hint; the scan (scan.py) is the truth.
 
-Watched are the root, `agents/`, each agent's directory, and each agent's `sessions/`: so new agents
-and directories made anew are noticed, and nothing beside them costs a watch.
+Watched are the root, `agents/`, each agent's directory, and each agent's `sessions/`, and likewise
+what leads to agents in sources: so new agents and directories made anew are noticed, and nothing
+beside them costs a watch.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +19,9 @@ from bsd.daemon import directories
 from bsd.daemon.directories import Directories
 from bsd.daemon.health import Health, Problem, Trouble, refused
 from bsd.daemon.watches import Listener, Watches, open_watches
-from bsd.formats.openclaw import is_session_file
+from bsd.formats.owner import Owner
+from bsd.formats.owners import owner_of
+from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 
@@ -60,17 +64,16 @@ class Watcher(Listener):
         layout: Layout,
         told: Told,
         *,
-        is_session: Callable[[str], bool] = is_session_file,
         scan_only: Callable[[Path], str | None] = lambda _: None,
         watching: Callable[[Listener], Watches] = open_watches,
     ) -> None:
         self._layout = layout
         self._told = told
-        self._is_session = is_session
         self._scan_only = scan_only
         self._watching = watching
         self._watches: Watches | None = None
-        self._agents: dict[str, tuple[str, ...]] = {}  # sessions directory → agents
+        # sessions directory → agents, and whose they are
+        self._agents: dict[str, tuple[tuple[str, Owner], ...]] = {}
         self._outer: frozenset[str] = frozenset()
         self._armed: dict[Path, tuple[int, int]] = {}  # which directory it was: (dev, ino)
         self._refusal: Problem | None = None
@@ -144,9 +147,10 @@ class Watcher(Listener):
     def _touched(self, directory: str, name: str) -> None:
         if directory in self._outer:
             self._attend()
-        elif self._is_session(name):
-            for agent in self._agents.get(directory, ()):
-                self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
+        else:
+            for agent, owner in self._agents.get(directory, ()):
+                if owner.is_session_file(name):
+                    self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
 
     def _attend(self) -> None:
         if not self._changed.is_set():
@@ -166,7 +170,10 @@ class Watcher(Listener):
     def _survey(self) -> tuple[Wanted, Directories]:
         """List directories to watch (→ whether their files matter), the important ones first."""
         found = directories.look(self._layout)
-        self._agents = {str(path): agents for path, agents in found.sessions.items()}
+        self._agents = {
+            str(path): tuple(_owned(self._layout, agents))
+            for path, agents in found.sessions.items()
+        }
         self._outer = frozenset(map(str, found.outer))
         order = [*found.outer[:2], *found.sessions, *found.outer[2:]]
         return {
@@ -235,6 +242,12 @@ class Watcher(Listener):
     def _disarm(self, path: Path, watches: Watches) -> None:
         self._armed.pop(path, None)
         watches.remove(path)
+
+
+def _owned(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, Owner]]:
+    for agent in agents:
+        with suppress(BsdError):  # its directory has just become a link
+            yield agent, owner_of(layout, agent)
 
 
 _STOPPED = Problem(

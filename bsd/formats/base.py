@@ -79,6 +79,13 @@ class Facts:
     result_tool: str | None = None  # name of the tool that this entry is a result of
 
 
+@dataclass(frozen=True, slots=True)
+class NotOurs:
+    """A file that is left alone, and why."""
+
+    reason: str
+
+
 class Format(Protocol):
     """A dialect of transcripts."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import orjson
 
-from bsd.formats.base import VALUE_TYPES, Entry, Format
+from bsd.formats.base import VALUE_TYPES, Entry, Format, NotOurs
 from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.formats.reading import text_of
@@ -17,16 +16,12 @@ from bsd.formats.reading import text_of
 LINES_LOOKED_AT = 50
 
 
-@dataclass(frozen=True, slots=True)
-class NotOurs:
-    """A file that is left alone, and why."""
-
-    reason: str
+__all__ = ["LINES_LOOKED_AT", "NotOurs", "detect", "first_entries"]
 
 
 def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
     """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
-    entries = (entry for raw in islice(first_lines, LINES_LOOKED_AT) if (entry := _parsed(raw)))
+    entries = first_entries(first_lines)
     first = next(entries, None)
     if first is None:
         return NotOurs("no entries")
@@ -35,6 +30,11 @@ def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
     if _is_flat(first) or any(_is_flat(entry) for entry in entries):
         return FLAT
     return NotOurs("foreign format")
+
+
+def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> Iterator[Entry]:
+    """The entries among the first `most` lines; what is not empty JSON objects is passed over."""
+    return (entry for raw in islice(first_lines, most) if (entry := _parsed(raw)))
 
 
 def _parsed(raw: bytes) -> Entry | None:

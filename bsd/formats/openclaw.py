@@ -6,15 +6,15 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from bsd.formats.base import Entry, Facts, Turn, Value
 from bsd.formats.content import block_values, calls_in, leaf_values, text_value
+from bsd.formats.owner import ENDING, Registered, Registry
 from bsd.formats.reading import (
     TYPE_OF_NAME,
     entry_id,
@@ -140,7 +140,6 @@ OPENCLAW = OpenClaw()
 
 # --- directories: agents/<agent>/{sessions/*.jsonl, sessions/sessions.json, agent/*.sqlite} ---
 
-_ENDING = ".jsonl"
 _UNCERTAIN_NS = 2 * 10**9
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 
@@ -151,8 +150,8 @@ def is_session_file(name: str) -> bool:
     Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
     trajectories, checkpoints, locks, and names that no session may have.
     """
-    stem = name.removesuffix(_ENDING)
-    if stem == name or stem.startswith(".") or f"{_ENDING}." in name:
+    stem = name.removesuffix(ENDING)
+    if stem == name or stem.startswith(".") or f"{ENDING}." in name:
         return False
     if stem.endswith(".trajectory") or _CHECKPOINT.search(stem):
         return False
@@ -161,43 +160,6 @@ def is_session_file(name: str) -> bool:
     except BsdError:
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """One conversation in `sessions.json`."""
-
-    key: str  # `agent:<id>:main`, …
-    session_id: str | None
-    session_file: str | None  # file name, if the entry names one
-    status: str | None  # running, done, failed, killed, timeout
-    updated_ms: float | None
-    parent: str | None  # session id
-
-
-class Registry:
-    """What `sessions.json` says, or why it says nothing."""
-
-    def __init__(self, sessions: Iterable[Registered] = (), problem: str | None = None) -> None:
-        self.sessions = tuple(sessions)
-        self.problem = problem
-        self._by_name: dict[str, list[Registered]] = {}
-        for record in self.sessions:
-            file = record.session_file
-            stem = file.removesuffix(_ENDING) if file and file.endswith(_ENDING) else None
-            for name in {record.session_id, stem}:
-                if name is not None:
-                    self._by_name.setdefault(name, []).append(record)
-
-    def find(self, session: str) -> Iterator[Registered]:
-        """The conversations whose transcript is `<session>.jsonl`.
-
-        The id also stands in names of topics (`<id>-topic-<n>`) and of pi (`<time>_<id>`).
-        """
-        topic = session.partition("-topic-")[0]
-        pi = session.rpartition("_")[2]
-        for name in dict.fromkeys((session, topic, pi)):
-            yield from self._by_name.get(name, ())
 
 
 # By agent: what was read, and from which state of the file. The registry of a busy gateway holds

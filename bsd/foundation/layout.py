@@ -7,10 +7,13 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
+from bsd.foundation.sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
 # A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
@@ -55,9 +58,10 @@ class SessionName:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things lie under one root."""
+    """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
 
     root: Path
+    sources: tuple[Source, ...] = ()  # what is taken from them lies in the root all the same
 
     @property
     def agents(self) -> Path:
@@ -137,9 +141,37 @@ class Layout:
         """What agents remember, if the settings do not say otherwise; the plugin has it there."""
         return self.root / "memory" / "facts.db"
 
+    def source_of(self, agent: str) -> Source | None:
+        """The source in which an agent's sessions lie; None is the root."""
+        name = agent.partition(":")[0]
+        return next((each for each in self.sources if name == each.name and name != agent), None)
+
     def sessions_dir(self, agent: str) -> Path:
-        """An agent's session directory, links resolved; raises Forbidden if it leaves the root."""
-        return self._inside(self.agents / check_name(agent, "agent") / "sessions")
+        """An agent's session directory, links resolved.
+
+        Raises Forbidden if it leaves the root, or its source.
+        """
+        check_name(agent, "agent")
+        if source := self.source_of(agent):
+            return _inside_source(source, agent)
+        return self._inside(self.agents / agent / "sessions")
+
+    def has_agent(self, agent: str) -> bool:
+        """Whether there is an agent of this name; raises Invalid, Forbidden."""
+        directory = self.sessions_dir(agent)
+        return os.path.isdir(directory if self.source_of(agent) else self.agents / agent)
+
+    def session_dirs(self) -> Iterator[tuple[str, Path]]:
+        """All agents in sources, and their directories; those that cannot be read are left out."""
+        for source in self.sources:
+            with suppress(OSError):
+                yield from source.directories()
+
+    def holds(self, path: Path) -> bool:
+        """Whether something lies in the root or in a source, links resolved."""
+        real = Path(os.path.realpath(path))
+        tops = (self.root, *(source.path for source in self.sources))
+        return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
     def session_file(self, name: SessionName) -> Path:
         """The transcript of `name`: a regular file inside the root; raises NotFound, Forbidden."""
@@ -202,6 +234,17 @@ class Layout:
                 hint="replace the symbolic link by a directory, or use --root",
             )
         return real
+
+
+def _inside_source(source: Source, agent: str) -> Path:
+    directory = source.directory(agent)
+    if directory is None:
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists what there is")
+    top, real = os.path.realpath(source.path), os.path.realpath(directory)
+    # Two names for one directory would be two sessions in one file.
+    if real != os.path.join(top, directory.relative_to(source.path)):
+        raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
+    return Path(real)
 
 
 def make_private_dir(path: Path) -> Path:

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.formats.openclaw import (
-    is_session_file,
-    read_registry,
-    sqlite_database,
-)
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError, ConfigError, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.times import iso_utc
@@ -89,16 +85,21 @@ def with_stats(
 
 
 def _agent_names(layout: Layout) -> list[str]:
+    in_sources = sorted(agent for agent, _ in layout.session_dirs())
     try:
         with os.scandir(layout.agents) as found:
-            return sorted(item.name for item in found if item.is_dir())
+            names = [item.name for item in found if item.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
+        if layout.sources:
+            return in_sources
         raise ConfigError(
             f"there is no OpenClaw directory at {layout.root} (it has no agents/)",
             hint="name yours with --root DIR, or set OPENCLAW_ROOT",
         ) from None
     except OSError as error:
         raise os_problem(error, f"reading {layout.agents}") from error
+    # A directory called like an agent of a source could not be told from that.
+    return sorted(name for name in names if layout.source_of(name) is None) + in_sources
 
 
 def _agent(layout: Layout, name: str) -> AgentInfo:
@@ -106,19 +107,20 @@ def _agent(layout: Layout, name: str) -> AgentInfo:
         found = len(_session_files(layout, name))
     except BsdError as error:
         return AgentInfo(name, 0, error.message)
-    if database := sqlite_database(layout.agents / name):
+    owner = owner_of(layout, name)
+    if database := owner.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    return AgentInfo(name, found, read_registry(layout.agents / name).problem)
+    return AgentInfo(name, found, owner.registry().problem)
 
 
 def _session_files(layout: Layout, agent: str) -> list[tuple[str, os.stat_result]]:
-    directory = layout.sessions_dir(agent)
+    directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
     try:
         with os.scandir(directory) as found:
             return [
                 (item.name.removesuffix(".jsonl"), stat)
                 for item in found
-                if is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
+                if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
             ]
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -135,7 +137,7 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
 
 def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
     """One session as the list shows it; reads its store's index."""
-    entry = next(read_registry(layout.agents / name.agent).find(name.session), None)
+    entry = next(owner_of(layout, name.agent).registry().find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
     return SessionInfo(
         name=name,

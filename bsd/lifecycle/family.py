@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bsd.formats.openclaw import Registered, read_registry
+from bsd.formats.owner import Registered
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 
@@ -24,7 +25,7 @@ class Member:
 
 def family(layout: Layout, head: SessionName) -> list[Member]:
     """The session, its children, theirs, and so on; each once, parents before children."""
-    records = read_registry(layout.agents / head.agent).sessions
+    records = owner_of(layout, head.agent).registry().sessions
     sessions = layout.sessions_dir(head.agent)
     found = {head: Member(head, None)}
     for member in (queue := [found[head]]):  # it grows while it is walked

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from bsd.formats.base import Format
-from bsd.formats.detect import NotOurs, detect
+from bsd.formats.base import Format, NotOurs
+from bsd.formats.owners import owner_of
 from bsd.formats.reading import entry_id
 from bsd.formats.words import words_at, words_of
 from bsd.foundation.layout import Layout, SessionName
@@ -175,7 +175,8 @@ class _Part:
     def read(self, budget: int) -> None:
         """Pass over what is as before, and read what comes then."""
         source = self._source
-        found = detect(line.raw for line in source.lines())
+        owner = owner_of(self._layout, self._name.agent)
+        found = owner.detect(line.raw for line in source.lines())
         self._fmt = None if isinstance(found, NotOurs) else found
         before = self._index.slices(self._name, self._first)
         while before and self._is_as_before(before[0]):

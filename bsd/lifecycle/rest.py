@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from bsd.formats.openclaw import running
+from bsd.formats.owners import in_use
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript.exchangers import Exchanger
 from bsd.transcript.inflight import InFlight, Record, read_record
 from bsd.transcript.leases import open_plain, take_lease
-from bsd.transcript.lock import Free, SessionLock, Stale, inspect_lock, lock_path, own_lock
+from bsd.transcript.lock import (
+    Free,
+    Stale,
+    inspect_lock,
+    lock_path,
+    own_lock,
+    owners_lock,
+)
 from bsd.transcript.mount import open_elsewhere, strength
 from bsd.transcript.recovered import Access, State
 from bsd.transcript.recovery import recover
@@ -84,8 +91,8 @@ class Rest:
 
         return Access(
             own_lock=lock,
-            session_lock=lambda name, path: SessionLock(path, 0.0, name=name),
-            still_idle=lambda name, _: running(self._layout.agents / name.agent, name.session),
+            session_lock=lambda name, path: owners_lock(self._layout, name, path),
+            still_idle=lambda name, _: in_use(self._layout, name),
         )
 
     def wait_for(self, names: list[SessionName], deadline: float) -> None:
@@ -103,7 +110,7 @@ class Rest:
         path = self._path(name)
         if not isinstance(inspect_lock(path), Free | Stale):
             return f"session {name} is in use: its lock is held"
-        if why := running(self._layout.agents / name.agent, name.session):
+        if why := in_use(self._layout, name):
             return f"session {name} is in use: {why}"
         with suppress(FileNotFoundError):
             age = self._clock() - path.lstat().st_mtime
@@ -120,12 +127,12 @@ class Rest:
         if not (path.exists() or os.path.lexists(lock_path(path))):
             return nullcontext()
         wait = max(0.0, deadline - self._clock())
-        return SessionLock(path, wait, name=name, sleep=self._sleep)
+        return owners_lock(self._layout, name, path, wait, sleep=self._sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
         """Look again, now that the locks are held and nobody can begin; raises Busy."""
         for name in names:
-            if why := running(self._layout.agents / name.agent, name.session):
+            if why := in_use(self._layout, name):
                 raise Busy(f"session {name} is in use: {why}", hint=_AGAIN)
 
     def _path(self, name: SessionName) -> Path:

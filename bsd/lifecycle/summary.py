@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Format, Value
-from bsd.formats.detect import NotOurs, detect
+from bsd.formats.base import Entry, Facts, Format, NotOurs, Value
 from bsd.formats.figures import model_of
+from bsd.formats.owners import owner_of
 from bsd.formats.reading import message_of, text_of
 from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import LeftAlone
@@ -156,7 +156,7 @@ def summarize(layout: Layout, name: SessionName) -> Summary:
     store = SessionStore(layout, name)
     summary = Summary()
     with TranscriptFile(layout.session_file(name)) as source:
-        fmt = detect(line.raw for line in source.lines())
+        fmt = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
         if isinstance(fmt, NotOurs):
             raise LeftAlone(f"{name}: {fmt.reason}", hint="bsd knows OpenClaw's and flat sessions")
         for line in source.lines():

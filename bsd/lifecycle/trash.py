@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.formats.openclaw import read_registry, sqlite_database
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -123,7 +123,7 @@ class Trash:
 
     def doomed(self, name: SessionName) -> list[Trashed]:
         """What deleting a session would take: itself and its children, as they are now."""
-        self._refuse_sqlite(name)
+        self._refuse_others(name)
         now = self._now()
         return [self._look(m, None, now) for m in self._family(name)]
 
@@ -134,7 +134,7 @@ class Trash:
 
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
         """
-        self._refuse_sqlite(name)
+        self._refuse_others(name)
         deadline = self._clock() + self._wait
         with self._family_locked(name) as members, _explained(f"deleting {name}"):
             names = [member.name for member in members]
@@ -156,12 +156,14 @@ class Trash:
             raise moves.refused[head]
         return Deleted(tuple(journal.items), permanent)
 
-    def _refuse_sqlite(self, name: SessionName) -> None:
-        if database := sqlite_database(self.layout.agents / name.agent):
-            raise LeftAlone(
-                f"the sessions of {name.agent} are in {database}",
-                hint="delete them with the program that owns them",
-            )
+    def _refuse_others(self, name: SessionName) -> None:
+        """Raise LeftAlone for what only its owner can delete."""
+        owner = owner_of(self.layout, name.agent)
+        hint = "delete them with the program that owns them"
+        if database := owner.database():
+            raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
+        if owner.undeletable:
+            raise LeftAlone(f"{name}: {owner.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
         """The session and its children; raises NotFound if nothing at all is left of it."""
@@ -181,7 +183,7 @@ class Trash:
     def _is_there(self, name: SessionName) -> bool:
         """Whether there is a trace of a session without its transcript."""
         sessions = self.layout.sessions_dir(name.agent)
-        registry = read_registry(self.layout.agents / name.agent)
+        registry = owner_of(self.layout, name.agent).registry()
         listed = keys_of(registry.sessions, sessions, name.session)
         return bool(listed) or self.layout.store_dir(name).is_dir()
 
@@ -249,7 +251,7 @@ class Trash:
         """
         wanted = self._with_children(self.find(text))
         head = wanted[0]
-        self._refuse_sqlite(head.name)
+        self._refuse_others(head.name)
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
             if not items or items[0].id != head.id:
                 raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")

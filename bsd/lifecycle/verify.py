@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.formats.detect import NotOurs, detect
+from bsd.formats.base import NotOurs
 from bsd.formats.marker import Marker, placeholder
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
@@ -188,6 +189,7 @@ class _Session:
         self, layout: Layout, name: SessionName, result: Verification, *, repair: bool
     ) -> None:
         self.path = layout.session_file(name)
+        self.owner = owner_of(layout, name.agent)
         self.name = name
         self.store = SessionStore(layout, name)
         self.result = result
@@ -213,7 +215,7 @@ class _Session:
 
     def _check_lines(self) -> None:
         with TranscriptFile(self.path) as source:
-            fmt = detect(line.raw for line in source.lines())
+            fmt = self.owner.detect(line.raw for line in source.lines())
             if isinstance(fmt, NotOurs):
                 return
             for line in source.lines():

@@ -138,10 +138,10 @@ def _copy_some(source: int, offset: int, target: int, length: int) -> int:
     return os.write(target, data) if data else 0
 
 
-def keep_metadata(source: int, target: int) -> None:
+def keep_metadata(source: int, target: int, *, mtime: bool = False) -> None:
     """Give the new file the original's owner, mode, ACL and attributes; raises MetadataNotKept.
 
-    mtime is not among them: it must advance, also where the original's lies in the future.
+    Without `mtime`, that must advance, also where the original's lies in the future.
     """
     original = os.fstat(source)
     try:
@@ -152,7 +152,9 @@ def keep_metadata(source: int, target: int) -> None:
         raise MetadataNotKept(error.strerror) from error
     _check_metadata(source, target)
     now = os.fstat(target)
-    if now.st_mtime_ns <= original.st_mtime_ns:
+    if mtime:
+        os.utime(target, ns=(now.st_atime_ns, original.st_mtime_ns))
+    elif now.st_mtime_ns <= original.st_mtime_ns:
         os.utime(target, ns=(now.st_atime_ns, original.st_mtime_ns + 1))
 
 

@@ -51,6 +51,8 @@ class Change:
     planned_at_ns: int
     # The new bytes are late lines of others, which stand nowhere else: undoing would lose them.
     carries_late: bool = False
+    # The time of the last change stays: else the owner takes the session for its latest one.
+    keeps_mtime: bool = False
 
     def __post_init__(self) -> None:
         end = 0

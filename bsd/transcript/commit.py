@@ -186,7 +186,7 @@ class _Commit:
         try:
             built = splice(source, target, change)
             self.after_step("built")
-            keep_metadata(source, target)
+            keep_metadata(source, target, mtime=change.keeps_mtime)
             self.after_step("dressed")
         except FileChanged:
             raise _Stop(GiveUp.CHANGED, "the session changed while it was copied") from None

@@ -213,7 +213,7 @@ class InFlight:
                 continue
             self._found[sessions] = candidate
             return candidate
-        raise _nowhere(sessions, refused)
+        raise _nowhere(sessions, refused, ours=self.is_inside(sessions))
 
     def directories(self) -> Iterator[Path]:
         """Every in-flight directory that exists under the root."""
@@ -240,14 +240,16 @@ class InFlight:
             for file in directory.glob(f"*{_FILE}"):
                 if not file.with_suffix(_RECORD).exists():
                     yield file
-        for sessions in self._session_directories():
+        in_sources = (directory for _, directory in self.layout.session_dirs())
+        for sessions in (*self._session_directories(), *in_sources):
             if (sessions / _PROBE_THERE).exists():
                 yield sessions / _PROBE_THERE
 
     def _session_directories(self) -> Iterator[Path]:
         for agent in sorted(_subdirectories(self.layout.agents)):
             with suppress(BsdError):  # a link that leaves the root, or a name that is none
-                yield self.layout.sessions_dir(agent.name)
+                if self.layout.source_of(agent.name) is None:
+                    yield self.layout.sessions_dir(agent.name)
 
     def is_inside(self, directory: Path) -> bool:
         """Tell whether a directory lies under the root, links resolved."""
@@ -260,8 +262,9 @@ class InFlight:
 
     def _candidates(self, sessions: Path) -> Iterator[Path]:
         yield self.layout.inflight
-        yield sessions.parent / _OWN
-        yield sessions / _OWN
+        if self.is_inside(sessions):  # nothing of ours lies in another program's directories
+            yield sessions.parent / _OWN
+            yield sessions / _OWN
 
 
 def _age(path: Path) -> tuple[int, str]:
@@ -298,14 +301,14 @@ def _prove(candidate: Path, sessions: Path) -> None:
         there.unlink()
 
 
-def _nowhere(sessions: Path, refused: list[OSError]) -> BsdError:
+def _nowhere(sessions: Path, refused: list[OSError], *, ours: bool) -> BsdError:
     reasons = "; ".join(sorted({str(error.strerror) for error in refused}))
     message = f"no directory for files in flight can be used for {sessions}: {reasons}"
     if any(error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) for error in refused):
         return Forbidden(message, hint=f"make {sessions} writable for the user who runs bsd")
     if any(error.errno in (errno.ENOSPC, errno.EDQUOT) for error in refused):
         return Unavailable(message, hint="free some space on that file system")
-    return Unavailable(
-        message,
-        hint=f"bsd needs a directory on the mount of {sessions}, e.g. {sessions.parent / _OWN}",
-    )
+    hint = f"bsd needs a directory on the mount of {sessions}, e.g. {sessions.parent / _OWN}"
+    if not ours:
+        hint = "bsd's root and this source must lie on the same mount"
+    return Unavailable(message, hint=hint)

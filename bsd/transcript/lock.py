@@ -16,12 +16,13 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
 from filelock import AcquireReturnProxy, BaseFileLock, Timeout, UnixFileLock
 
+from bsd.formats.owners import owner_of
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
@@ -56,6 +57,7 @@ __all__ = [
     "inspect_lock",
     "lock_path",
     "own_lock",
+    "owners_lock",
 ]
 
 WAIT_AT_MOST_SECONDS = 30.0
@@ -291,6 +293,22 @@ def own_lock(
         clock=clock,
         sleep=sleep,
     )
+
+
+def owners_lock(
+    layout: Layout,
+    name: SessionName,
+    path: Path,
+    timeout: float = 0.0,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> AbstractContextManager[object]:
+    """Make the lock that the session's owner honours; a file beside it if that has no other.
+
+    Entering it raises Busy: at once, or, for a file, after `timeout` seconds.
+    """
+    lock = owner_of(layout, name.agent).lock(name.session)
+    return SessionLock(path, timeout, name=name, sleep=sleep) if lock is None else lock
 
 
 def _keep_from_burial(descriptor: int) -> None:

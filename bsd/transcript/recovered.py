@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.layout import Layout, SessionName
-from bsd.transcript.lock import SessionLock, own_lock
+from bsd.transcript.lock import own_lock, owners_lock
 
 
 class State(StrEnum):
@@ -63,6 +63,6 @@ class Access:
         """Access by the usual locks, without waiting."""
         return cls(
             own_lock=lambda name: own_lock(layout, name, 0.0),
-            session_lock=lambda name, path: SessionLock(path, 0.0, name=name),
+            session_lock=lambda name, path: owners_lock(layout, name, path),
             still_idle=still_idle,
         )

@@ -148,7 +148,7 @@ class _Recovery:
         self.lines = self.bytes = 0
 
     def run(self) -> Recovered:
-        if not self.means.inflight.is_inside(self.record.target.parent):
+        if not self.means.inflight.layout.holds(self.record.target.parent):
             return self.result(State.FAILED, f"{self.record.target} is outside the root")
         if self.record.old is None or self.record.new is None:
             return self.remove(State.ABANDONED)

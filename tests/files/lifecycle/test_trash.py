@@ -398,7 +398,7 @@ def test_sessions_that_moved_to_sqlite_are_left_alone(
 ) -> None:
     put(layout)
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
-    monkeypatch.setattr("bsd.lifecycle.trash.sqlite_database", lambda _: database)
+    monkeypatch.setattr("bsd.formats.owners.sqlite_database", lambda _: database)
     with pytest.raises(LeftAlone):
         trash_of(layout).delete(NAME)
 

@@ -1,0 +1,73 @@
+"""Whose sessions an agent's are: OpenClaw's in the root, another program's in a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bsd.formats.base import Format, NotOurs
+from bsd.formats.detect import detect
+from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
+from bsd.formats.owner import Owner, Registry
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A program whose directory may be a source."""
+
+    levels: int  # as in Source
+    owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
+
+
+# By the word for it in the settings.
+KINDS: Mapping[str, Kind] = {}
+
+
+def owner_of(layout: Layout, agent: str) -> Owner:
+    """Say whose the sessions of an agent are; raises Invalid, NotFound, Forbidden."""
+    if source := layout.source_of(agent):
+        return KINDS[source.kind].owner(source.path, layout.sessions_dir(agent))
+    return _RootAgent(layout.agents / agent)
+
+
+def in_use(layout: Layout, name: SessionName) -> str | None:
+    """Why a session counts as in use by its owner; None if it does not."""
+    return owner_of(layout, name.agent).in_use(name.session)
+
+
+def source(kind: str, path: Path, name: str | None = None) -> Source:
+    """A directory of sessions of a kind that is known, by default under that word."""
+    return Source(name or kind, kind, path, KINDS[kind].levels)
+
+
+@dataclass(frozen=True, slots=True)
+class _RootAgent:
+    """An agent of the root: OpenClaw's, or one that writes the seeds' flat entries there."""
+
+    directory: Path
+    quiet_seconds = 0.0
+    keeps_mtime = False  # the gateway takes up what is newer than what it knows
+    undeletable = None
+    uncallable = None
+
+    def is_session_file(self, name: str) -> bool:
+        return is_session_file(name)
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return detect(first_lines)
+
+    def in_use(self, session: str) -> str | None:
+        return running(self.directory, session)
+
+    def registry(self) -> Registry:
+        return read_registry(self.directory)
+
+    def database(self) -> Path | None:
+        return sqlite_database(self.directory)
+
+    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
+        return None
