@@ -25,7 +25,7 @@ from bsd.memory.text import normalized_hash
 
 # As the plugin does: whoever writes is done long before that.
 WAIT_SECONDS = 5.0
-_CACHE_KIB = 32 << 10  # what one large change touches, written once
+_CACHE_KIB = 64 << 10  # what one large change touches, written once
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 Row = sqlite3.Row

@@ -98,7 +98,9 @@ def count_expired(db: Database, now: int) -> int:
 def fade(db: Database, each: Fading) -> int:
     """Update these facts, within a change; returns how many of them stay."""
     updated = db.run(each.update, each.parameters)
-    return updated - _count(db, f"{FAINT} AND {each.goes}", each.parameters)
+    # Few are faint; to look through all that have just been updated would cost a quarter as much.
+    gone = f"SELECT COUNT(*) FROM facts INDEXED BY bsd_facts_faint WHERE {FAINT} AND {each.goes}"  # noqa: S608
+    return updated - int(db.value(gone, each.parameters))
 
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:
