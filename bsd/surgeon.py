@@ -346,7 +346,7 @@ class Surgeon:
         config = self._config.current
         if not overrides:
             return config
-        return PruningConfig.checked({**config.model_dump(), **overrides})
+        return PruningConfig.checked({**config.as_json(), **overrides})
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):

@@ -55,7 +55,7 @@ def test_v3_rules_are_there_after_a_restart(tmp_path: Path) -> None:
     path = Layout(tmp_path).config_file
     answered = ConfigService(path).update({"trigger_rules": rules, "trigger_types": ["user"]})
     for config in (answered, ConfigService(path).current):
-        (rule,) = json.loads(config.model_dump_json())["trigger_rules"]
+        (rule,) = config.as_json()["trigger_rules"]
         assert {key: rule[key] for key in rules[0]} == rules[0]
         assert config.trigger_types == ("user",)
 

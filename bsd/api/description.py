@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.pruning_check import RuntimeConfig
 
 _NAME = {"pattern": "^[A-Za-z0-9._@:+-]+$", "minLength": 1, "maxLength": 240}
 
@@ -42,7 +42,7 @@ def describe_names(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
-    whole = PruningConfig.model_json_schema(ref_template="#/components/schemas/{model}")
+    whole = RuntimeConfig.model_json_schema(ref_template="#/components/schemas/{model}")
     known = {name: whole["properties"][name] for name in names}
     return {"type": "object", "properties": known, "additionalProperties": False}
 

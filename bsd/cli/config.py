@@ -32,7 +32,7 @@ def show(call: Call, /) -> None:
     """Show all fields; changed ones are marked. Creates nothing."""
     from bsd.foundation.pruning_config import PruningConfig
 
-    fields, defaults = _fields(call), PruningConfig().model_dump(mode="json")
+    fields, defaults = _fields(call), PruningConfig().as_json()
     if call.json:
         print_json(fields)
         return
@@ -82,7 +82,7 @@ def path(call: Call, /) -> None:
 
 
 def _fields(call: Call) -> dict[str, Any]:
-    return call.pruning.current.model_dump(mode="json")
+    return call.pruning.current.as_json()
 
 
 def _value(text: str) -> Any:

@@ -14,7 +14,7 @@ from bsd.daemon.scheduler import JobStatus, Run, Scheduler
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import NOT_SETTABLE, PruningConfig
+from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
 from bsd.foundation.times import iso_utc
 from bsd.lifecycle.retention import lifetime_seconds
 
@@ -154,7 +154,7 @@ class Timetable:
             self._applied = now
         changed = [
             name
-            for name in PruningConfig.model_fields
+            for name in FIELDS
             if name not in NOT_SETTABLE and getattr(before, name) != getattr(now, name)
         ]
         if not changed:

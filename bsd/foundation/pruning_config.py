@@ -25,6 +25,7 @@ from bsd.foundation.layout import make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import (
     ALIASES,
+    FIELDS,
     NOT_SETTABLE,
     TRIGGER_TYPES,
     PruningConfig,
@@ -53,7 +54,7 @@ class _Content:
 
     @property
     def missing(self) -> list[str]:
-        return [name for name in PruningConfig.model_fields if name not in self.fields]
+        return [name for name in FIELDS if name not in self.fields]
 
 
 class ConfigService:
@@ -104,7 +105,7 @@ class ConfigService:
             config = self._merged(content, wanted)
             before = dict(content.fields)
             self._write(config, content.others)
-        changed = [name for name in wanted if before.get(name) != _json_values(config)[name]]
+        changed = [name for name in wanted if before.get(name) != config.as_json()[name]]
         if changed:
             log.info("Config changed", actor=actor, fields=changed)
         return config
@@ -175,7 +176,7 @@ class ConfigService:
                     return
                 config = self._checked(content)
                 self._write(config, content.others)
-            values = _json_values(config)
+            values = config.as_json()
             for name in content.missing:
                 default = json.dumps(values[name])
                 log.info(f"Config upgraded: added field {name} with default {default}")  # noqa: G004
@@ -228,10 +229,9 @@ class ConfigService:
             values = _canonical(values)
         except Invalid as problem:
             raise self._broken(problem.message, problem.errors) from None
-        known = PruningConfig.model_fields
         return _Content(
-            {name: value for name, value in values.items() if name in known},
-            {name: value for name, value in values.items() if name not in known},
+            {name: value for name, value in values.items() if name in FIELDS},
+            {name: value for name, value in values.items() if name not in FIELDS},
         )
 
     def _checked(self, content: _Content) -> PruningConfig:
@@ -257,11 +257,11 @@ class ConfigService:
             raise Invalid(summary(ours), errors=ours) from None
 
     def _from_memory(self) -> _Content:
-        return _Content(_json_values(self._config or PruningConfig()), {})
+        return _Content((self._config or PruningConfig()).as_json(), {})
 
     def _write(self, config: PruningConfig, others: Mapping[str, object]) -> None:
         try:
-            write_private(self._path, _text({**_json_values(config), **others}).encode())
+            write_private(self._path, _text({**config.as_json(), **others}).encode())
         except OSError as error:
             raise os_problem(error, f"writing {self._path}") from error
         self._config, self._problem = config, None
@@ -304,21 +304,15 @@ class ConfigService:
 
 def default_text() -> str:
     """Return what a new config.json holds."""
-    return _text(_json_values(PruningConfig()))
+    return _text(PruningConfig().as_json())
 
 
 def _text(values: Mapping[str, object]) -> str:
     return json.dumps(values, indent=2) + "\n"
 
 
-def _json_values(config: PruningConfig) -> dict[str, object]:
-    return config.model_dump(mode="json")
-
-
 def _differences(before: PruningConfig, after: PruningConfig) -> list[str]:
-    return [
-        name for name in PruningConfig.model_fields if getattr(before, name) != getattr(after, name)
-    ]
+    return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
 
 
 def _canonical(values: Mapping[str, object]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from bsd.foundation.durations import MINUTE, parse_duration
 from bsd.foundation.errors import Invalid
-from bsd.foundation.pruning_fields import Cron
+from bsd.foundation.pruning_check import Cron
 
 NEVER = "never"
 HOURLY = "0 * * * *"

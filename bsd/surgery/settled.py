@@ -7,6 +7,7 @@ an edit wrong, since edits are made of the lines that were read.
 from __future__ import annotations
 
 import hashlib
+import json
 
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.checkpoint import Checkpoint
@@ -48,7 +49,8 @@ _BESIDE = {
 
 def fingerprint(config: PruningConfig) -> str:
     """Tell settings apart by which entries are judged: what one settles, it settles for itself."""
-    text = config.model_dump_json(exclude=_BESIDE)
+    decides = {name: value for name, value in config.as_json().items() if name not in _BESIDE}
+    text = json.dumps(decides, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

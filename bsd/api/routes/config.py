@@ -12,7 +12,8 @@ from bsd.api.answer import Answer
 from bsd.api.body import json_object
 from bsd.api.description import settings_schema
 from bsd.api.routes.threads import in_thread
-from bsd.foundation.pruning_config import PruningConfig
+from bsd.foundation.pruning_check import RuntimeConfig
+from bsd.foundation.pruning_fields import FIELDS, PruningConfig
 
 
 class Configured(Protocol):
@@ -28,7 +29,7 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "The fields to change; `last_*` are ignored.",
-        "content": {"application/json": {"schema": settings_schema(PruningConfig.model_fields)}},
+        "content": {"application/json": {"schema": settings_schema(FIELDS)}},
     }
 }
 
@@ -36,7 +37,7 @@ _BODY: dict[str, Any] = {
 def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
     router = APIRouter(tags=["config"])
 
-    @router.get("/api/config", response_model=None, responses={200: {"model": PruningConfig}})
+    @router.get("/api/config", response_model=None, responses={200: {"model": RuntimeConfig}})
     async def show() -> Response:
         """All runtime settings; needs no API key."""
         return _answer(await in_thread(lambda: config.current))
@@ -44,7 +45,7 @@ def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
     @router.post(
         "/api/config",
         response_model=None,
-        responses={200: {"model": PruningConfig}},
+        responses={200: {"model": RuntimeConfig}},
         openapi_extra=_BODY,
     )
     async def change(request: Request) -> Response:
@@ -58,4 +59,4 @@ def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
 
 
 def _answer(config: PruningConfig) -> Response:
-    return Answer(config.model_dump(mode="json"))
+    return Answer(config.as_json())

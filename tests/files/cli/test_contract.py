@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.pruning_config import PruningConfig
+from bsd.foundation.pruning_fields import FIELDS
 from tests.files.cli.conftest import Call, lines_of, out_of, rest
 
 _RESULT = {
@@ -175,7 +175,7 @@ def test_verify_fails_when_content_is_missing(extracted: Call) -> None:
 
 def test_config(bsd: Call) -> None:
     defaults = bsd("config", "show", "--json").document
-    assert set(defaults) == set(PruningConfig.model_fields)
+    assert set(defaults) == set(FIELDS)
     assert bsd("config", "set", "keep_recent", "10", "--json").document["keep_recent"] == 10
     assert bsd("config", "set", "scope", "display").out == 'scope = "display"\n'
     assert bsd("config", "get", "keep_recent").out == "10\n"

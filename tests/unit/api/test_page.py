@@ -14,7 +14,7 @@ from bsd.api.auth import KeyGuard
 from bsd.api.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import NOT_SETTABLE, PruningConfig
+from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
 from tests.unit.api.fake import FakeDaemon, ask
 
 _FOLDER = Path(bsd.api.__file__).parent / "web"
@@ -87,5 +87,5 @@ def test_its_sources_load_nothing_from_elsewhere_and_make_no_markup_of_text() ->
 
 def test_every_setting_stands_on_the_page() -> None:
     text = (_FOLDER / "settings.js").read_text(encoding="utf-8")
-    settable = set(PruningConfig.model_fields) - set(NOT_SETTABLE)
+    settable = set(FIELDS) - set(NOT_SETTABLE)
     assert {name for name in settable if f'"{name}"' not in text} == set()

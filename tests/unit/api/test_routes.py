@@ -86,7 +86,7 @@ def test_an_unknown_job_is_not_found(app: FastAPI) -> None:
 
 def test_config_is_shown_without_anything_secret(app: FastAPI, config: ConfigService) -> None:
     shown = ask(app, "GET", "/api/config").json()
-    assert shown == config.current.model_dump(mode="json")
+    assert shown == config.current.as_json()
     assert "api_keys" not in shown
 
 

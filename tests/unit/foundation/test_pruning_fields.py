@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from bsd.formats.base import VALUE_TYPES
 from bsd.foundation.durations import DAY, HOUR
-from bsd.foundation.errors import Invalid
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.pruning_check import RuntimeConfig, look_closely
 from bsd.foundation.pruning_fields import (
+    FIELDS,
     PREFIX_BOUND_MODELS,
     TRIGGER_TYPES,
     PruningConfig,
     TriggerRule,
-    _cron,
+    check_cron,
     unknown_field,
 )
 
@@ -37,7 +40,8 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     config = PruningConfig()
     patterns = config.prefix_bound_models
     assert patterns == PREFIX_BOUND_MODELS
-    assert config.model_dump(mode="json", exclude={"prefix_bound_models"}) == {
+    assert config.as_json() == {
+        "prefix_bound_models": list(PREFIX_BOUND_MODELS),
         "enabled": True,
         "trigger_types": ["thinking", "tool_result"],
         "trigger_rules": None,
@@ -62,7 +66,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 
 
 def test_every_default_would_be_accepted() -> None:
-    assert PruningConfig.checked(PruningConfig().model_dump(mode="json")) == PruningConfig()
+    assert PruningConfig.checked(PruningConfig().as_json()) == PruningConfig()
 
 
 def test_the_types_are_those_of_the_formats() -> None:
@@ -182,7 +186,7 @@ def test_a_schedule_is_text() -> None:
 )
 def test_any_text_is_a_schedule_or_is_refused(text: str) -> None:
     with suppress(ValueError):
-        _cron(text)
+        check_cron(text)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_a_rule_has_defaults_and_matchers() -> None:
     assert (first.min_length, first.keep_recent, first.keep_chars, first.role) == (500, 3, 0, "*")
     assert first.matchers == {}
     assert second.matchers == {"customType": "a|b", "n": 3, "f": 1.5}
-    assert second.model_dump(mode="json") == {
+    assert second.as_json() == {
         "type": "user",
         "role": "*",
         "min_length": 500,
@@ -306,7 +310,8 @@ def test_rules_are_an_array() -> None:
 
 @pytest.mark.parametrize("key", ["types", "roles", "minimum", "recent", "content_length", "id"])
 def test_a_key_that_resembles_no_limit_is_a_matcher(key: str) -> None:
-    assert TriggerRule.model_validate({"type": "*", key: "x"}).matchers == {key: "x"}
+    rules = PruningConfig.checked({"trigger_rules": [{"type": "*", key: "x"}]}).trigger_rules
+    assert rules == (TriggerRule("*", matchers={key: "x"}),)
 
 
 BOUND = [
@@ -437,5 +442,38 @@ def test_all_bad_fields_are_told_at_once_in_their_order() -> None:
 
 def test_settings_in_force_cannot_be_changed_by_accident() -> None:
     config = PruningConfig()
-    with pytest.raises(ValidationError):
+    with pytest.raises(FrozenInstanceError):
         config.enabled = False  # type: ignore[misc]
+
+
+_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 100_001)
+    | st.floats()
+    | st.sampled_from(
+        ["24h", "never", "30m", "1m", "all", "display", "skip", "0 * * * *", "@daily"]
+    )
+    | st.sampled_from(["2026-01-01T00:00:00Z", "x", "", [], ["thinking"], [{"type": "*"}]])
+    | st.just(["thinking", "tool_result"])
+    | st.just(list(PREFIX_BOUND_MODELS))
+)
+
+
+@given(st.dictionaries(st.sampled_from([*FIELDS, "zzz"]), _VALUES, max_size=4))
+def test_what_is_plainly_good_is_so_at_a_closer_look_too(values: dict[str, object]) -> None:
+    assert verdict(PruningConfig.checked, values) == verdict(look_closely, values)
+
+
+def verdict(
+    check: Callable[[Mapping[str, object]], PruningConfig], values: Mapping[str, object]
+) -> PruningConfig | tuple[FieldError, ...]:
+    try:
+        return check(values)
+    except Invalid as problem:
+        return problem.errors
+
+
+def test_the_closer_look_knows_the_same_fields_and_defaults() -> None:
+    assert tuple(RuntimeConfig.model_fields) == FIELDS
+    assert look_closely({}) == PruningConfig()
