@@ -53,7 +53,7 @@ def main(root: Path, seconds: float, load: int) -> None:
                 },
             )
         )
-        put = daemon._queue.put
+        put = daemon._parts.queue.put
 
         def noted(session: SessionName, *given: Any, **named: Any) -> bool:
             queued.setdefault(session, time.monotonic_ns())
@@ -66,7 +66,7 @@ def main(root: Path, seconds: float, load: int) -> None:
                 time.sleep(0.1)
             time.sleep(1.0)
             queued.clear()
-            daemon._queue.put = noted  # type: ignore[method-assign]
+            daemon._parts.queue.put = noted  # type: ignore[method-assign]
             appended = _append(sessions, seconds / len(sessions), load)
             deadline = time.monotonic() + _WAIT_SECONDS
             while len(queued) < len(sessions) and time.monotonic() < deadline:
