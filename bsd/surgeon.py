@@ -10,7 +10,6 @@ from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.lifecycle.trash import Trash
 from bsd.operation import (
     Answer,
     Done,
@@ -81,7 +80,11 @@ class Surgeon:
     def recover(self) -> list[Recovered]:
         """Finish or undo what an earlier process left half done; call it once at start."""
         keep = self._config.current.trash_retention
-        Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock).recover()
+        if _something_moves(self.layout):
+            # Only then: whoever works on sessions seldom needs to know how they are thrown away.
+            from bsd.lifecycle.trash import Trash  # noqa: PLC0415
+
+            Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock).recover()
         return recover(
             self._inflight,
             Access.to(self.layout, lambda name, _: in_run(self.layout, name)),
@@ -385,3 +388,11 @@ class Surgeon:
             self._noticed,
             actor=self._actor,
         )
+
+
+def _something_moves(layout: Layout) -> bool:
+    """Whether the way of a session into the trash or out of it may have been cut off."""
+    try:
+        return next(layout.moving.iterdir(), None) is not None
+    except FileNotFoundError:
+        return False

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,9 @@ from bsd.cli.call import Call, global_options
 from bsd.cli.commands import COMMANDS, help_page
 from bsd.cli.interrupt import Stopped
 from bsd.cli.output import print_json
-from bsd.cli.problem import Problem, problem_of
+
+if TYPE_CHECKING:
+    from bsd.cli.problem import Problem
 
 _COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
 
@@ -66,6 +69,8 @@ def run(argv: Sequence[str]) -> int:
         _silence_stdout()
         return 128 + signal.SIGPIPE
     except OSError as error:
+        from bsd.cli.problem import problem_of
+
         problem = problem_of(error, None)
         _silence_stdout()
         problem.show()
@@ -86,12 +91,16 @@ def _run(argv: list[str], call: Call) -> int:
     except BrokenPipeError:
         raise
     except Stopped as stopped:  # before there was an answer to print
+        from bsd.cli.problem import Problem
+
         text = "stopped; what was in flight, if anything, the next call finishes or undoes"
         return _report(Problem(text, stopped.exit_code), json="--json" in argv)
     except (KeyboardInterrupt, EOFError, click.Abort):
         sys.stderr.write("\nstopped\n")
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
+        from bsd.cli.problem import problem_of
+
         problem = problem_of(error, call.log_file)
         return _report(problem, json=call.json or "--json" in argv)
     return result if isinstance(result, int) else 0

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bsd.cli.many import code_of
 from bsd.cli.output import note, print_json, print_table, say
-from bsd.cli.problem import Problem
 from bsd.cli.text import counted, share, size
 from bsd.foundation.errors import Busy
 from bsd.surgeon import SessionResult, Status
@@ -107,6 +106,8 @@ def _reasons(outcomes: Outcomes) -> None:
 
 
 def _troubles(outcomes: Outcomes, *, named: bool) -> None:
+    from bsd.cli.problem import Problem
+
     alone: Counter[str] = Counter()
     for result in outcomes.results:
         reason = result.reason or "for no known reason"

@@ -7,13 +7,11 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from bsd.cli.text import safe
 
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
-
+_GAP = 2  # between columns
 _LEAST_LAST = 20
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
@@ -62,27 +60,39 @@ def print_table(
     Names are never cut: a table wider than the terminal is left to it to wrap. With
     `last_may_shrink` the last column takes what room is left.
     """
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
     cells = [[safe(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    widths = [max(map(_cells, column)) for column in zip(columns, *cells, strict=True)]
     if last_may_shrink and sys.stdout.isatty():
-        left = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
+        from shutil import get_terminal_size
+
+        left = get_terminal_size().columns - sum(widths[:-1]) - _GAP * (len(widths) - 1)
         widths[-1] = min(widths[-1], max(left, _LEAST_LAST))
-    console.width = sum(widths) + 2 * len(widths)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, width in zip(columns, widths, strict=True):
-        side: JustifyMethod = "right" if name in right else "left"
-        table.add_column(Text(name), justify=side, no_wrap=True, width=width)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    with console.capture() as printed:
-        console.print(table)
-    sys.stdout.writelines(f"{line.rstrip(' ')}\n" for line in printed.get().split("\n")[:-1])
+    numbers = [name in right for name in columns]
+
+    def line(row: Sequence[str]) -> str:
+        padded = map(_padded, row, widths, numbers)
+        return (" " * _GAP).join(padded).rstrip(" ")
+
+    say(line(columns), style="1")
+    sys.stdout.writelines(f"{line(row)}\n" for row in cells)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    room = width - _cells(text)
+    if room < 0:
+        from rich.cells import set_cell_size
+
+        return set_cell_size(text, width - 1) + "…"
+    return " " * room + text if right else text + " " * room
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows it."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # only here: most tables are quicker made than this is loaded
+
+    return cell_len(text)
 
 
 def _finite(value: Any) -> Any:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import traceback
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ import click
 from bsd.cli.output import styled
 from bsd.cli.text import safe
 from bsd.foundation.errors import BsdError, FieldError, os_problem
-from bsd.foundation.logs import get_logger
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
@@ -82,6 +78,8 @@ def _nearest(error: click.ClickException) -> str | None:
     here = error.ctx.command_path if error.ctx else "bsd"
     match error:
         case click.NoSuchCommand(ctx=click.Context(command=click.Group() as group) as context):
+            from difflib import get_close_matches
+
             names = get_close_matches(error.command_name, group.list_commands(context), 1)
             return f"`{here} {names[0]}`" if names else f"`{here} --help`"
         case click.NoSuchOption(possibilities=[nearest, *_]):
@@ -91,6 +89,8 @@ def _nearest(error: click.ClickException) -> str | None:
 
 
 def _internal(error: Exception, log_file: Path | None) -> Problem:
+    import traceback
+
     told = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     place = _keep(told, log_file)
@@ -101,8 +101,12 @@ def _internal(error: Exception, log_file: Path | None) -> Problem:
 def _keep(told: str, log_file: Path | None) -> Path | None:
     """Write a traceback to the log, or to a file of its own if this call has no log."""
     if log_file is not None:
+        from bsd.foundation.logs import get_logger
+
         get_logger("cli").error("internal error", traceback=told)
         return log_file
+    import tempfile
+
     try:
         descriptor, name = tempfile.mkstemp(prefix="bsd-error-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:

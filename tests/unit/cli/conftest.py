@@ -111,6 +111,6 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return surgeon
 
     monkeypatch.setattr(Call, "surgeon", hire)
-    settings = property(lambda call: SimpleNamespace(root=Path(call.root)))
+    settings = property(lambda call: SimpleNamespace(root=Path(call.root), sources=()))
     monkeypatch.setattr(Call, "settings", settings)
     return Cli(root, surgeon, capsys)
