@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,12 +20,21 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """The way from the beginning of a session to one of its ends, by ids of entries."""
+
+    path: list[str]
+    sends: list[str | None]  # what pi would send to the model; None for texts that it makes itself
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One session as pi sees it."""
 
     header: Json
     entries: list[Json]
     tree: list[tuple[str, list[str]]]  # every entry with its children
+    branches: list[Branch]  # one for every entry that none follows
     leaf: str | None
     context: list[Json]  # messages that pi would send to the model
     lost: int  # lines of the file that pi dropped without a word
@@ -54,6 +64,41 @@ class Seen:
                 strangers.append(message["toolCallId"])
         return strangers
 
+    def along(self, branch: Branch) -> Seen:
+        """The same session, with what pi would send if it went on from the end of this branch."""
+        messages: dict[str, Json] = {
+            entry["id"]: entry["message"] for entry in self.entries if "message" in entry
+        }
+        made: Json = {"role": "made by pi"}
+        return replace(self, context=[messages[one] if one else made for one in branch.sends])
+
+    def orphans(self) -> set[str]:
+        """Parents that are not there; recorded sessions have some."""
+        return {entry["parentId"] for entry in self.entries if entry["parentId"]} - {
+            entry["id"] for entry in self.entries
+        }
+
+    def silent(self) -> int:
+        """How many answers say nothing, or only think: providers refuse these. Recorded ones do
+        where somebody interrupted them.
+        """
+        answers = [_blocks(one) for one in self.context if one["role"] == "assistant"]
+        return sum(all(block["type"] == "thinking" for block in one) for one in answers)
+
+    def meetings(self) -> int:
+        """How often one speaks twice in a row."""
+        roles = [message["role"] for message in self.context]
+        return sum(one == other and one in {"user", "assistant"} for one, other in pairwise(roles))
+
+    def assert_no_worse_than(self, other: Seen, where: str) -> None:
+        """Fail if providers or pi could mind something in this session that the other lacked."""
+        assert set(self.unanswered()) <= set(other.unanswered()), where
+        assert set(self.unasked()) <= set(other.unasked()), where
+        assert self.orphans() <= other.orphans(), where
+        assert self.meetings() <= other.meetings(), where
+        assert self.silent() <= other.silent(), where
+        assert_sendable(self)
+
 
 def read(node: str, paths: Sequence[Path]) -> list[Seen]:
     """Open copies of session files with pi."""
@@ -67,6 +112,7 @@ def read(node: str, paths: Sequence[Path]) -> list[Seen]:
                 header=view["header"],
                 entries=view["entries"],
                 tree=sorted((parent, children) for parent, children in view["tree"]),
+                branches=[Branch(**branch) for branch in view["branches"]],
                 leaf=view["leaf"],
                 context=view["context"]["messages"],
                 lost=view["lines"] - len(view["entries"]) - 1,

@@ -3,7 +3,7 @@
 // line of output the answer to one: loading pi takes longer than reading.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { SessionManager } from "@mariozechner/pi-coding-agent";
+import { SessionManager, buildSessionContext } from "@mariozechner/pi-coding-agent";
 
 function look(file) {
   const lines = readFileSync(file, "utf8").split("\n").filter((line) => line.trim());
@@ -16,11 +16,21 @@ function look(file) {
     tree.push([entry.id, children.map((child) => child.entry.id)]);
     waiting.push(...children);
   }
+  // What pi sends is made of the entries' own messages, but for summaries and extensions' texts.
+  const written = new Map(entries.map(({ id, message }) => [message, id]));
+  const byId = new Map(entries.map((entry) => [entry.id, entry]));
+  const branches = tree
+    .filter(([, children]) => !children.length)
+    .map(([leaf]) => ({
+      path: session.getBranch(leaf).map((entry) => entry.id),
+      sends: buildSessionContext(entries, leaf, byId).messages.map((one) => written.get(one) ?? null),
+    }));
   return {
     header: session.getHeader(),
     lines: lines.length,
     entries,
     tree,
+    branches,
     leaf: session.getLeafId(),
     context: session.buildSessionContext(),
   };
