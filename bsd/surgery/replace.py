@@ -21,7 +21,7 @@ from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, Prefix, never
 from bsd.surgery.rules import away_test
 from bsd.surgery.similar import Similar, excerpt, quoted
-from bsd.surgery.targets import REPLACE, SHORTEST_MATCH, Refused, Replacement
+from bsd.surgery.targets import EMPTY_MARKER, REPLACE, SHORTEST_MATCH, Refused, Replacement
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
 from bsd.transcript.splice import SpliceError, encode_string
@@ -71,6 +71,12 @@ def plan_replace(
 
     `binds` tells which models' signatures make a change worth a warning.
     """
+    if empty := [
+        FieldError(f"targets[{number}]", EMPTY_MARKER)
+        for number, operation in enumerate(operations)
+        if not (operation.start and operation.end)  # they would stand everywhere
+    ]:
+        raise Refused(REPLACE, empty)
     finder = _Finder(
         operations, include_user=include_user, protected_tools=protected_tools, binds=binds
     )

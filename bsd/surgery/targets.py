@@ -14,6 +14,7 @@ REPLACE, DISCARD, DISTILL = ACTIONS = ("replace", "discard", "distill")
 # What stands in place of a text that nobody sums up.
 DISCARDED = "[content discarded]"
 SHORTEST_MATCH = 30  # characters, both markers included
+EMPTY_MARKER = "start and end are required: neither may be empty"
 
 _HASH = re.compile(r"[0-9a-f]{6,64}")
 _HASH_HINT = "`bsd context AGENT/SESSION` lists the hashes: 6 hex digits (0-9, a-f) or more"
@@ -119,7 +120,7 @@ def _read(action: str, target: object) -> Target:
     if action == REPLACE:
         start, end, replacement = parts
         if not start or not end:
-            raise ValueError("start and end are required: neither may be empty")
+            raise ValueError(EMPTY_MARKER)
         return Replacement(start, end, replacement)
     if action == DISCARD:
         return Discard(read_hash(parts[0]))

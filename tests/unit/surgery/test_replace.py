@@ -515,3 +515,13 @@ def test_what_a_later_signature_covers_is_changed_with_a_warning(
     result = replace(signed(compacted), target, binds=binds)
     assert [warning.split(":")[0] for warning in result["warnings"]] == ["entry e2"] * warned
     assert replace(signed(compacted), target)["warnings"] == []
+
+
+def test_empty_markers_are_refused_even_if_no_door_has_read_them() -> None:
+    session = session_of(f"START {FILLER} END")
+    before = session.raw
+    targets = [Replacement("START", "", ""), Replacement("", "END", ""), Replacement("", "", "")]
+    with pytest.raises(Refused) as caught:
+        plan_replace(session.source, session.fmt, targets)
+    assert [one.field for one in caught.value.errors] == ["targets[0]", "targets[1]", "targets[2]"]
+    assert session.raw == before
