@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import orjson
 from starlette.responses import JSONResponse
 
+from bsd.foundation.documents import document
 from bsd.foundation.errors import BsdError, FieldError
 
 
@@ -15,10 +14,7 @@ class Answer(JSONResponse):
     """A JSON document; lone surrogates and huge integers, which transcripts hold, included."""
 
     def render(self, content: Any) -> bytes:
-        try:
-            return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
-        except TypeError:
-            return json.dumps(content, default=str, skipkeys=True).encode()
+        return document(content)
 
 
 def error_document(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 # Linux's monotonic clock stands still while the machine sleeps; this one goes on. macOS has only
 # the one, and there it goes on too.
@@ -21,3 +23,11 @@ def steady() -> float:
 def awake() -> float:
     """Seconds in which the process could have run, as systemd's watchdog counts them: for beats."""
     return time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where the daemon's parts get the time from: epoch seconds, and steady ones."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = steady

@@ -6,6 +6,7 @@ import threading
 from collections import Counter, OrderedDict
 from typing import Any
 
+from bsd.foundation.documents import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.surgery.result import SessionResult, Status
@@ -21,7 +22,9 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        self._results: OrderedDict[SessionName, tuple[float, SessionResult]] = OrderedDict()
+        # As JSON from the first: they are asked for much more often than they change.
+        self._results: OrderedDict[SessionName, bytes] = OrderedDict()
+        self._listed: bytes | None = None  # all of them, until one changes
         self._left_alone: dict[SessionName, str] = {}
 
     def count(self, what: str, number: int = 1) -> None:
@@ -40,6 +43,7 @@ class Ledger:
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
         """Note what became of a session."""
+        listed = document({**result.as_json(), "at": iso_utc(at)})
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -51,7 +55,8 @@ class Ledger:
                 self._left_alone[name] = result.reason or "not ours"
             elif result.status is not Status.BUSY:
                 self._left_alone.pop(name, None)
-            self._results[name] = (at, result)
+            self._listed = None
+            self._results[name] = listed
             self._results.move_to_end(name)
             if len(self._results) > _MOST_SESSIONS:
                 self._results.popitem(last=False)
@@ -59,7 +64,8 @@ class Ledger:
     def forget(self, name: SessionName) -> None:
         """The session is gone."""
         with self._lock:
-            self._results.pop(name, None)
+            if self._results.pop(name, None) is not None:
+                self._listed = None
             self._left_alone.pop(name, None)
 
     def totals(self) -> dict[str, Any]:
@@ -76,11 +82,12 @@ class Ledger:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
 
-    def sessions(self) -> list[dict[str, Any]]:
-        """The last result of each session, the newest first."""
+    def sessions(self) -> bytes:
+        """The last result of each session, the newest first: a JSON array."""
         with self._lock:
-            results = list(reversed(self._results.values()))
-        return [{**result.as_json(), "at": iso_utc(at)} for at, result in results]
+            if self._listed is None:
+                self._listed = b"[%b]" % b",".join(reversed(self._results.values()))
+            return self._listed
 
 
 _TOTALS = (

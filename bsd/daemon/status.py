@@ -45,6 +45,10 @@ class Service(Protocol):
         """
         ...
 
+    def status_json(self) -> bytes:
+        """The same as JSON: quicker than to make it of `status`."""
+        ...
+
     def cleaned(self) -> None:
         """Tell that something was deleted for good: what goes next is to be worked out anew."""
         ...

@@ -14,7 +14,7 @@ from bsd.daemon.scheduler import JobStatus, Run, Scheduler
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
+from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE, PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.lifecycle.retention import lifetime_seconds
 
@@ -79,11 +79,11 @@ class Timetable:
         self._lock = threading.Lock()
         self._asked: set[str] = set()
         self._look = False  # at the settings
-        self._applied = config.current
+        self._applied = PruningConfig()  # until the start
 
     def start(self, *, readonly: bool = False) -> None:
-        """Make all jobs known; a daemon that may change nothing only looks."""
-        now = self._applied
+        """Make all jobs known; a daemon that may change nothing only looks. Raises ConfigError."""
+        now = self._applied = self._config.current
         add = self._scheduler.add
         add(SCAN, Every(now.scan_interval_seconds), self._scan)
         add(INDEX, Every(INDEX_SECONDS), self._actions.index)

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon import service
+from bsd.daemon import loops, parts
 from bsd.daemon.backoff import Backoff
+from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health
 from bsd.daemon.loop import Loop
 from bsd.daemon.queue import WorkQueue
-from bsd.daemon.service import Clocks, Daemon
+from bsd.daemon.service import Daemon
 from bsd.daemon.work import Extractor
 from bsd.daemon.workers import Workers
 from bsd.foundation.layout import SessionName
@@ -95,9 +96,9 @@ class Machine:
 
     def settle(self) -> None:
         """Let everybody do what is due now."""
-        self._debounce_at = self.daemon._debounce_loop._step(self.clock.steady)
-        self._timer_at = self.daemon._timer_loop._step(self.clock.wall)
-        queue, work = self.daemon._queue, self.daemon._workers._work
+        self._debounce_at = self.daemon._loops["debounce"]._step(self.clock.steady)
+        self._timer_at = self.daemon._loops["timer"]._step(self.clock.wall)
+        queue, work = self.daemon._parts.queue, self.daemon._parts.workers._work
         while (name := queue.take_now(self.clock.steady)) is not None:
             queue.done(name, work.on(name, lambda: None), self.clock.steady)
         while (event := self._events.get_nowait()) is not None:
@@ -114,7 +115,7 @@ class Machine:
         self.clock.go_to(wall)
 
     def _next(self) -> float | None:
-        steady = [self._debounce_at, self.daemon._queue.next_due()]
+        steady = [self._debounce_at, self.daemon._parts.queue.next_due()]
         moments = [self.clock.wall_of(each) for each in steady if each is not None]
         moments += [] if self._timer_at is None else [self._timer_at]
         return min(moments, default=None)
@@ -130,19 +131,19 @@ def machine(
     """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
     interval = sys.getswitchinterval()
     with patch.context() as patched:
-        patched.setattr(service, "Watcher", _NoWatcher)
-        patched.setattr(service, "SettingsWatch", _NoSettingsWatch)
+        patched.setattr(parts, "Watcher", _NoWatcher)
+        patched.setattr(loops, "SettingsWatch", _NoSettingsWatch)
         patched.setattr(Loop, "start", lambda _: None)
         patched.setattr(Workers, "start", lambda _: None)
         # Without chance, so that a failure can be repeated.
         patched.setattr(
-            service,
+            parts,
             "WorkQueue",
             lambda **given: WorkQueue(**given, backoff=Backoff(chance=lambda: 1.0)),
         )
         if surgeon is not None:
-            patched.setattr(service, "WatchedHelper", _NoHelper)
-            patched.setattr(service, "Surgeon", lambda *_, **__: surgeon)
+            patched.setattr(parts, "WatchedHelper", _NoHelper)
+            patched.setattr(parts, "Surgeon", lambda *_, **__: surgeon)
         variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
         daemon = Daemon(
             load_settings(root=root, environ=variables),

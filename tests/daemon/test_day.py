@@ -299,7 +299,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         totals = running.daemon.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
-        surgeon = running.daemon._surgeon
+        surgeon = running.daemon._parts.surgeon
         for name in written:
             left = surgeon.extract(name, dry_run=True)
             assert (left.values, left.reason) == (0, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
@@ -47,24 +47,6 @@ class ReplaceWish(Wish):
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["sessions"])
 
-    async def act(
-        request: Request,
-        agent: str,
-        session: str,
-        asked: tuple[str, list[Any], bool],
-        *,
-        dry_run: bool,
-    ) -> Response:
-        actor, (action, targets, include_user) = actor_of(request), asked
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.surgeon(actor).act_on_context(
-                name, action, targets, include_user=include_user, dry_run=dry_run
-            )
-
-        return Answer(await changing(work))
-
     @router.post(
         f"{_PATH}/context",
         response_model=None,
@@ -79,8 +61,8 @@ def routes(desk: Desk) -> APIRouter:
         All that is wrong is told at once, by target.
         """
         body = await wish(request, ContextWish)
-        asked = (body.action, body.targets, body.include_user)
-        return await act(request, agent, session, asked, dry_run=dry_run)
+        asked = _Asked(body.action, body.targets, body.include_user, dry_run)
+        return await _act(desk, request, (agent, session), asked)
 
     @router.post(
         f"{_PATH}/replace",
@@ -93,7 +75,29 @@ def routes(desk: Desk) -> APIRouter:
     ) -> Response:
         """Put another text in the place of what stands between two markers (seed 003)."""
         body = await wish(request, ReplaceWish)
-        asked = (REPLACE, body.operations(), body.include_user)
-        return await act(request, agent, session, asked, dry_run=dry_run)
+        asked = _Asked(REPLACE, body.operations(), body.include_user, dry_run)
+        return await _act(desk, request, (agent, session), asked)
 
     return router
+
+
+class _Asked(NamedTuple):
+    action: str
+    targets: list[Any]
+    include_user: bool
+    dry_run: bool
+
+
+async def _act(desk: Desk, request: Request, session: tuple[str, str], asked: _Asked) -> Response:
+    actor = actor_of(request)
+
+    def work() -> dict[str, Any]:
+        return desk.surgeon(actor).act_on_context(
+            desk.named(*session),
+            asked.action,
+            asked.targets,
+            include_user=asked.include_user,
+            dry_run=asked.dry_run,
+        )
+
+    return Answer(await changing(work))

@@ -99,7 +99,8 @@ class CheckpointWish(Wish):
 def routes(opening: OpenMemory) -> APIRouter:
     router = APIRouter(tags=["memory"])
     _keeping(router, opening)
-    _finding(router, opening)
+    _recalling(router, opening)
+    _looking_up(router, opening)
     _forgetting(router, opening)
     _checkpoints(router, opening)
     return router
@@ -144,7 +145,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
         return Answer({"forgotten": True, **fact.as_json()})
 
 
-def _finding(router: APIRouter, opening: OpenMemory) -> None:
+def _recalling(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/recall",
         response_model=None,
@@ -162,13 +163,7 @@ def _finding(router: APIRouter, opening: OpenMemory) -> None:
     ) -> Response:
         """The facts that hold any of the words, the best first; none lives on by that."""
         wanted = Wanted(entity, tag, include_expired, include_superseded)
-        found = await reading(
-            _with,
-            opening,
-            request,
-            lambda memory: memory.recall(query, limit=limit, wanted=wanted, refresh=False),
-        )
-        return Answer({"query": query, "results": [one.as_json() for one in found]})
+        return await _recall(opening, request, query, limit=limit, wanted=wanted, refresh=False)
 
     @router.post(
         "/api/memory/recall",
@@ -179,17 +174,30 @@ def _finding(router: APIRouter, opening: OpenMemory) -> None:
     async def recall(request: Request) -> Response:
         """The facts that hold any of the words, the best first; they live on."""
         asked = await wish(request, RecallWish)
-        chosen = asked.model_dump(exclude={"query", "limit", "refresh"})
-        found = await changing(
-            _with,
+        chosen = Wanted(**asked.model_dump(exclude={"query", "limit", "refresh"}))
+        return await _recall(
             opening,
             request,
-            lambda memory: memory.recall(
-                asked.query, limit=asked.limit, wanted=Wanted(**chosen), refresh=asked.refresh
-            ),
+            asked.query,
+            limit=asked.limit,
+            wanted=chosen,
+            refresh=asked.refresh,
         )
-        return Answer({"query": asked.query, "results": [one.as_json() for one in found]})
 
+
+async def _recall(
+    opening: OpenMemory, request: Request, query: str, *, limit: int, wanted: Wanted, refresh: bool
+) -> Response:
+    found = await (changing if refresh else reading)(
+        _with,
+        opening,
+        request,
+        lambda memory: memory.recall(query, limit=limit, wanted=wanted, refresh=refresh),
+    )
+    return Answer({"query": query, "results": [one.as_json() for one in found]})
+
+
+def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/lookup",
         response_model=None,
@@ -219,13 +227,6 @@ def _finding(router: APIRouter, opening: OpenMemory) -> None:
         """What is known about one entity, the surest first; it lives on."""
         return await _look_up(opening, request, await wish(request, LookupWish))
 
-    @router.get(
-        "/api/memory/stats", response_model=None, responses={200: {"model": models.MemoryStats}}
-    )
-    async def stats(request: Request) -> Response:
-        """Counts of facts, by class too, and of those that are to be pruned."""
-        return Answer(await reading(_with, opening, request, lambda memory: memory.stats()))
-
 
 async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> Response:
     found = await (changing if asked.refresh else reading)(
@@ -245,6 +246,13 @@ async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> 
 
 
 def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
+    @router.get(
+        "/api/memory/stats", response_model=None, responses={200: {"model": models.MemoryStats}}
+    )
+    async def stats(request: Request) -> Response:
+        """Counts of facts, by class too, and of those that are to be pruned."""
+        return Answer(await reading(_with, opening, request, lambda memory: memory.stats()))
+
     @router.post(
         "/api/memory/prune",
         response_model=None,

@@ -46,6 +46,8 @@ def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["sessions"])
     _lists(router, desk)
     _one(router, desk)
+    _told(router, desk)
+    _deletion(router, desk)
     _changes(router, desk)
     return router
 
@@ -114,6 +116,10 @@ def _one(router: APIRouter, desk: Desk) -> None:
 
         return Answer(await reading(look))
 
+
+def _told(router: APIRouter, desk: Desk) -> None:
+    """What is told about one session beside its entries."""
+
     @router.get(
         "/api/sessions/{agent}/{session}/context",
         response_model=None,
@@ -147,7 +153,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
         return Answer(await reading(look))
 
 
-def _changes(router: APIRouter, desk: Desk) -> None:
+def _deletion(router: APIRouter, desk: Desk) -> None:
     @router.delete(
         "/api/sessions/{agent}/{session}",
         response_model=None,
@@ -165,6 +171,8 @@ def _changes(router: APIRouter, desk: Desk) -> None:
 
         return Answer(await changing(work))
 
+
+def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/extract",
         response_model=None,

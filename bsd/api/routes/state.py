@@ -20,6 +20,8 @@ class Observed(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
+    def status_json(self) -> bytes: ...
+
     def jobs(self) -> list[dict[str, Any]]: ...
 
 
@@ -41,7 +43,7 @@ def routes(daemon: Observed) -> APIRouter:
     @router.get("/api/status", response_model=None, responses={200: {"model": Status}})
     async def status() -> Response:
         """Everything at a glance."""
-        return Answer(await in_thread(daemon.status))
+        return Response(await in_thread(daemon.status_json), media_type=Answer.media_type)
 
     @router.get(
         "/api/metrics",

@@ -137,6 +137,9 @@ class FakeDaemon:
             raise self.failing
         return self.document
 
+    def status_json(self) -> bytes:
+        return json.dumps(self.status()).encode()
+
     def jobs(self) -> list[dict[str, Any]]:
         never = sample_job("auto")
         never |= {"schedule": None, "last_run": None, "last_result": None, "next_run": None}
