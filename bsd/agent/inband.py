@@ -16,12 +16,13 @@ from bsd.agent.own_calls import OwnCall, own_calls
 from bsd.agent.rounds import Answered, Round, search_for
 from bsd.chart import Chart
 from bsd.formats.base import Format
+from bsd.formats.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import open_session
+from bsd.opening import open_session
 from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
@@ -52,6 +53,10 @@ class InBand:
         """
         due = self._due(name)
         if not due:
+            return False
+        if why := owner_of(self.layout, name.agent).uncallable:
+            # Not a warning: as long as the call stands there, this is found at every visit.
+            _log.info(f"{due[0].tool}: {name}, not carried out", actor=_ACTOR, why=why)
             return False
         audited = self._audited(name)
         due = [call for call in due if _key(call) not in audited]

@@ -75,7 +75,11 @@ class Call:
             raise os_problem(error, f"looking at {root}") from error
         if not stat.S_ISDIR(mode):
             raise ConfigError(f"{root} is not a directory", hint=hint)
-        return Layout(root)
+        if not (self.settings and self.settings.sources):
+            return Layout(root)
+        from bsd.formats.owners import layout_of
+
+        return layout_of(root, self.settings.sources)
 
     @cached_property
     def pruning(self) -> ConfigService:

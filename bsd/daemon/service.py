@@ -25,8 +25,9 @@ from bsd.daemon.settings_watch import follow
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.work import Stopping
 from bsd.daemon.workspaces import add_workspace_cron
+from bsd.formats.owners import layout_of
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
@@ -55,7 +56,7 @@ class Daemon:
         clocks: Clocks | None = None,
         in_band: MakeInBand = nobody_calls,
     ) -> None:
-        self.layout = Layout(settings.root)
+        self.layout = layout_of(settings.root, settings.sources)
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self._clocks = clocks or Clocks()
         self._life = Life(settings, self._clocks.wall())

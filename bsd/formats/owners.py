@@ -6,13 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bsd.formats.base import Format, NotOurs
+from bsd.formats.claude_code import ClaudeCodeProject
 from bsd.formats.detect import detect
 from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
 from bsd.formats.owner import Owner, Registry
+from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
+
+if TYPE_CHECKING:  # start-up stays light: most calls load no settings
+    from bsd.foundation.source_settings import SourceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +26,14 @@ class Kind:
     """A program whose directory may be a source."""
 
     levels: int  # as in Source
+    called: str | None  # how its directory of sessions is always called
     owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
 
 
 # By the word for it in the settings.
-KINDS: Mapping[str, Kind] = {}
+KINDS: Mapping[str, Kind] = {
+    "claude-code": Kind(1, "projects", ClaudeCodeProject),
+}
 
 
 def owner_of(layout: Layout, agent: str) -> Owner:
@@ -39,9 +48,25 @@ def in_use(layout: Layout, name: SessionName) -> str | None:
     return owner_of(layout, name.agent).in_use(name.session)
 
 
-def source(kind: str, path: Path, name: str | None = None) -> Source:
-    """A directory of sessions of a kind that is known, by default under that word."""
-    return Source(name or kind, kind, path, KINDS[kind].levels)
+def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:
+    """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
+    return Layout(root, tuple(map(_source, sources)))
+
+
+def _source(given: SourceSettings) -> Source:
+    kind = KINDS.get(given.kind)
+    if kind is None:
+        known = ", ".join(KINDS)
+        raise ConfigError(
+            f"the source {given.path} is of no known kind: {given.kind!r}",
+            hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
+        )
+    if kind.called is not None and given.path.name != kind.called:
+        raise ConfigError(
+            f"the source {given.path} is not {given.kind}'s directory of sessions",
+            hint=f"name the directory that is called {kind.called}",
+        )
+    return Source(given.called, given.kind, given.path, kind.levels)
 
 
 @dataclass(frozen=True, slots=True)

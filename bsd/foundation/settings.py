@@ -31,6 +31,7 @@ from bsd.foundation.locations import (
     settings_file,
 )
 from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
 from bsd.foundation.spelling import nearest
 from bsd.foundation.workspace_settings import (
     HOURLY,
@@ -185,6 +186,11 @@ class Settings(BaseSettings):
         WorkspaceLimits(), description="a table: [workspace_limits]"
     )
     memory: MemorySettings = Field(MemorySettings(), description="a table: [memory]")
+    sources: tuple[SourceSettings, ...] = Field(
+        (),
+        description="tables [[sources]], each with `kind`, `path` (absolute or from ~) and, if it"
+        " shall not be called like its kind, `name` (letters, digits and . _ @ -)",
+    )
 
 
 def load_settings(
@@ -217,7 +223,10 @@ def load_settings(
     if isinstance(place, str) and place:
         located["workspace_root"] = expand(place, environ)
 
-    class Sources(Settings):
+    if "sources" in in_file:
+        located["sources"] = with_whole_paths(in_file["sources"], environ)
+
+    class Given(Settings):
         @classmethod
         def settings_customise_sources(
             cls,
@@ -231,7 +240,9 @@ def load_settings(
             return init_settings, variables, InitSettingsSource(settings_cls, init_kwargs=in_file)
 
     try:
-        checked = Sources(**located)
+        checked = Given(**located)
+        if wrong := objection(checked.sources, checked.root):
+            problems.append(FieldError("sources", f"{places.describe(('sources',))}: {wrong}"))
     except ValidationError as error:
         problems += [_problem(detail, places) for detail in _first_of_each(error)]
     if problems:
@@ -260,7 +271,7 @@ class _Places:
         return f"{self._path}{self._line(keys[-1])}: {self.name(keys)}"
 
     def _line(self, key: str) -> str:
-        pattern = re.compile(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[=\].]""")
+        pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
         lines = self._path.read_text(encoding="utf-8").split("\n")
         return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
 

@@ -14,7 +14,7 @@ from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.settings import VARIABLES, HttpAddress, Settings, load_settings
 
 SAMPLE = Path(__file__).parents[3] / "config" / "bsd.toml"
-_TABLES = {"memory", "workspace_limits"}  # each has tests of its own
+_TABLES = {"memory", "sources", "workspace_limits"}  # each has tests of its own
 
 
 @pytest.fixture
@@ -64,7 +64,10 @@ def test_the_sample_says_what_the_defaults_are(environ: dict[str, str]) -> None:
     # what is commented out has no default that could stand there, or is the default
     text = SAMPLE.read_text()
     for key in Settings.model_fields:
-        assert any(f"\n{begin}" in text for begin in (f"{key} = ", f"# {key} = ", f"# [{key}]"))
+        assert any(
+            f"\n{begin}" in text
+            for begin in (f"{key} = ", f"# {key} = ", f"# [{key}]", f"# [[{key}]]")
+        )
     shown = tomllib.loads(text.replace("\n# root", "\nroot").replace("\n# socket", "\nsocket"))
     assert shown["root"] == "~/.openclaw"
     assert shown["socket"] == "~/.openclaw/.brainsurgeon/bsd.sock"

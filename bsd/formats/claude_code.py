@@ -1,0 +1,324 @@
+"""Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, and how it tells that it is at work.
+
+Every line is an object with a `type`; one block of a message is a line, and what ties lines
+together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
+never touched, nor what sums up a conversation, nor what the program adds to it by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
+from bsd.formats.content import calls_in, leaf_values, text_value
+from bsd.formats.detect import first_entries
+from bsd.formats.owner import ENDING, Registry
+from bsd.formats.reading import entry_time_ms, message_of, text_of
+from bsd.foundation.value_path import ValuePath
+
+_CONTENT = ("message", "content")
+_CALLS = {"tool_use": "input"}
+_MESSAGES = ("user", "assistant")
+_MEDIA = ("image", "document")
+
+# Reasons that leave nothing to be waited for. Older versions write none at all.
+_ENDS = frozenset(("end_turn", "stop_sequence", "max_tokens", "refusal"))
+# Notes that follow the last line of a turn.
+_END_NOTES = frozenset(("turn_duration", "stop_hook_summary"))
+
+# Wherever they stand: proofs, counts, and what ties things together.
+_NEVER = frozenset(
+    (
+        *("uuid", "parentUuid", "logicalParentUuid", "leafUuid", "sessionId", "agentId"),
+        *("sourceToolAssistantUUID", "parentToolUseID", "toolUseID", "messageId", "requestId"),
+        *("signature", "encrypted_content", "usage"),
+    )
+)
+
+
+class ClaudeCode:
+    """Lines of versions 1 and 2."""
+
+    name = "claude-code"
+
+    def facts(self, entry: Entry) -> Facts:
+        kind = text_of(entry.get("type")) or "unknown"
+        message = message_of(entry) if kind in _MESSAGES else {}
+        result = _result_of(message) if kind == "user" else None
+        is_assistant = kind == "assistant"
+        calls = calls_in(message.get("content"), _CONTENT, _CALLS) if is_assistant else ()
+        boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
+        is_compaction, kept_from = _what_stays(entry) if boundary else (False, None)
+        return Facts(
+            id=text_of(entry.get("uuid")),
+            kind="tool_result" if result is not None else kind,
+            is_message=bool(message),
+            is_assistant=is_assistant,
+            turn=_turn(entry, kind, message, is_result=result is not None, calls=bool(calls)),
+            role="toolResult" if result is not None else text_of(message.get("role")),
+            time_ms=entry_time_ms(entry),
+            signed_by=_signed_by(message) if is_assistant else None,
+            is_compaction=is_compaction,
+            kept_from=kept_from,
+            calls=calls,
+            result_of=result,
+        )
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        if text_of(entry.get("uuid")) is None:
+            return []
+        kind = entry.get("type")
+        if kind == "progress":
+            return _copies(entry.get("data"), ("data",), at_least)
+        if kind not in _MESSAGES:
+            return []
+        values: list[Value] = []
+        for key, value in entry.items():  # in the order of the line
+            if key == "message":
+                values += _message_values(entry, message_of(entry), at_least)
+            elif key == "toolUseResult":
+                # One that is a text is read by the program itself.
+                values += _copies(value, (key,), at_least)
+        return values
+
+
+def _result_of(message: Entry) -> str | None:
+    """The call that a user's message answers, if it is an answer."""
+    for block in _blocks(message):
+        if block.get("type") == "tool_result":
+            return text_of(block.get("tool_use_id")) or ""
+    return None
+
+
+def _blocks(message: Entry) -> Iterator[Entry]:
+    content = message.get("content")
+    if isinstance(content, list):
+        yield from (block for block in content if isinstance(block, dict))
+
+
+def _turn(entry: Entry, kind: str, message: Entry, *, is_result: bool, calls: bool) -> Turn:
+    """Say what a line does to its turn.
+
+    A line of an answer without a reason may be followed by the rest of that answer, so it ends
+    nothing; in sessions of versions that write no reasons, the next prompt does.
+    """
+    if kind == "user":
+        if is_result:
+            return Turn.OPEN
+        return Turn.NONE if entry.get("isMeta") is True else Turn.STARTS
+    if kind == "assistant":
+        if calls or message.get("stop_reason") in ("tool_use", "pause_turn"):
+            return Turn.OPEN
+        return Turn.CLOSES if message.get("stop_reason") in _ENDS else Turn.NONE
+    ends = kind == "system" and entry.get("subtype") in _END_NOTES
+    return Turn.CLOSES if ends else Turn.NONE
+
+
+def _signed_by(message: Entry) -> str | None:
+    for block in _blocks(message):
+        is_signed = block.get("type") == "redacted_thinking" or text_of(block.get("signature"))
+        if is_signed:
+            return text_of(message.get("model")) or ""
+    return None
+
+
+def _what_stays(boundary: Entry) -> tuple[bool, str | None]:
+    """Whether a compaction takes all before it out of sight, but for the lines from one on."""
+    metadata = boundary.get("compactMetadata")
+    kept = [
+        value
+        for key, value in (metadata.items() if isinstance(metadata, dict) else ())
+        if key.startswith("preserved") and value
+    ]
+    if not kept:
+        return True, None
+    head = kept[0].get("headUuid") if len(kept) == 1 and isinstance(kept[0], dict) else None
+    # Who knows what is kept in another form: as if nothing had been taken out of sight.
+    return (True, head) if text_of(head) else (False, None)
+
+
+def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
+    role, content = message.get("role"), message.get("content")
+    type_ = role if isinstance(role, str) else None
+    # What the program wrote itself is its own business: summaries, caveats, reminders.
+    own = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
+    if isinstance(content, str):
+        return [] if own or not content else [text_value(_CONTENT, content, type_)]
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        path = (*_CONTENT, index)
+        match block.get("type"):
+            case "tool_use" if isinstance(block.get("input"), dict):
+                values += _apart(
+                    leaf_values(block["input"], (*path, "input"), "tool_call", at_least)
+                )
+            case "tool_result":
+                values += _result_values(block.get("content"), (*path, "content"))
+            case "text" | "image" | "document" if not own:
+                values += _block_value(block, path, type_)
+    return values
+
+
+def _result_values(content: Any, path: ValuePath) -> list[Value]:
+    if isinstance(content, str):
+        return [text_value(path, content, "tool_result")] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(block, dict):
+            values += _block_value(block, (*path, index), "tool_result")
+    return values
+
+
+def _block_value(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
+    if block.get("type") == "text":
+        text = text_of(block.get("text"))
+        return [text_value((*path, "text"), text, type_)] if text else []
+    source = block.get("source")
+    data = text_of(source.get("data")) if isinstance(source, dict) else None
+    if block.get("type") not in _MEDIA or data is None:
+        return []
+    # The whole block leaves: a placeholder is not valid base64.
+    return [Value(path, Shape.BLOCK, type_, display=False, length=len(data))]
+
+
+def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
+    """What only the program's own page shows: copies of results, the course of things."""
+    return _apart(leaf_values(tree, path, "tool_result", at_least, display=True))
+
+
+def _apart(values: list[Value]) -> list[Value]:
+    """Without what is never touched, at whatever depth."""
+    return [value for value in values if _NEVER.isdisjoint(value.path)]
+
+
+CLAUDE_CODE = ClaudeCode()
+
+
+# --- detection ---
+
+# So many lines of its own the program may write before the first of a conversation.
+_LINES_LOOKED_AT = 400
+_VERSIONS = re.compile(r"[12]\.")
+
+
+def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+    """Tell a session by all its first messages: one that is not as we know it is enough."""
+    known = 0
+    for entry in first_entries(first_lines, _LINES_LOOKED_AT):
+        if not isinstance(kind := entry.get("type"), str):
+            return NotOurs("not a Claude Code session: a line has no type")
+        if kind in _MESSAGES:
+            if what := _unknown(entry, kind):
+                return NotOurs(f"a Claude Code session of unknown form: {what}")
+            known += 1
+    return CLAUDE_CODE if known else NotOurs("no Claude Code session, or one without messages")
+
+
+def _unknown(entry: Entry, kind: str) -> str | None:
+    """What about a message is not as in the versions that are known; None if nothing is."""
+    message, parent = message_of(entry), entry.get("parentUuid", 0)
+    if text_of(entry.get("uuid")) is None or text_of(entry.get("sessionId")) is None:
+        return "a message without uuid or sessionId"
+    if parent is not None and not isinstance(parent, str):
+        return "a message without parentUuid"
+    if message.get("role") != kind or not isinstance(message.get("content"), (str, list)):
+        return "a message without role or content"
+    version = entry.get("version")
+    if not isinstance(version, str) or not _VERSIONS.match(version):
+        return f"version {version!r:.40}"
+    return None
+
+
+# --- directories: projects/<project>/<session>.jsonl, sessions/<pid>.json beside projects/ ---
+
+_SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_PROCESS = re.compile(r"[0-9]+\.json")
+_QUIET_SECONDS = 10.0
+# Without the files that say who is at work, nothing else tells that somebody is.
+_UNTOLD_QUIET_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaudeCodeProject:
+    """One project: its sessions are an agent's."""
+
+    projects: Path
+    directory: Path
+    keeps_mtime = True  # it continues the latest session, and deletes those of last month
+    undeletable = "it is Claude Code's to delete, which keeps lists of its sessions"
+    uncallable = (
+        "Claude Code's sessions are only read when they are resumed, and nothing may be taken out"
+        " of them; give it the tools with `claude mcp add --scope user bsd -- bsd mcp`"
+    )
+
+    @property
+    def quiet_seconds(self) -> float:
+        return _QUIET_SECONDS if self._running.is_dir() else _UNTOLD_QUIET_SECONDS
+
+    @property
+    def _running(self) -> Path:
+        """Where each process says which session it has, and whether it is busy."""
+        return self.projects.parent / "sessions"
+
+    def is_session_file(self, name: str) -> bool:
+        """Not so: subagents, what was put aside, copies made while compacting."""
+        return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return _detect(first_lines)
+
+    def in_use(self, session: str) -> str | None:
+        """A process that is idle has all in memory, and reopens the file for each line."""
+        try:
+            found = [each for each in self._running.iterdir() if _PROCESS.fullmatch(each.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            return f"cannot tell whether it is running: {self._running}: {error.strerror}"
+        return next(filter(None, (_busy(path, session) for path in found)), None)
+
+    def registry(self) -> Registry:
+        return Registry()
+
+    def database(self) -> Path | None:
+        return None
+
+    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
+        return nullcontext()  # it has none
+
+
+def _busy(path: Path, session: str) -> str | None:
+    """Why a process counts as busy with a session, by what it says of itself."""
+    if not _is_alive(int(path.stem)):
+        return None
+    try:
+        said = json.loads(path.read_bytes())
+    except FileNotFoundError:  # it has just ended
+        return None
+    except (OSError, ValueError, RecursionError):
+        return f"cannot tell whether it is running: {path} cannot be read"
+    if not isinstance(said, dict):
+        return f"cannot tell whether it is running: {path} is not as expected"
+    other = isinstance(said.get("sessionId"), str) and said["sessionId"] != session
+    if other or said.get("status") == "idle":
+        return None
+    return f"process {path.stem} is busy with it"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return pid > 0

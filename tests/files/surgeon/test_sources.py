@@ -1,0 +1,278 @@
+"""Other programs' sessions, taken apart and put together again, and nothing else about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bsd.formats.owners import layout_of
+from bsd.foundation.errors import ConfigError, LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.source_settings import SourceSettings
+from bsd.lifecycle import catalog
+from bsd.lifecycle.search import search
+from bsd.lifecycle.summary import summarize
+from bsd.lifecycle.trash import Trash
+from bsd.lifecycle.verify import verify
+from bsd.surgeon import Status
+from tests.files.surgeon.conftest import Clock, make_surgeon
+from tests.sources_tree import (
+    CLAUDE_CODE,
+    KINDS,
+    LONG,
+    Home,
+    Kind,
+    away,
+    claude_code_line,
+    claude_code_lines,
+    claude_code_reads,
+)
+
+EVERYTHING = {
+    "trigger_types": ["thinking", "tool_call", "tool_result", "assistant", "user", "system"],
+    "min_value_length": 40,
+    "keep_recent": 0,
+}
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+
+
+@pytest.fixture(params=KINDS, ids=[kind.kind for kind in KINDS])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    kind: Kind = request.param
+    return Home.of(kind, tmp_path, kind.lines())
+
+
+def without_restored(content: bytes) -> bytes:
+    return re.sub(rb',"_restored":"[^"]*"', b"", content)
+
+
+def test_its_sessions_are_listed_and_nothing_is_put_beside_them(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    [info] = catalog.sessions(home.layout)
+    assert info.name == home.name
+    before = {path for path in home.path.parents[3].rglob("*") if "home" in path.parts}
+    old, mtime = home.path.read_bytes(), home.path.stat().st_mtime_ns
+    result = surgeon.extract(home.name, overrides=EVERYTHING)
+    assert (result.status, result.reason) == (Status.EXTRACTED, None)
+    assert away(old, home.path.read_bytes()) == result.values > 0
+    assert {path for path in home.path.parents[3].rglob("*") if "home" in path.parts} == before
+    assert home.layout.store_dir(home.name).is_dir()
+    keeps = home.kind == CLAUDE_CODE
+    assert (home.path.stat().st_mtime_ns == mtime) is keeps
+    assert verify(home.layout).clean
+
+
+def test_everything_comes_back_exactly(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    old = home.path.read_bytes()
+    assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
+    assert surgeon.restore_all(home.name).status is Status.RESTORED
+    assert without_restored(home.path.read_bytes()) == old
+
+
+@each_kind
+def test_recorded_sessions_come_back_exactly(
+    kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
+) -> None:
+    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
+        home = Home.of(kind, tmp_path / str(number), path)
+        surgeon = make_surgeon(home.layout, clock)
+        old = path.read_bytes()
+        result = surgeon.extract(home.name, overrides=EVERYTHING)
+        new = home.path.read_bytes()
+        assert away(old, new) == result.values > 0
+        if kind is CLAUDE_CODE:
+            assert len(claude_code_reads(new)) == len(claude_code_reads(old))
+        assert verify(home.layout).clean
+        assert surgeon.restore_all(home.name).status is Status.RESTORED
+        assert without_restored(home.path.read_bytes()) == old
+
+
+def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    old = home.path.read_bytes()
+    surgeon.extract(home.name, overrides=EVERYTHING)
+    taken = home.path.read_bytes()
+    entry = next(row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"])
+    keys = surgeon.restore(home.name, entry)["keys_restored"]
+    assert away(old, without_restored(home.path.read_bytes())) == away(old, taken) - len(keys)
+    surgeon.undo(home.name)
+    assert home.path.read_bytes() == taken
+    surgeon.undo(home.name)
+    assert home.path.read_bytes() == old
+
+
+def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    old = home.path.read_bytes()
+    entry = next(
+        row for row in surgeon.context(home.name)["entries"] if row["type"] == "tool_result"
+    )
+    assert surgeon.discard(home.name, [entry["hash"]])["success"]
+    assert b"[content discarded]" in home.path.read_bytes()
+    surgeon.undo(home.name)
+    assert home.path.read_bytes() == old
+
+
+def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    surgeon.extract(home.name)
+    assert summarize(home.layout, home.name).tool_calls == 6
+    [hit] = search(home.layout, "done", agent=home.name.agent, limit=1)
+    assert hit.session == home.name
+
+
+def test_they_are_not_for_bsd_to_delete(home: Home) -> None:
+    old = home.path.read_bytes()
+    with pytest.raises(LeftAlone):
+        Trash(home.layout, "14d").delete(home.name)
+    assert home.path.read_bytes() == old
+
+
+def test_what_is_not_known_is_left_alone_and_counted(home: Home, clock: Clock) -> None:
+    lines = home.path.read_bytes().replace(b'"type"', b'"kind"')
+    home.path.write_bytes(lines)
+    os.utime(home.path, (1e9, 1e9))
+    result = make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    assert result.status is Status.LEFT_ALONE
+    assert result.reason
+    assert home.path.read_bytes() == lines
+
+
+def test_openclaws_own_directories_hold_none_of_them(home: Home, clock: Clock) -> None:
+    """Only where the settings say so: there their owner's signs of life are looked at."""
+    layout = Layout(home.layout.root)
+    path = layout.agents / "main" / "sessions" / "s.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(home.path.read_bytes())
+    os.utime(path, (1e9, 1e9))
+    result = make_surgeon(layout, clock).extract(SessionName("main", "s"), overrides=EVERYTHING)
+    assert result.status is Status.LEFT_ALONE
+
+
+def test_a_source_must_be_of_a_known_kind_and_the_right_directory(tmp_path: Path) -> None:
+    for kind, path in (("cursor", tmp_path), ("claude-code", tmp_path / ".claude")):
+        with pytest.raises(ConfigError) as caught:
+            layout_of(tmp_path / "root", [SourceSettings(kind=kind, path=path)])
+        assert caught.value.hint
+
+
+# --- Claude Code ---
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> Home:
+    return Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+
+
+def test_what_is_left_can_still_be_read_by_claude_code(claude: Home, clock: Clock) -> None:
+    old = claude.path.read_bytes()
+    make_surgeon(claude.layout, clock).extract(claude.name, overrides=EVERYTHING)
+    new = claude.path.read_bytes()
+    assert len(claude_code_reads(new)) == len(claude_code_reads(old)) == 21
+    assert new.count(b"c2lnc2ln") == old.count(b"c2lnc2ln")  # signatures
+
+
+def test_a_session_is_left_alone_while_a_process_is_busy_with_it(
+    claude: Home, clock: Clock
+) -> None:
+    running = claude.path.parents[2] / "sessions" / f"{os.getpid()}.json"
+    running.parent.mkdir()
+    running.write_text(json.dumps({"sessionId": claude.name.session, "status": "busy"}))
+    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
+    assert surgeon.extract(claude.name).status is Status.BUSY
+    running.write_text(json.dumps({"sessionId": claude.name.session, "status": "idle"}))
+    assert surgeon.extract(claude.name).status is Status.EXTRACTED
+
+
+def test_without_a_list_of_processes_it_waits_for_a_minute_of_quiet(
+    claude: Home, clock: Clock
+) -> None:
+    then = clock.now() - 40
+    os.utime(claude.path, (then, then))
+    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
+    assert surgeon.extract(claude.name).status is Status.BUSY
+    clock.ahead += 30
+    assert surgeon.extract(claude.name).status is Status.EXTRACTED
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["bound", "compacted"])
+def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compacted: bool) -> None:
+    lines = claude_code_lines(4)
+    for line in lines[1:]:
+        if line["type"] == "assistant":
+            line["message"]["model"] = "claude-opus-5-5"
+    if compacted:
+        boundary = claude_code_line(100, "system", None, subtype="compact_boundary")
+        boundary["parentUuid"] = None
+        lines.insert(8, boundary)
+    home = Home.of(CLAUDE_CODE, tmp_path, lines)
+    make_surgeon(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
+    kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
+    assert kept_copies == 4  # what is never sent leaves all the same
+    sent = home.path.read_bytes().count(b'"content": "[[extracted-')
+    assert sent == (2 if compacted else 1)  # after the last signature, before the compaction
+
+
+# --- any placement ---
+
+pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
+members = st.recursive(
+    pieces | st.integers() | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "type", "signature", "b c", "content"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def odd_lines(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """A session in which values stand anywhere, in forms nobody has seen."""
+    lines = [claude_code_line(0, "user", "begin")]
+    for number in range(1, draw(st.integers(2, 8))):
+        kind = draw(st.sampled_from(["user", "assistant"]))
+        block = draw(st.sampled_from(["text", "tool_use", "tool_result", "image", "unknown"]))
+        content: Any = [
+            {"type": block, "text": draw(pieces), "input": draw(members), "id": f"i{number}"}
+            | {"content": draw(members), "source": draw(members), "tool_use_id": f"i{number}"}
+        ]
+        more = {"toolUseResult": draw(members)} if draw(st.booleans()) else {}
+        lines.append(claude_code_line(number, kind, draw(st.just(content) | pieces), **more))
+    return [*lines, *claude_code_turn_at(len(lines))]
+
+
+def claude_code_turn_at(first: int) -> list[dict[str, Any]]:
+    answer = [{"type": "text", "text": "done"}]
+    return [
+        claude_code_line(first, "user", "more"),
+        claude_code_line(first + 1, "assistant", answer, stop_reason="end_turn"),
+    ]
+
+
+@given(odd_lines(), st.sampled_from([0, 1, 40, 500]), st.sampled_from([0, 10]))
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_anywhere_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[dict[str, Any]],
+    shortest: int,
+    kept: int,
+) -> None:
+    home = Home.of(CLAUDE_CODE, tmp_path_factory.mktemp("odd"), lines)
+    surgeon = make_surgeon(home.layout, Clock())
+    old = home.path.read_bytes()
+    wish = EVERYTHING | {"min_value_length": shortest, "keep_chars": kept}
+    result = surgeon.extract(home.name, overrides=wish)
+    assert result.status in (Status.EXTRACTED, Status.UNCHANGED), result
+    if not kept and result.values:
+        assert away(old, home.path.read_bytes()) == result.values
+    surgeon.restore_all(home.name)
+    assert without_restored(home.path.read_bytes()) == old
