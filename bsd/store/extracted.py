@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,14 +15,14 @@ from typing import Protocol
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
 # Refs come back to us out of transcripts, which anybody may write: a name, never a path.
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
-_FSYNC_THREADS = 8  # fsync waits for the disk, not for the CPU
-_FSYNC_SHARE = 32  # files that a thread takes at once
 _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,7 @@ class SessionStore:
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
+        self._present: set[str] | None = None  # names in the directory, once they were asked for
 
     def file(self, ref: str) -> Path:
         """Path of a stored file; raises Invalid for a ref that is none."""
@@ -100,12 +100,7 @@ class SessionStore:
 
     def refs(self) -> list[str]:
         """Refs of all files that are there, in order."""
-        try:
-            names = os.listdir(self.directory)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise os_problem(error, f"reading {self.directory}") from error
+        names = self._list()
         refs = (name.removesuffix(_FINISHED) for name in names if name.endswith(_FINISHED))
         return sorted(ref for ref in refs if _REF.fullmatch(ref))
 
@@ -146,7 +141,9 @@ class SessionStore:
 
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists, or is known to have existed."""
-        return os.path.lexists(self._stem(ref) + _FINISHED) or self.index.names(ref)
+        if self._present is None:  # nobody else writes here meanwhile
+            self._present = self._list()
+        return ref + _FINISHED in self._present or self.index.names(ref)
 
     def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
         """Make all of `keeps` durable, or none of them; `source` is the planned session file.
@@ -160,12 +157,14 @@ class SessionStore:
         try:
             self._make_directory()
             self.sweep()
-            for keep in keeps:
-                if keep.line is None:
-                    self._renew(keep)
-                else:
-                    self._write(keep, keep.line, source)
-            _fsync_all([stem + _UNFINISHED for stem in self._unfinished])
+            self._present, present = None, self._list()
+            with Syncing(self.directory, len(keeps)) as syncing:
+                for keep in keeps:
+                    if keep.line is None:
+                        self._renew(keep)
+                    else:
+                        self._write(keep, keep.line, source, present)
+                syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
             for stem in self._unfinished:
                 os.rename(stem + _UNFINISHED, stem + _FINISHED)
             sync_dir(self.directory)
@@ -191,12 +190,11 @@ class SessionStore:
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 
-    def _write(self, keep: Keep, line: Span | bytes, source: Readable) -> None:
+    def _write(self, keep: Keep, line: Span | bytes, source: Readable, present: set[str]) -> None:
         stem = self._stem(keep.ref)
-        if os.path.lexists(stem + _FINISHED):
+        if keep.ref + _FINISHED in present:
             raise TemporaryFailure(f"{stem}{_FINISHED} appeared while its name was to be used")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        target = os.open(stem + _UNFINISHED, flags, 0o600)
+        target = os.open(stem + _UNFINISHED, _NEW, 0o600)
         self._unfinished.append(stem)
         try:
             hasher = hashlib.sha256()
@@ -208,6 +206,14 @@ class SessionStore:
         if f"sha256:{hasher.hexdigest()}" != keep.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
 
+    def _list(self) -> set[str]:
+        try:
+            return set(os.listdir(self.directory))
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise os_problem(error, f"reading {self.directory}") from error
+
     def _stem(self, ref: str) -> str:
         """A stored file's path without its ending: as text, since a backlog has thousands."""
         if not _REF.fullmatch(ref):
@@ -215,6 +221,7 @@ class SessionStore:
         return f"{self.directory}/{ref}"
 
     def _remove(self, stems: Iterable[str]) -> None:
+        self._present = None
         for stem in stems:
             for ending in (_UNFINISHED, _FINISHED):
                 with suppress(FileNotFoundError):
@@ -230,25 +237,3 @@ def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
     end = line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         yield source.read(offset, min(_COPY_BLOCK, end - offset))
-
-
-def _fsync_each(paths: Iterable[str]) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _fsync_all(paths: Sequence[str]) -> None:
-    if len(paths) < _FSYNC_THREADS:
-        _fsync_each(paths)
-        return
-    # Handing out files one by one costs more than many a file system takes for the fsync itself;
-    # but what is handed out is done to its end, even after an error or Ctrl-C.
-    size = min(_FSYNC_SHARE, -(-len(paths) // _FSYNC_THREADS))
-    shares = [paths[start : start + size] for start in range(0, len(paths), size)]
-    with ThreadPoolExecutor(_FSYNC_THREADS, "bsd-fsync") as pool:
-        for _ in pool.map(_fsync_each, shares):  # map raises what a thread raised
-            pass

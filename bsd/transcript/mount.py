@@ -50,7 +50,7 @@ def strength(path: Path) -> Strength:
     """Judge the file system that holds `path`; raises OSError if it cannot be asked."""
     if sys.platform != "linux":
         return Strength("weak", platform.system(), "this system has no leases")
-    return judge(_magic(path))
+    return judge(magic(path))
 
 
 def judge(magic: int) -> Strength:
@@ -62,7 +62,8 @@ def judge(magic: int) -> Strength:
     return Strength("weak", f"unknown ({magic:#x})", "nothing is known of leases here")
 
 
-def _magic(path: Path) -> int:
+def magic(path: Path) -> int:
+    """The number by which statfs(2) names a file system; raises OSError if it cannot be asked."""
     libc = ctypes.CDLL(None, use_errno=True)
     # struct statfs is under 200 bytes everywhere; f_type comes first, a word (s390x: 32 bits).
     answer = ctypes.create_string_buffer(512)

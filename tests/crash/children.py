@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from bsd.store import durable
 from bsd.transcript.exchangers import HelperExchanger, Step
 from tests.crash.disk_calls import DiskCalls
 from tests.crash.ledger import Ledger
@@ -46,6 +47,7 @@ class Order:
     record: str = ""  # where to write down what reaches the disk
     largest_file: int = 0  # bytes; a write beyond is cut short, as on a full disk
     seconds_later: float = 0.0
+    as_a_whole: bool = False  # it syncs the file system, as it does for many files
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ def _obey(order: Order) -> Report:
         if len(steps) == order.die_after_step or step == order.die_after:
             os.kill((helper.pid or 0) if order.kills_helper else os.getpid(), signal.SIGKILL)
 
+    if order.as_a_whole:
+        durable._MANY = 1
     helper = HelperExchanger()
     if order.act == "helper":
         helper.start()

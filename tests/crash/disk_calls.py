@@ -1,7 +1,7 @@
 """Every call by which this process changes the disk: counted, recorded, and a place to die.
 
-The program calls `os.…` by attribute, so wrapping the functions of `os` sees every call; the one
-that goes through ctypes is wrapped where the program calls it. An audit hook proves that nothing
+The program calls `os.…` by attribute, so wrapping the functions of `os` sees every call; those
+that go through ctypes are wrapped where the program calls them. An audit hook proves that nothing
 changes the disk past the wrappers: what it sees outside of them is reported as `unseen`.
 """
 
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from bsd.store import durable
 from bsd.transcript import leases
 
 _CHANGING_FLAGS = os.O_CREAT | os.O_TRUNC
@@ -79,6 +80,7 @@ class DiskCalls:
         for name in (*_BY_FD, *_BY_PATH, *_COPIES):
             wrap(os, name, self._wrapped(name, getattr(os, name)))
         wrap(leases._libc, "renameat2", self._wrapped("renameat2", leases._libc.renameat2))
+        wrap(durable._libc, "syncfs", self._wrapped("syncfs", durable._libc.syncfs))
         sys.addaudithook(self._audit)
 
     @contextmanager

@@ -47,9 +47,9 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A file or a directory reached the disk."""
+    """A file or a directory reached the disk, or everything (no inode)."""
 
-    inode: int
+    inode: int | None
     directory: str | None
     call: str = ""
 
@@ -128,6 +128,8 @@ class Recorder:
             status = os.fstat(first)
             path = os.readlink(f"/proc/self/fd/{first}")
             yield Sync(status.st_ino, path if os.path.isdir(path) else None, str(call))
+        elif call.name == "syncfs":
+            yield Sync(None, None, str(call))
         elif call.name == "open":
             path = os.path.abspath(first)
             inode = os.fstat(call.result).st_ino
@@ -247,6 +249,9 @@ def states(events: list[Event], moment: int, root: Path) -> Iterator[Disk]:
         elif isinstance(event, Names):
             names.append(event)
             pending.append(event)
+        elif event.inode is None:
+            pending = []
+            synced |= latest
         elif event.directory is not None:
             pending = [one for one in pending if event.directory not in one.directories()]
         elif event.inode in latest:

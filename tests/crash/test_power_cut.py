@@ -84,6 +84,13 @@ def test_power_cut_during_a_commit(children: Children, world: str) -> None:
         _verdict(50, *_cut_everywhere(scene, log))
 
 
+def test_power_cut_while_many_files_are_synced_at_once(children: Children) -> None:
+    with theatre() as scene:
+        log = _record(children, scene, as_a_whole=True)
+        assert any(str(event.call).startswith("syncfs") for event in read_log(log))
+        _verdict(50, *_cut_everywhere(scene, log))
+
+
 def _late(scene: Theatre) -> None:
     (file,) = scene.root.glob(".brainsurgeon/inflight/*.file")
     for number in range(2):

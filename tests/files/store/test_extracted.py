@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import platform
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store import extracted
+from bsd.store import durable, extracted
+from bsd.store.durable import Syncing
 from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
 from bsd.transcript.reader import BytesTranscript
 
@@ -118,7 +122,7 @@ def test_discard_removes_what_a_commit_did_not_need_and_nothing_else(store: Sess
         (errno.EACCES, Forbidden),
     ],
 )
-@pytest.mark.parametrize("call", ["write_all", "_fsync_all", "sync_dir"])
+@pytest.mark.parametrize("call", ["write_all", "Syncing", "sync_dir"])
 def test_a_failing_disk_leaves_nothing_behind(
     store: SessionStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -144,7 +148,7 @@ def test_ctrl_c_leaves_nothing_behind(store: SessionStore, monkeypatch: pytest.M
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(extracted, "_fsync_all", interrupted)
+    monkeypatch.setattr(Syncing, "sync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.keep([keep(0), keep(1)], SOURCE)
     assert not store.directory.exists()
@@ -173,3 +177,33 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(store: SessionStore, tmp_
     store.file("0000_user").symlink_to(secret)
     with pytest.raises(Unavailable):
         store.load("0000_user", digest(LINES[0]))
+
+
+@pytest.mark.parametrize("kernel", ["6.1.0-18-amd64", "5.4.0"])
+def test_many_files_are_synced_at_once_where_the_kernel_tells_of_errors(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(platform, "release", lambda: kernel)
+    monkeypatch.setattr(durable, "_libc", Mock(syncfs=lambda _: calls.append("syncfs")))
+    monkeypatch.setattr(durable, "_sync_files", lambda paths: calls.append(f"{len(paths)} files"))
+    monkeypatch.setattr(durable, "magic", lambda _: 0xEF53)
+    durable._kernel_reports.cache_clear()
+    try:
+        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(3)], SOURCE)
+        store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(70)], SOURCE)
+    finally:
+        durable._kernel_reports.cache_clear()
+    assert calls == ["3 files", "syncfs" if kernel.startswith("6") else "70 files"]
+
+
+def test_an_error_of_syncing_at_once_leaves_nothing_behind(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "_MANY", 1)
+    monkeypatch.setattr(durable, "_can_sync_as_a_whole", lambda _: True)
+    monkeypatch.setattr(durable, "_libc", Mock(syncfs=lambda _: -1))
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
+    with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
+        store.keep([keep(0), keep(1)], SOURCE)
+    assert not store.directory.exists()
