@@ -25,13 +25,14 @@ pytestmark = [
     pytest.mark.xdist_group("pi"),  # one process of it is enough
 ]
 
-SEEDS = int(os.environ.get("BSD_EXAMPLES", "10"))  # more, to look for trouble
+SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
-_MOST = 200_000  # bytes of a recorded session
+_MOST = 120_000  # bytes of a recorded session
+_FIRST = 18  # with some that redaction could break in the rarer ways
 
 
 def sessions() -> dict[str, bytes]:
-    found = {f"made-up-{seed}": made_up(seed) for seed in range(SEEDS)}
+    found = {f"made-up-{seed}": made_up(seed) for seed in range(_FIRST, _FIRST + SEEDS)}
     found["sample"] = b"".join(session_lines(turns=3, seed=5))
     for name in ("small", "medium"):
         path = SHARED_DATA / f"openclaw-v3-{name}.jsonl"
@@ -55,7 +56,7 @@ def test_it_opens_them_whatever_was_done(node: str, tmp_path: Path) -> None:
             done[step.what] += 1
             done["entries removed"] += len(before.entries) - len(now.entries)
             done["branches"] += len(now.branches) - 1
-    if STEPS * SEEDS >= 100:  # what the default must reach
+    if STEPS * SEEDS >= 80:  # what the default must reach
         assert {"entries removed", "branches", "append", "redact 0", "undo", "replace"} <= {*+done}
 
 
