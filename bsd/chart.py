@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.extracted import Missing
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.restore import RestoreAnswer
-from bsd.surgery.result import Tally
-from bsd.surgery.rules import Reason
-from bsd.surgery.survey import Outcome as Judged
-from bsd.surgery.undo import UndoAnswer
+
+if TYPE_CHECKING:
+    from bsd.surgery.plan import Plan, Report
+    from bsd.surgery.restore import RestoreAnswer
+    from bsd.surgery.result import Tally
+    from bsd.surgery.survey import Outcome as Judged
+    from bsd.surgery.undo import UndoAnswer
 
 _log = get_logger("extraction")
 
@@ -34,7 +36,7 @@ class Chart:
 
         def tell(judged: Judged) -> None:
             reason = judged.decision.reason
-            verdict = "EXTRACT" if reason is Reason.EXTRACT else f"keep ({reason})"
+            verdict = "EXTRACT" if reason == "extract" else f"keep ({reason})"
             age = "of unknown age" if judged.age_s is None else f"{judged.age_s / 3600:.0f}h old"
             _log.debug(f"Entry {judged.index}: {judged.kind}, {age} → {verdict}", session=str(name))
 

@@ -8,19 +8,19 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bsd.formats.base import Format, NotOurs
+from bsd.formats.base import Format
 from bsd.formats.owners import in_use, owner_of
 from bsd.foundation.errors import (
     BsdError,
     Busy,
     Conflict,
-    LeftAlone,
     NotFound,
     TemporaryFailure,
     Unavailable,
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
+from bsd.opening import open_session
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Act, Damaged, History
 from bsd.store.index import Record
@@ -86,19 +86,6 @@ class Done:
         if self.outcome is None:
             return self.plan.planned_on
         return None if self.outcome.drained_bytes else self.outcome.identity
-
-
-def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
-    """Open a session and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
-    owner = owner_of(layout, name.agent)
-    if database := owner.database():
-        raise LeftAlone(f"the sessions of {name.agent} are in {database}")
-    source = TranscriptFile(layout.session_file(name))
-    fmt = owner.detect(line.raw for line in source.lines())
-    if isinstance(fmt, NotOurs):
-        source.close()
-        raise LeftAlone(fmt.reason)
-    return source, fmt
 
 
 def in_run(layout: Layout, name: SessionName) -> str | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bsd.chart import Chart
+from bsd.examiner import Examiner, Progress
 from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.opening import open_session
 from bsd.operation import (
     Answer,
     Done,
@@ -19,7 +19,6 @@ from bsd.operation import (
     Planner,
     Worth,
     in_run,
-    open_session,
     settle,
 )
 from bsd.recollection import Recollection
@@ -28,7 +27,7 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.context_answer import ContextAnswer
 from bsd.surgery.context_tool import plan_context
-from bsd.surgery.edit import EditAnswer, Shown, Wish, plan_edit, show_entry
+from bsd.surgery.edit import EditAnswer, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
@@ -36,8 +35,8 @@ from bsd.surgery.redact import Call, RedactAnswer, plan_redact
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
-from bsd.surgery.undo import UndoAnswer, plan_undo, tell_history
-from bsd.surgery.view import EntryView, context, extracted_content, views
+from bsd.surgery.undo import UndoAnswer, plan_undo
+from bsd.surgery.view import EntryView
 from bsd.transcript.exchangers import DirectExchanger, Exchanger
 from bsd.transcript.inflight import InFlight
 from bsd.transcript.lock import own_lock
@@ -46,10 +45,8 @@ from bsd.transcript.recovery import Access, Recovered, recover
 
 __all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
 
-Progress = Callable[[int], None]
 
-
-class Surgeon:
+class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
 
     `actor` is written to audit and log; `noticed` is told how each attempt to commit ended. With
@@ -67,15 +64,13 @@ class Surgeon:
         noticed: Noticed | None = None,
         state: StateDb | None = None,
     ) -> None:
-        self.layout = layout
-        self._config = config
-        self._actor = actor
         self._patience = patience or Patience()
+        super().__init__(layout, config, actor=actor, clock=self._patience.clock)
+        self._actor = actor
         self._exchanger = exchanger or DirectExchanger()
         self._noticed = noticed
         self._state = state
         self._inflight = InFlight(layout)
-        self._chart = Chart(layout, actor, self._patience.clock)
 
     def recover(self) -> list[Recovered]:
         """Finish or undo what an earlier process left half done; call it once at start."""
@@ -107,10 +102,12 @@ class Surgeon:
         state is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
         Forbidden, Invalid for a wrong name or setting.
         """
+        if dry_run:
+            return self.extraction(name, overrides=overrides, progress=progress)
         config = self._settings(overrides)
         path = self.layout.session_file(name)
         tell = self._chart.teller(name)
-        recollection = Recollection(None if dry_run else self._state, name, config)
+        recollection = Recollection(self._state, name, config)
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
             found = plan_extraction(
@@ -119,17 +116,15 @@ class Surgeon:
                 config,
                 self._patience.clock(),
                 store,
-                dry_run=dry_run,
                 tell=tell,
                 progress=progress,
                 since=recollection.recall(source),
             )
             return found, None
 
-        tally = Tally(name, Status.EXTRACTED, dry_run=dry_run)
+        tally = Tally(name, Status.EXTRACTED)
         with tally.judging():
-            batches = self._batches(name, plan, worth)
-            for done, _ in self._trial(name, plan) if dry_run else batches:
+            for done, _ in self._batches(name, plan, worth):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
                 recollection.keep(path, done)
@@ -212,12 +207,6 @@ class Surgeon:
         if done.outcome:
             self._chart.changed("edit", name, done.plan.report, entry=answer.entry_id)
         return {**answer.as_json(), "operation": done.number}
-
-    def show_entry(self, name: SessionName, entry: str) -> Shown:
-        """One entry as a person may edit it."""
-        source, fmt = open_session(self.layout, name)
-        with source:
-            return show_entry(source, fmt, entry)
 
     def replace(
         self, name: SessionName, operations: Sequence[Replacement], **how: bool
@@ -315,41 +304,6 @@ class Surgeon:
                 self._chart.undone(name, answer, done.plan.report)
         StateDb(self.layout.state_db).forget(name)
         return {**answer.as_json(), "entries": entries, "operations": operations}
-
-    def history(self, name: SessionName) -> list[dict[str, Any]]:
-        """The operations on a session that are kept, the newest first."""
-        history = History(self.layout, name)
-        if not history.pending():
-            return tell_history(history, None)
-        source, _ = open_session(self.layout, name)
-        with source:
-            return tell_history(history, source)
-
-    def entries(
-        self, name: SessionName, *, start: int = 0, limit: int | None = None
-    ) -> Iterator[EntryView]:
-        """The entries of a session from line `start` on, as they stand."""
-        source, fmt = open_session(self.layout, name)
-        with source:
-            yield from views(source, fmt, start=start, limit=limit)
-
-    def context(self, name: SessionName) -> dict[str, Any]:
-        """What an agent may know of its session: seed 001's get_context."""
-        source, fmt = open_session(self.layout, name)
-        with source:
-            return context(name, source, fmt)
-
-    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
-        """What was taken out of an entry, by key, without putting it back."""
-        source, fmt = open_session(self.layout, name)
-        with source:
-            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
-
-    def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
-        config = self._config.current
-        if not overrides:
-            return config
-        return PruningConfig.checked({**config.as_json(), **overrides})
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):

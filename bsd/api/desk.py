@@ -16,7 +16,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle import catalog, summary
 from bsd.lifecycle.search import search_as_it_is
 from bsd.lifecycle.trash import Trash
-from bsd.operation import Noticed, Patience, open_session
+from bsd.opening import open_session
+from bsd.operation import Noticed, Patience
 from bsd.surgeon import SessionResult, Status, Surgeon
 from bsd.surgery.locate import locate
 from bsd.transcript.exchangers import Exchanger

@@ -10,7 +10,7 @@ from typing import Any
 from bsd.api.outlines import Outlines
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.operation import open_session
+from bsd.opening import open_session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.kept import paths_of, value_at
 from bsd.surgery.outline import Outline

@@ -15,7 +15,7 @@ from bsd.formats.marker import Marker
 from bsd.foundation.errors import Conflict, Unavailable, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath
-from bsd.operation import open_session
+from bsd.opening import open_session
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.surgery.kept import paths_of
 from bsd.surgery.locate import locate

@@ -19,6 +19,7 @@ from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
 
 if TYPE_CHECKING:  # start-up stays light
+    from bsd.examiner import Examiner
     from bsd.foundation.layout import Layout, SessionName
     from bsd.foundation.pruning_config import ConfigService
     from bsd.foundation.settings import Settings
@@ -99,6 +100,15 @@ class Call:
         place = self.layout if self.log_file else None
         how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
         configure_logs(place, *how, stderr_level="error")
+
+    def examiner(self) -> Examiner:
+        """Whoever only looks."""
+        from bsd.examiner import Examiner
+
+        if not self._begun:
+            self._begun = True
+            self.log(writes=False)
+        return Examiner(self.layout, self.pruning)
 
     def surgeon(
         self,

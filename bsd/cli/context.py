@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
 @click.pass_obj
 def context(call: Call, /, session: SessionName) -> None:
-    found = call.surgeon(writes=False).context(session)
+    found = call.examiner().context(session)
     if call.json:
         print_json(found)
         return

@@ -10,8 +10,10 @@ from bsd.cli.call import KEYS, SESSION, Call, command
 
 if TYPE_CHECKING:
     from bsd.cli.many import Progressed
+    from bsd.examiner import Examiner
     from bsd.foundation.layout import SessionName
-    from bsd.surgeon import SessionResult, Surgeon
+    from bsd.surgeon import Surgeon
+    from bsd.surgery.result import SessionResult
 
 
 @command(
@@ -45,17 +47,23 @@ if TYPE_CHECKING:
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
 @click.pass_obj
 def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any) -> int:
-    from bsd.cli.many import each_session
+    from bsd.cli.many import each_session, look_at_each
     from bsd.cli.many_report import report
     from bsd.cli.names import all_sessions
-    from bsd.surgeon import Status
+    from bsd.surgery.result import Status
 
     overrides = {field: value for field, value in options.items() if value is not None}
 
     def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
-        return surgeon.extract(name, dry_run=dry_run, overrides=overrides, progress=progress)
+        return surgeon.extract(name, overrides=overrides, progress=progress)
+
+    def look(examiner: Examiner, name: SessionName, progress: Progressed) -> SessionResult:
+        return examiner.extraction(name, overrides=overrides, progress=progress)
 
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
-    outcomes = each_session(call, names, work, Status.EXTRACTED, dry_run=dry_run)
+    if dry_run:
+        outcomes = look_at_each(call, names, look, Status.EXTRACTED)
+    else:
+        outcomes = each_session(call, names, work, Status.EXTRACTED)
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code

@@ -8,20 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.interrupt import Stopped, StopRequest, stop_request
 from bsd.cli.text import one_line
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid
 from bsd.foundation.layout import SessionName
-from bsd.surgeon import SessionResult, Status, Surgeon
+from bsd.surgery.result import SessionResult, Status
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from bsd.examiner import Examiner
+    from bsd.surgeon import Surgeon
+
 Progressed = Callable[[int], None]
-Work = Callable[[Surgeon, SessionName, Progressed], SessionResult]
+Sleep = Callable[[float], None]
+Who = TypeVar("Who")  # does the work
+Work = Callable[[Who, SessionName, Progressed], SessionResult]
 
 _REFRESH_SECONDS = 0.1
 
@@ -93,19 +98,39 @@ def code_of(failed: SessionResult) -> int:
 
 
 def each_session(
-    call: Call, names: Sequence[SessionName], work: Work, aim: Status, *, dry_run: bool = False
+    call: Call, names: Sequence[SessionName], work: Work[Surgeon], aim: Status
 ) -> Outcomes:
     """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
 
     What goes wrong with one of several sessions is its result; with a single one it is raised.
     """
-    outcomes = Outcomes(aim, dry_run)
+
+    def hire(wait: float, sleep: Sleep) -> Surgeon:
+        return call.surgeon(wait=wait, sleep=sleep)
+
+    return _each(call, names, hire, work, Outcomes(aim))
+
+
+def look_at_each(
+    call: Call, names: Sequence[SessionName], look: Work[Examiner], aim: Status
+) -> Outcomes:
+    """Ask of each session what `each_session` would do to it."""
+    return _each(call, names, lambda *_: call.examiner(), look, Outcomes(aim, dry_run=True))
+
+
+def _each(
+    call: Call,
+    names: Sequence[SessionName],
+    hire: Callable[[float, Sleep], Who],
+    work: Work[Who],
+    outcomes: Outcomes,
+) -> Outcomes:
     begun = time.monotonic()
     with stop_request() as request, _Bar(call, names) as bar:
-        run = _Run(call, names, work, outcomes, request, bar)
+        run = _Run(names, hire, work, outcomes, request, bar)
         try:
             run.first_round()
-            if not dry_run:
+            if not outcomes.dry_run:
                 run.second_round()
         except Stopped as stopped:
             outcomes.stopped_by = stopped.number
@@ -116,28 +141,27 @@ def each_session(
     return outcomes
 
 
-class _Run:
+class _Run(Generic[Who]):
     def __init__(
         self,
-        call: Call,
         names: Sequence[SessionName],
-        work: Work,
+        hire: Callable[[float, Sleep], Who],
+        work: Work[Who],
         outcomes: Outcomes,
         request: StopRequest,
         bar: _Bar,
     ) -> None:
         self.at_work_on: SessionName | None = None
         self.not_begun = len(names)
-        self._call, self._names, self._work = call, names, work
-        self._aim, self._writes = outcomes.aim, not outcomes.dry_run
+        self._names, self._hire, self._work, self._aim = names, hire, work, outcomes.aim
         self._results, self._request, self._bar = outcomes.results, request, bar
 
     def first_round(self) -> None:
-        surgeon = self._call.surgeon(writes=self._writes, wait=0, sleep=self._request.sleep)
+        who = self._hire(0, self._request.sleep)
         for name in self._names:
             self._request.check()
             self.not_begun -= 1
-            self._results.append(self._one(surgeon, name))
+            self._results.append(self._one(who, name))
 
     def second_round(self) -> None:
         end = time.monotonic() + LONGEST_WAIT
@@ -147,10 +171,10 @@ class _Run:
                 self._request.check()
                 # Who has got somewhere waits for nothing but the trace of his own writing.
                 wait = LONGEST_WAIT if before.entries else max(0.0, end - time.monotonic())
-                surgeon = self._call.surgeon(wait=wait, sleep=self._request.sleep)
-                self._results[position] = _together(self._aim, before, self._one(surgeon, name))
+                who = self._hire(wait, self._request.sleep)
+                self._results[position] = _together(self._aim, before, self._one(who, name))
 
-    def _one(self, surgeon: Surgeon, name: SessionName) -> SessionResult:
+    def _one(self, who: Who, name: SessionName) -> SessionResult:
         self.at_work_on = name
 
         def progressed(done: int) -> None:
@@ -158,7 +182,7 @@ class _Run:
             self._bar.show(name, done)
 
         try:
-            result = self._work(surgeon, name, progressed)
+            result = self._work(who, name, progressed)
         except (ConfigError, Invalid):  # concerns the call, not this session
             raise
         except BsdError as error:

@@ -9,7 +9,7 @@ from bsd.cli.many import code_of
 from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.text import counted, share, size
 from bsd.foundation.errors import Busy
-from bsd.surgeon import SessionResult, Status
+from bsd.surgery.result import SessionResult, Status
 
 if TYPE_CHECKING:
     from bsd.cli.call import Call

@@ -13,8 +13,9 @@ from bsd.cli.output import print_json, print_table, say
 from bsd.cli.text import counted, one_line, size
 
 if TYPE_CHECKING:
+    from bsd.examiner import Examiner
     from bsd.foundation.layout import SessionName
-    from bsd.surgeon import EntryView, Surgeon
+    from bsd.surgery.view import EntryView
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
@@ -48,11 +49,11 @@ def show(
     limit: int | None,
     full: bool,
 ) -> None:
-    surgeon = call.surgeon(writes=False)
+    examiner = call.examiner()
     if entry is not None:
-        views = [_find(surgeon, session, entry)]
+        views = [_find(examiner, session, entry)]
     else:
-        views = list(surgeon.entries(session, start=start, limit=limit))
+        views = list(examiner.entries(session, start=start, limit=limit))
     details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
         documents = [view.as_json() | details.get(view.index, {}) for view in views]
@@ -64,14 +65,14 @@ def show(
         _print_list(views)
 
 
-def _find(surgeon: Surgeon, session: SessionName, wanted: str) -> EntryView:
+def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
     """The entry by id, else by line number: the first of several with the same id."""
     from bsd.foundation.errors import NotFound
 
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
-    for view in surgeon.entries(session):
+    for view in examiner.entries(session):
         if view.id == wanted and not wanted.startswith("#"):
             return view
         if view.index == index:
@@ -84,7 +85,7 @@ def _find(surgeon: Surgeon, session: SessionName, wanted: str) -> EntryView:
 
 def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
     """What the contract adds to single entries: the line, and what was taken out of it."""
-    from bsd.operation import open_session
+    from bsd.opening import open_session
     from bsd.store.extracted import SessionStore
     from bsd.surgery.view import extracted_content
     from bsd.transcript.reader import BytesTranscript

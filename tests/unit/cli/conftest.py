@@ -41,6 +41,15 @@ class FakeSurgeon:
         self.asked.append(("extract", str(name), dry_run, dict(overrides or {})))
         return self._next(name, progress)
 
+    def extraction(
+        self,
+        name: SessionName,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> SessionResult:
+        return self.extract(name, dry_run=True, overrides=overrides, progress=progress)
+
     def restore_all(
         self, name: SessionName, *, progress: Callable[[int], None] | None = None
     ) -> SessionResult:
@@ -111,6 +120,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return surgeon
 
     monkeypatch.setattr(Call, "surgeon", hire)
+    monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), sources=()))
     monkeypatch.setattr(Call, "settings", settings)
     return Cli(root, surgeon, capsys)
