@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
 
 Entry = dict[str, Any]
@@ -35,7 +36,7 @@ class Turn(StrEnum):
     CLOSES = "closes"  # an assistant message that ends its turn
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Value:
     """One value that could leave its entry."""
 
@@ -50,7 +51,7 @@ class Value:
     text: str | None = None  # the present text; None: not a string, or no longer at hand
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolCall:
     """A call found in an entry."""
 
@@ -59,7 +60,7 @@ class ToolCall:
     path: ValuePath
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Facts:
     """What one entry is, beside the values it holds."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from bsd.foundation.immutable import immutable
 
 MARKER = "_extracted"
 RESTORED = "_restored"
@@ -42,7 +43,7 @@ def mentioned_ids(text: str) -> list[str]:
     return _PLACEHOLDER.findall(text)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Marker:
     """The `_extracted` member: where the entry's original line is kept."""
 

@@ -7,13 +7,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
@@ -25,7 +25,7 @@ _UNFINISHED, _FINISHED = ".tmp", ".json"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Span:
     """Bytes of the session file as planned: kept without passing through the plan's memory."""
 
@@ -33,7 +33,7 @@ class Span:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Keep:
     """An original line that must be durable before its session loses values."""
 

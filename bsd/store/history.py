@@ -22,6 +22,7 @@ import orjson
 
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import NotFound, Unavailable, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
@@ -47,7 +48,7 @@ class Damaged(Unavailable):
     """What is kept of an operation cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Touched:
     """What an edit of a plan was about; a plan has one for each of its edits."""
 

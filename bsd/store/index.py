@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -16,12 +16,13 @@ import orjson
 
 from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Record:
     """What one stored file holds. Sizes are bytes."""
 

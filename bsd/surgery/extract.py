@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from bsd.formats.base import Entry, Format, Shape, Value
 from bsd.formats.marker import MARKER, RESTORED, Marker, placeholder
+from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
@@ -112,7 +113,7 @@ class _LeaveAlone(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Home:
     """Where an entry's original line is kept."""
 
@@ -123,7 +124,7 @@ class _Home:
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Operation:
     """One entry's new line."""
 

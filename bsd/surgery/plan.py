@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep
 from bsd.store.history import Touched
@@ -34,7 +35,7 @@ class Leaked:
     mentions: str  # the entry whose placeholder it is
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Saving:
     """What values of one type give up, in session bytes and (roughly) in tokens of context."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from bsd.formats.base import Entry, Facts, Shape, Value
@@ -18,6 +17,7 @@ from bsd.formats.marker import (
     placeholder,
 )
 from bsd.formats.reading import time_ms
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.policy import Policy, Trigger
 
@@ -47,7 +47,7 @@ class Reason(StrEnum):
     EXTRACT = "extract"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Option:
     """A value that is in its entry now, and the rule that speaks about it."""
 
@@ -55,7 +55,7 @@ class Option:
     trigger: Trigger | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Subject:
     """What of an entry decides about it, wherever it stands."""
 
@@ -68,7 +68,7 @@ class Subject:
     own_result: bool = False  # the answer of one of our tools
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Standing:
     """What of its surroundings decides about an entry."""
 
@@ -79,7 +79,7 @@ class Standing:
     prefix_bound: bool = False  # a later signature covers what the model saw of it
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Chosen:
     """A value that leaves, but for its first `keep_chars` characters."""
 
@@ -87,7 +87,7 @@ class Chosen:
     keep_chars: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Decision:
     """What happens to an entry."""
 

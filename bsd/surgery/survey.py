@@ -11,7 +11,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
 from math import isnan, nan
@@ -20,6 +20,7 @@ from typing import Any
 
 from bsd.formats.base import Entry, Facts, Format, Turn
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Leaked, Source
@@ -51,7 +52,7 @@ _DEEP = 101
 _BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Outcome:
     """One entry, judged."""
 

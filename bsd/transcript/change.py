@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
 
@@ -24,7 +25,7 @@ class Identity:
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Edit:
     """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
 

@@ -12,20 +12,20 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import orjson
 
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound
+from bsd.foundation.immutable import immutable
 from bsd.transcript.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
 UNKNOWN_INDEX = -1  # of a line that was read backwards
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Line:
     """One line as it stands in the file."""
 

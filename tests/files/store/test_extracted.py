@@ -8,6 +8,7 @@ import os
 import platform
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -89,7 +90,7 @@ def test_a_file_used_again_is_checked_and_becomes_young(store: SessionStore) -> 
     store.keep([keep(0)], SOURCE)
     path = store.file("0000_tool_result")
     os.utime(path, (1, 1))
-    again = Keep(**{name: getattr(keep(0), name) for name in Keep.__slots__} | {"line": None})
+    again = replace(keep(0), line=None)
     store.keep([again], SOURCE)
     assert path.stat().st_mtime > 1
     path.write_bytes(b"rot")
