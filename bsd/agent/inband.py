@@ -104,12 +104,11 @@ class InBand:
 
     def _tell(self, name: SessionName, answered: Answered) -> None:
         call, restored = answered.call, answered.restored
+        outcome = answered.note if answered.outcome is None else answered.outcome
         if restored is not None:
             chart = Chart(self.layout, _ACTOR, self.clock)
             chart.restored(name, restored, committed=True, redacted=answered.how is not None)
-        _log.info(
-            f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=answered.note
-        )
+        _log.info(f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
         try:
             AuditLog(self.layout.audit_file, self.clock).record(
                 actor=_ACTOR,
@@ -123,7 +122,7 @@ class InBand:
                 entry_id=answered.entry_id,
                 values=answered.values,
                 failed=answered.failed,
-                outcome=answered.note,
+                outcome=outcome,
                 redacted=answered.how,
             )
         except BsdError as error:  # it is done; the transcript says so

@@ -36,6 +36,7 @@ from bsd.surgery.redact import Call, Kind, plan_redact
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.restore import RestoreAnswer, plan_restore
 from bsd.surgery.revised import Revised
+from bsd.surgery.targets import Refused
 from bsd.surgery.view import context
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import Line, parse_entry
@@ -66,6 +67,9 @@ class Answered:
     values: int = 0
     restored: RestoreAnswer | None = None
     how: str | None = None  # it left the agent's sight: consumed, marked
+    # The note as log and audit have it: they outlive what is said in sessions, and must not quote
+    # it. None: the note quotes nothing.
+    outcome: str | None = None
 
 
 def search_for(layout: Layout, name: SessionName, calls: Sequence[OwnCall]) -> Found:
@@ -177,12 +181,15 @@ class Round:
                 about = ""
             case GetContext():
                 answer = context(self._name, self._revised, self._fmt)
-                return Answered(call, deed.action, told(deed, answer))
+                listed = f"[{answer['total_entries']} entries listed]"
+                return Answered(call, deed.action, told(deed, answer), outcome=listed)
             case SearchExtracted():
                 found = self._found.get(call.key)
                 if isinstance(found, BsdError):
                     raise found
-                return Answered(call, deed.action, told(deed, dict(found or {"results": []})))
+                answer = dict(found or {"results": []})
+                places = f"[{len(answer['results'])} places found]"
+                return Answered(call, deed.action, told(deed, answer), outcome=places)
         self._revised.take(plan)
         return Answered(
             call,
@@ -315,7 +322,11 @@ class _Elsewhere(Forbidden):
 
 
 def _failure(call: OwnCall, error: BsdError) -> Answered:
-    return Answered(call, call.tool, told_error(call.tool, error_answer(error)), failed=True)
+    outcome = None
+    if isinstance(error, Refused):  # it quotes what was searched for, and what is there instead
+        outcome = f"[{call.tool} failed: {', '.join(one.field for one in error.errors)} refused]"
+    note = told_error(call.tool, error_answer(error))
+    return Answered(call, call.tool, note, failed=True, outcome=outcome)
 
 
 def _own_deed(call: OwnCall, name: SessionName) -> Deed:

@@ -287,7 +287,7 @@ def test_a_call_that_fails_has_its_error_as_result_once(
     assert not desk.look()
     (line,) = desk.audit()
     assert line["failed"] is True
-    assert message in line["outcome"]
+    assert (message if name != "context" else "targets") in line["outcome"]
 
 
 def test_one_that_fails_stops_no_other(desk: Desk, agent: Agent) -> None:
@@ -498,6 +498,29 @@ def test_what_only_reads_gets_its_answer_as_result(desk: Desk, agent: Agent) -> 
         agent.says("I see")
         desk.look()
     assert text_of(desk.entry(listing)).startswith("Session: main/s1"), "it stays for a while"
+
+
+def test_log_and_audit_quote_nothing_of_what_is_said(desk: Desk, agent: Agent) -> None:
+    secret = "hunter2hunter2"
+    agent.past()
+    desk.look()
+    agent.user("again")
+    agent.says(f"the password is {secret}, and the password is {secret}")
+    agent.user("again")
+    operation = {"start": "the password is", "end": secret, "replacement": "…"}
+    agent.calls(("c1", "context", {"action": "replace", "targets": [operation]}))
+    refused = agent.result("c1", "context", UNKNOWN)
+    agent.calls(("c2", "search_extracted", {"query": "dolor"}))
+    agent.result("c2", "search_extracted", UNKNOWN)
+    agent.says("ok")
+    with capture_logs() as logged:
+        assert desk.look()
+    assert secret in text_of(desk.entry(refused)), "the agent sees why"
+    kept = json.dumps([logged, desk.audit()])
+    assert "targets[0] refused" in kept
+    assert "1 places found" in kept
+    assert secret not in kept
+    assert "ipsum" not in kept
 
 
 def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:
