@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
+
+_INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # 128 + the signal's number
 
 
 def main() -> int:
@@ -17,8 +18,8 @@ def main() -> int:
 
             code = run(argv)
     except KeyboardInterrupt:  # so early that nothing had begun
-        code = 128 + signal.SIGINT
-    if code in {128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGPIPE}:
+        code = _INTERRUPTED
+    if code in {_INTERRUPTED, _PIPE_CLOSED, _TERMINATED}:
         _die_by(code - 128)
     return code
 
@@ -43,6 +44,8 @@ def _front(argv: list[str]) -> int | None:
 
 def _die_by(number: int) -> None:
     """End by the signal itself: only so a shell knows that its script shall end, too."""
+    import signal
+
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from typing import NamedTuple
 
 
-class Command(NamedTuple):
-    """One command: where it is built, and what it says of itself in one line."""
+class Command:
+    """One command: where it is built, and what it says of itself in one line.
 
-    name: str
-    module: str  # below bsd.cli; the click command is its attribute of this name, - as _
-    help: str
-    locks: bool = False  # takes the lock of a session …
-    unless: str | None = None  # … but not if this word is among its arguments
-    only_with: str | None = None  # … but only if this word is
+    No NamedTuple: typing would take longer to load than the help page to print.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        help: str,
+        locks: bool = False,
+        unless: str | None = None,
+        only_with: str | None = None,
+    ) -> None:
+        self.name = name
+        self.module = module  # below bsd.cli; the click command is its attribute `name`, - as _
+        self.help = help
+        self.locks = locks  # takes the lock of a session …
+        self.unless = unless  # … but not if this word is among its arguments
+        self.only_with = only_with  # … but only if this word is
 
 
 SECTIONS: dict[str, tuple[Command, ...]] = {
@@ -98,6 +108,7 @@ Options:
   --version      print the version
   -h, --help     print this; `bsd COMMAND --help` has examples
 """
+PIPE_CLOSED = 141  # 128 + SIGPIPE
 # Global options that are followed by a value.
 _VALUED = ("--root", "--config", "--host")
 
@@ -119,7 +130,7 @@ def print_help() -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (`| head`) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
-        return 128 + signal.SIGPIPE
+        return PIPE_CLOSED
     return 0
 
 

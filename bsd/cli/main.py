@@ -13,7 +13,7 @@ import click
 
 from bsd import __version__
 from bsd.cli.call import Call, global_options
-from bsd.cli.commands import COMMANDS, help_page
+from bsd.cli.commands import COMMANDS, PIPE_CLOSED, help_page
 from bsd.cli.interrupt import Stopped
 from bsd.cli.output import print_json
 
@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (`| head`) has had enough
         _silence_stdout()
-        return 128 + signal.SIGPIPE
+        return PIPE_CLOSED
     except OSError as error:
         from bsd.cli.problem import problem_of
 

@@ -6,14 +6,13 @@ That takes longer to load than the daemon to answer.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from bsd.cli.client import find_client
-from bsd.cli.commands import split_command
+from bsd.cli.commands import PIPE_CLOSED, split_command
 from bsd.cli.output import print_json, say
 from bsd.cli.status_text import status_lines
 from bsd.foundation.errors import BsdError
@@ -46,7 +45,7 @@ def quick_status(argv: list[str]) -> int | None:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (`| head`) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
-        return 128 + signal.SIGPIPE
+        return PIPE_CLOSED
     return 0
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(NamedTuple):  # a dataclass would cost `bsd status` a sixth of its time
     """What is wrong with one field of an input, named as the user wrote it."""
 
     field: str

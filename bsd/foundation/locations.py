@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,7 +38,7 @@ def settings_file(environ: Mapping[str, str]) -> Path:
 def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
     """Parse the settings file; a missing one is empty unless `required`. Raises ConfigError."""
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        data = path.read_bytes()
     except FileNotFoundError:
         if not required:
             return {}
@@ -50,6 +47,10 @@ def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
     except OSError as error:
         problem = os_problem(error, f"reading {path}")
         raise ConfigError(problem.message, hint=problem.hint) from error
+    import tomllib  # noqa: PLC0415 - most people have no such file
+
+    try:
+        return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         what = f"{path}, line {line}: not UTF-8 text"
@@ -97,6 +98,8 @@ def find_socket(root: Path, environ: Mapping[str, str], configured: str | None =
     path = root / ".brainsurgeon" / "bsd.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
+    import hashlib  # noqa: PLC0415 - few roots have so long a path
+
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16] + ".sock"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and len(os.fsencode(runtime)) + len(name) + 5 < LONGEST_SOCKET_PATH:
@@ -105,5 +108,7 @@ def find_socket(root: Path, environ: Mapping[str, str], configured: str | None =
 
 
 def _line_of(error: Exception) -> str:
+    import re  # noqa: PLC0415 - only an error needs it
+
     found = re.search(r"at line (\d+)", str(error))
     return f", line {found[1]}" if found else ""
