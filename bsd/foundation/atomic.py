@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +16,7 @@ def write_private(path: Path, data: bytes) -> None:
     """
     make_private_dir(path.parent)
     # A name of its own for each writer: two of them at once must not write into one file.
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         _write_new(temporary, data)
         os.replace(temporary, path)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from bsd.foundation.durations import MINUTE, parse_duration
 from bsd.foundation.errors import Invalid
-from bsd.foundation.pruning_check import Cron
+from bsd.foundation.pruning_fields import check_cron
 
 NEVER = "never"
 HOURLY = "0 * * * *"
@@ -33,7 +33,7 @@ def _no_boolean(value: object) -> object:
 
 
 _Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=_MOST)]
-WorkspaceCron = Cron
+WorkspaceCron = Annotated[str, AfterValidator(check_cron)]
 WorkspaceAge = Annotated[str, AfterValidator(_age)]
 WorkspaceMost = _Whole
 
