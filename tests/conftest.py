@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.openclaw_tree import SHARED_DATA, fill
+from tests.spread import unit_of_work
 
 # A loaded machine is no defect.
 settings.register_profile(
@@ -27,16 +28,22 @@ _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")
 _THREAD_DEADLINE_SECONDS = 5.0
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keep tests that share a daemon or a browser in one process (`--dist loadgroup`)."""
-    for item in items:
-        if isinstance(item, pytest.Function) and any(
-            definition.scope == "module"
-            for definitions in item._fixtureinfo.name2fixturedefs.values()
-            for definition in definitions
-        ):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    config.option.loadscopereorder = False
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = unit_of_work(config.rootpath)
+    return scheduler
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: a browser's tests, one after the other, must not be what is waited for."""
+    items.sort(key=lambda item: item.path.parent.name != "web")
 
 
 @pytest.fixture(autouse=True)

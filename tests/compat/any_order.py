@@ -17,7 +17,7 @@ from bsd.foundation.value_path import parse_path
 from bsd.lifecycle.retention import run_retention
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.verify import verify
-from bsd.operation import open_session
+from bsd.opening import open_session
 from bsd.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting

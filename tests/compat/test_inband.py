@@ -10,10 +10,7 @@ from bsd.foundation.layout import Layout
 from tests.compat.pi import assert_sendable, read
 from tests.files.agent.conftest import LONG, Agent, Desk
 
-pytestmark = [
-    pytest.mark.timeout(400),  # the first to come installs pi
-    pytest.mark.xdist_group("pi"),  # one process of it is enough
-]
+pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
 
 UNKNOWN = "Tool not found"
 

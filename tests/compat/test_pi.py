@@ -15,10 +15,7 @@ import pytest
 from bsd.sample import session_lines
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 
-pytestmark = [
-    pytest.mark.timeout(400),  # the first to come installs pi
-    pytest.mark.xdist_group("pi"),  # one process of it is enough
-]
+pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
 
 
 def _sessions(root: Path) -> list[Path]:

@@ -1,0 +1,29 @@
+"""What tests share is made once, however many processes run the suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spread import unit_of_work
+
+_TOP = Path(__file__).parents[1]
+_PAGE = "tests/web/test_day.py"
+_INDEXER = "tests/daemon/test_indexer.py"
+_KILL = "tests/crash/test_kill.py"
+
+
+@pytest.mark.parametrize(
+    ("test", "unit"),
+    [
+        (f"{_PAGE}::test_a[x::y]", _PAGE),
+        ("tests/unit/test_house.py::test_a", "tests/unit/test_house.py"),
+        ("tests/compat/test_pi.py::test_a", "tests/compat"),
+        ("tests/compat/test_inband.py::test_a", "tests/compat"),
+        (f"{_INDEXER}::test_a", _INDEXER),  # shares a daemon
+        (f"{_KILL}::test_a[1]", f"{_KILL}::test_a[1]"),  # long, and alone
+    ],
+)
+def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
+    assert unit_of_work(_TOP)(test) == unit
