@@ -107,9 +107,17 @@ def find_client(
     """Find the daemon that `--root` and `--config` mean; raises ConfigError for broken settings."""
     named = Path(config) if config is not None else None
     in_file = read_settings_file(named or settings_file(environ), required=named is not None)
+    if not all(_is_whole(in_file.get(key, "/")) for key in ("root", "socket")):
+        from bsd.foundation.settings import load_settings
+
+        load_settings(named, environ=environ)  # says what is wrong with it
     found = find_root(root, environ, in_file.get("root"))
     configured = environ.get("BRAINSURGEON_SOCKET") or in_file.get("socket")
     return Client(find_socket(found, environ, configured if isinstance(configured, str) else None))
+
+
+def _is_whole(path: object) -> bool:
+    return isinstance(path, str) and (path == "~" or path.startswith(("/", "~/")))
 
 
 def _refused(document: Mapping[str, Any]) -> Refused:

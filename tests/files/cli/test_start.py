@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from bsd.sample import session_lines
 
 _HEAVY = {
     *("pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"),
@@ -24,7 +27,7 @@ def _modules_after(*argv: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert done.stdout.startswith(("Usage: bsd", "bsd "))
+    assert done.stdout
     return set(done.stderr.split())
 
 
@@ -46,3 +49,16 @@ def test_help_of_a_command_needs_nothing_but_click(argv: list[str]) -> None:
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & _HEAVY
     assert "bsd.surgeon" not in loaded
+
+
+@pytest.mark.parametrize("command", ["extract --dry-run main/a", "show main/a", "context main/a"])
+def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
+    tmp_path: Path, command: str
+) -> None:
+    sessions = tmp_path / "agents" / "main" / "sessions"
+    sessions.mkdir(parents=True)
+    (sessions / "a.jsonl").write_bytes(b"".join(session_lines(turns=2)))
+    loaded = _modules_after("--root", str(tmp_path), *command.split())
+    too_much = {"pydantic", "structlog", "filelock", "asyncio", "rich.console", "bsd.surgeon"}
+    assert "bsd.examiner" in loaded
+    assert not loaded & too_much
