@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, Forbidden, os_problem
@@ -409,7 +410,7 @@ def _unlink(thing: Thing) -> Cleaned:
 def _indexed_name(index: Path) -> SessionName | None:
     """Return the session that a store says it belongs to."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BsdError):
-        return SessionName.parse(orjson.loads(index.read_bytes())["session"])
+        return SessionName.parse(orjson.loads(read_plain(index))["session"])
     return None
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.atomic import sync_dir, write_all
+from bsd.foundation.atomic import NotPlain, read_plain, sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
@@ -119,13 +119,13 @@ class SessionStore:
     def read(self, ref: str) -> bytes | None:
         """A stored file's bytes, unchecked; None if it is not there."""
         try:
-            descriptor = os.open(self.file(ref), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return read_plain(self.file(ref))
         except (FileNotFoundError, NotADirectoryError, Invalid):
             return None
+        except NotPlain:  # what lies there holds no line: the hash will say so
+            return b""
         except OSError as error:
             raise os_problem(error, f"reading {self.file(ref)}") from error
-        with open(descriptor, "rb") as stream:
-            return stream.read()
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
         """The original line that `ref` holds, if it is there and has this hash."""

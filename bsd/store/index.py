@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.atomic import write_private
+from bsd.foundation.atomic import read_plain, write_private
 from bsd.foundation.errors import os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -127,7 +127,7 @@ class Index:
 
     def _read(self) -> dict[str, Record]:
         try:
-            document = orjson.loads(self.path.read_bytes())
+            document = orjson.loads(read_plain(self.path))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:

@@ -176,8 +176,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(store: SessionStore, tmp_
     secret.write_bytes(LINES[0])
     store.directory.mkdir(parents=True)
     store.file("0000_user").symlink_to(secret)
-    with pytest.raises(Unavailable):
-        store.load("0000_user", digest(LINES[0]))
+    assert store.load("0000_user", digest(LINES[0])) is Missing.CORRUPT
 
 
 @pytest.mark.parametrize("kernel", ["6.1.0-18-amd64", "5.4.0"])
@@ -208,3 +207,25 @@ def test_an_error_of_syncing_at_once_leaves_nothing_behind(
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
         store.keep([keep(0), keep(1)], SOURCE)
     assert not store.directory.exists()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_corrupt_and_not_waited_for(
+    store: SessionStore, put: Callable[[Path], None]
+) -> None:
+    store.keep([keep(0), keep(1)], SOURCE)
+    path = store.file("0000_tool_result")
+    path.unlink()
+    put(path)
+    assert store.load("0000_tool_result", digest(LINES[0])) is Missing.CORRUPT
+    assert store.load("0001_tool_result", digest(LINES[1])) == LINES[1]
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_an_index_that_is_no_file_is_broken(
+    store: SessionStore, put: Callable[[Path], None]
+) -> None:
+    store.directory.mkdir(parents=True)
+    put(store.index.path)
+    assert store.index.records == {}
+    assert store.index.broken == f"[Errno 22] not a plain file: '{store.index.path}'"
