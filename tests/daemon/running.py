@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 DEADLINE_SECONDS = 40.0
-_PAUSE_SECONDS = 0.02
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25  # seconds; who looks all the time is work, too
 
 Found = TypeVar("Found")
 
@@ -30,9 +30,11 @@ QUIET_CONFIG = {"auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
 def wait_for(look: Callable[[], Found], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
     """Wait until `look` finds something true, and return it."""
     deadline = time.monotonic() + seconds
+    pause = _SHORTEST_PAUSE
     while not (found := look()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause)
+        pause = min(1.3 * pause, _LONGEST_PAUSE)
     return found
 
 
