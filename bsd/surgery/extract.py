@@ -194,14 +194,14 @@ class _Surgery:
         if outcome.marked and (entry := parse_entry(raw)) is not None:
             return self._home_of_marked(outcome, raw, entry, values)
         # Only what was in the store before can be there still, and looking has its price.
-        first, hash_ = self._first_ref(outcome), _hash(raw)
+        first, hash_ = _first_ref(outcome), _hash(raw)
         if _RESTORED in raw or self._stored.taken(first):
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
                 if found and (home := self._again(*found, raw, values)):
                     return home
         span = Span(outcome.offset, outcome.length)
-        return _Home(self._new_ref(outcome), hash_, len(raw), span)
+        return _Home(self._new_ref(first), hash_, len(raw), span)
 
     def _home_of_marked(
         self, outcome: Outcome, raw: bytes, entry: Entry, values: list[Value]
@@ -221,7 +221,7 @@ class _Surgery:
             if paths:
                 raise _LeaveAlone(STORED_MISSING)
             whole = edit(raw, remove=[(MARKER,)])
-            return _Home(self._new_ref(outcome), _hash(whole), len(whole), whole)
+            return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole)
         original = Original.of(stored_line)
         back = Return.of(entry, original, self._fmt, list(paths.values())) if original else None
         if back is None or len(back.replace) < len(paths):
@@ -230,7 +230,7 @@ class _Surgery:
         if home := self._again(marker.ref, marker.hash, raw, values, away):
             return home
         whole = back.apply(raw, remove=[(MARKER,)])
-        return _Home(self._new_ref(outcome), _hash(whole), len(whole), whole, away)
+        return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole, away)
 
     def _again(
         self,
@@ -256,11 +256,7 @@ class _Surgery:
             return None
         return _Home(ref, hash_, len(stored_line), None, away or {})
 
-    def _first_ref(self, outcome: Outcome) -> str:
-        return f"{outcome.index:04d}_{_type_of(outcome)}"
-
-    def _new_ref(self, outcome: Outcome) -> str:
-        base = self._first_ref(outcome)
+    def _new_ref(self, base: str) -> str:
         ref, number = base, 1
         while ref in self._refs or self._stored.taken(ref):
             number += 1
@@ -270,6 +266,10 @@ class _Surgery:
 
 def _hash(raw: bytes) -> str:
     return f"sha256:{sha256(raw).hexdigest()}"
+
+
+def _first_ref(outcome: Outcome) -> str:
+    return f"{outcome.index:04d}_{_type_of(outcome)}"
 
 
 def _type_of(outcome: Outcome) -> str:

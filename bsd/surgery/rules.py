@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import lru_cache
 
 from bsd.formats.base import Entry, Facts, Shape, Value
 from bsd.formats.marker import (
@@ -30,6 +31,8 @@ _SECONDS_PER_MESSAGE = 60
 
 class Reason(StrEnum):
     """The outcome for one entry: the first row that applies."""
+
+    __hash__ = str.__hash__  # that of its text; and Enum's own is written in Python
 
     DISABLED = "disabled"
     NO_ENTRY_ID = "no_entry_id"
@@ -96,6 +99,7 @@ class Decision:
     due_at: float | None = None  # epoch seconds at which the reason ends by itself
 
 
+@lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
     """Whether a tool is ours, under whatever prefix an MCP client gave it."""
     return name is not None and name.rpartition("__")[2] in OWN_TOOLS
@@ -111,14 +115,16 @@ def subject_of(
 ) -> Subject:
     """Look at one entry."""
     fitting = [t for t in policy.triggers if t.fits_entry(entry, facts)]
-    away = away_test(entry, facts.id)
+    away: Callable[[Value], bool] | None = None
     options = []
     some_away = False
     for value in values:
-        if away(value):
-            some_away = True
-        else:
-            options.append(Option(value, policy.trigger_for(value, fitting)))
+        if value.text is not None and value.text.endswith(PLACEHOLDER_END):
+            away = away or away_test(entry, facts.id)
+            if away(value):
+                some_away = True
+                continue
+        options.append(Option(value, policy.trigger_for(value, fitting)))
     return Subject(
         id_problem=_id_problem(facts.id),
         options=tuple(options),
