@@ -229,26 +229,28 @@ class Survey:
         Subjects between which the rules make no difference are held once: lengths are rounded
         down to the next one that a rule asks for, and paths count only for who could lose values.
         """
-        traits = tuple(
-            (v.shape, v.type, v.display, v.leaf, v.custom, trigger, self._grade(v.length))
-            for v, trigger in ((option.value, option.trigger) for option in subject.options)
-        )
-        rest = (
+        traits: list[Hashable] = [
             subject.id_problem,
             subject.some_away,
             subject.marked,
             subject.own_result,
             subject.restored_ms,
-            repr(subject.extractable),  # `True` and 1 are the same key, and not the same wish
-        )
-        known = self._outlines.get((traits, rest))
+            subject.extractable,
+            isinstance(subject.extractable, bool),  # True is the same key as 1, not the same wish
+        ]
+        for option in subject.options:
+            v = option.value
+            grade = self._grade(v.length)
+            traits += v.shape, v.type, v.display, v.leaf, v.custom, option.trigger, grade
+        outline = tuple(traits)
+        known = self._outlines.get(outline)
         if known is None:
             best = decide(subject, _BEST_STANDING, self._policy, self._now)
             known = self._keep(subject, ()), best.reason is Reason.EXTRACT
-            self._outlines[traits, rest] = known
+            self._outlines[outline] = known
         if not known[1]:
             return known
-        where = tuple((option.value.path, option.value.removes) for option in subject.options)
+        where = tuple([(option.value.path, option.value.removes) for option in subject.options])
         number = self._candidates.get((known[0], where))
         if number is None:
             number = self._candidates[known[0], where] = self._keep(subject, where)
