@@ -25,6 +25,18 @@ class Shape(StrEnum):
     TEXT = "text"  # a string becomes the placeholder
     WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
     BLOCK = "block"  # a content block becomes a text block that holds the placeholder
+    INPUT = "input"  # the same, in a dialect whose blocks of text are called `input_text`
+
+    @property
+    def is_block(self) -> bool:
+        return self is Shape.BLOCK or self is Shape.INPUT
+
+    def holding(self, string: bytes) -> bytes:
+        """What takes the value's place: a JSON string, or a block with it."""
+        if not self.is_block:
+            return string
+        kind = b"text" if self is Shape.BLOCK else b"input_text"
+        return b'{"type":"%b","text":%b}' % (kind, string)
 
 
 class Turn(StrEnum):
@@ -49,6 +61,7 @@ class Value:
     custom: bool = False  # state of an extension: only by a rule that names its customType
     removes: tuple[ValuePath, ...] = ()  # members that leave with it, without a placeholder
     text: str | None = None  # the present text; None: not a string, or no longer at hand
+    fixed: bool = False  # only to be read: its owner relies on it as it is
 
 
 @immutable

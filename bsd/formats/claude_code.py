@@ -150,7 +150,7 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
     # What the program wrote itself is its own business: summaries, caveats, reminders.
     own = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
     if isinstance(content, str):
-        return [] if own or not content else [text_value(_CONTENT, content, type_)]
+        return [text_value(_CONTENT, content, type_, fixed=own)] if content else []
     values: list[Value] = []
     for index, block in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(block, dict):
@@ -163,8 +163,12 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
                 )
             case "tool_result":
                 values += _result_values(block.get("content"), (*path, "content"))
-            case "text" | "image" | "document" if not own:
-                values += _block_value(block, path, type_)
+            case "thinking" if text := text_of(block.get("thinking")):
+                values.append(text_value((*path, "thinking"), text, "thinking", fixed=True))
+            case "text" if text := text_of(block.get("text")):
+                values.append(text_value((*path, "text"), text, type_, fixed=own))
+            case _ if not own:
+                values += _media(block, path, type_)
     return values
 
 
@@ -173,15 +177,16 @@ def _result_values(content: Any, path: ValuePath) -> list[Value]:
         return [text_value(path, content, "tool_result")] if content else []
     values: list[Value] = []
     for index, block in enumerate(content if isinstance(content, list) else ()):
-        if isinstance(block, dict):
-            values += _block_value(block, (*path, index), "tool_result")
+        if not isinstance(block, dict):
+            continue
+        text = text_of(block.get("text"))
+        if block.get("type") == "text" and text:
+            values.append(text_value((*path, index, "text"), text, "tool_result"))
+        values += _media(block, (*path, index), "tool_result")
     return values
 
 
-def _block_value(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
-    if block.get("type") == "text":
-        text = text_of(block.get("text"))
-        return [text_value((*path, "text"), text, type_)] if text else []
+def _media(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
     source = block.get("source")
     data = text_of(source.get("data")) if isinstance(source, dict) else None
     if block.get("type") not in _MEDIA or data is None:

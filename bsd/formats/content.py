@@ -31,6 +31,7 @@ def text_value(
     display: bool = False,
     leaf: bool = False,
     custom: bool = False,
+    fixed: bool = False,
 ) -> Value:
     """Return a string as a value."""
     return Value(
@@ -42,6 +43,7 @@ def text_value(
         leaf=leaf,
         custom=custom,
         text=text,
+        fixed=fixed,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bsd.formats.base import Format, NotOurs
 from bsd.formats.claude_code import ClaudeCodeProject
+from bsd.formats.codex import CodexDay
 from bsd.formats.detect import detect
 from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
 from bsd.formats.owner import Owner, Registry
@@ -33,6 +34,7 @@ class Kind:
 # By the word for it in the settings.
 KINDS: Mapping[str, Kind] = {
     "claude-code": Kind(1, "projects", ClaudeCodeProject),
+    "codex": Kind(3, "sessions", CodexDay),
 }
 
 

@@ -271,7 +271,8 @@ def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
     if entry is None:  # no JSON, but perhaps somebody's words
         return Words(line.index, None, line.raw.decode("utf-8", "replace").strip())
     statistics.take(entry, fmt, len(line.raw))
-    return Words(line.index, entry_id(entry), words_of(entry, fmt))
+    name = fmt.facts(entry).id if fmt else entry_id(entry)
+    return Words(line.index, name, words_of(entry, fmt))
 
 
 def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: int) -> bool:
@@ -299,7 +300,8 @@ def _stored_words(store: SessionStore, ref: str) -> Words | None:
     number = record.index if record else int(ref.partition("_")[0])
     paths = list(_paths(record.keys)) if record else []
     text = words_at(entry, paths) if paths else words_of(entry, None)
-    return Words(number if 0 <= number < _MOST_LINES else 0, entry_id(entry), text, ref)
+    name = record.entry_id if record else entry_id(entry)
+    return Words(number if 0 <= number < _MOST_LINES else 0, name, text, ref)
 
 
 def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bsd.formats.base import Entry, Shape, Value
+from bsd.formats.base import Entry, Value
 from bsd.formats.marker import MARKER, Marker
 from bsd.foundation.value_path import ValuePath
 from bsd.surgery.kept import paths_of
@@ -35,8 +35,7 @@ def put_texts(
 
 
 def _encoded(value: Value, text: str) -> bytes:
-    string = encode_string(text)
-    return b'{"type":"text","text":' + string + b"}" if value.shape is Shape.BLOCK else string
+    return value.shape.holding(encode_string(text))
 
 
 def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[str]:

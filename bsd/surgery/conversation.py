@@ -126,7 +126,8 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
 
 def may_change(value: Value) -> bool:
     """Whether a value is text of the conversation: neither thinking nor a call, nor never sent."""
-    return not (value.display or value.custom or value.type in {"thinking", "tool_call"})
+    untold = value.fixed or value.display or value.custom
+    return not (untold or value.type in {"thinking", "tool_call"})
 
 
 def is_users(value: Value, facts: Facts) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bsd.formats.base import Facts, Format, Shape, Value
+from bsd.formats.base import Facts, Format, Value
 from bsd.foundation.errors import FieldError
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
@@ -127,9 +127,9 @@ def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str 
 
 def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]], saved: int) -> Changed:
     tokens = 0
-    if any(value.shape is Shape.BLOCK for value, _ in texts):  # not paid by its bytes
+    if any(value.shape.is_block for value, _ in texts):  # not paid by its bytes
         for value, text in texts:
-            if value.shape is not Shape.BLOCK:
+            if not value.shape.is_block:
                 was = len(encode_string(value.text or "")) if value.text else value.length
                 tokens += estimate_tokens(value, was - len(encode_string(text)))
     else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
 
-from bsd.formats.base import Entry, Format, Shape, Value
+from bsd.formats.base import Entry, Format, Value
 from bsd.formats.marker import MARKER, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import PruningConfig
@@ -291,8 +291,7 @@ def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[Va
     """Return the JSON that takes each value's place."""
     text = placeholder(entry_id)
     string = encode_string(text)
-    block = b'{"type":"text","text":%b}' % string
-    new = {one.value.path: block if one.value.shape is Shape.BLOCK else string for one in chosen}
+    new = {one.value.path: one.value.shape.holding(string) for one in chosen}
     heads = {one.value.path: one.keep_chars for one in chosen if one.keep_chars}
     for path, (start, end) in find(raw, heads).items() if heads else ():
         wrapped = parse_entry(b'{"text":%b}' % raw[start:end])

@@ -41,7 +41,7 @@ def is_away(entry: Entry, path: ValuePath, entry_id: str) -> bool:
     somebody has changed the value since, and what is there now is theirs.
     """
     value = value_at(entry, path)
-    if isinstance(value, dict) and value.get("type") == "text":
+    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
         value = value.get("text")
     return isinstance(value, str) and value.endswith(placeholder(entry_id))
 

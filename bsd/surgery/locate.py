@@ -41,8 +41,9 @@ def locate(source: Source, fmt: Format, name: str) -> Located:
 
 def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
     needle = entry_id.encode("utf-8", "surrogatepass")
-    # An id spelled with escapes is found by looking closer, once no line shows it plainly.
-    for might_hold in (lambda raw: needle in raw, lambda raw: b"\\" in raw):
+    # An id spelled with escapes is found by looking closer, once no line shows it plainly; and one
+    # that a dialect makes of other members, by looking at all.
+    for might_hold in (lambda raw: needle in raw, lambda raw: b"\\" in raw, lambda _: True):
         found = list(_with_id(source, fmt, entry_id, might_hold))
         if len(found) > 1:
             # Two lines claim it; the one whose values are away is the one that is meant.

@@ -119,6 +119,8 @@ def subject_of(
     options = []
     some_away = False
     for value in values:
+        if value.fixed:
+            continue
         if value.text is not None and value.text.endswith(PLACEHOLDER_END):
             away = away or away_test(entry, facts.id)
             if away(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.formats.base import Shape, Value
+from bsd.formats.base import Value
 
 BYTES_PER_TOKEN = 4
 
@@ -15,6 +15,6 @@ def estimate_tokens(value: Value, size: int) -> int:
     pixels, which its bytes do not tell, so it counts as nothing rather than as text. A signature
     that leaves with its thinking is not text either: leave it out of `size`.
     """
-    if value.display or value.shape is Shape.BLOCK:
+    if value.display or value.shape.is_block:
         return 0
     return max(0, size) // BYTES_PER_TOKEN

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.owners import layout_of
-from bsd.foundation.errors import ConfigError, LeftAlone
+from bsd.formats.owners import layout_of, owner_of
+from bsd.foundation.errors import Busy, ConfigError, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
 from bsd.lifecycle import catalog
@@ -22,9 +25,12 @@ from bsd.lifecycle.summary import summarize
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.verify import verify
 from bsd.surgeon import Status
+from bsd.transcript.mount import strength
 from tests.files.surgeon.conftest import Clock, make_surgeon
+from tests.openclaw_tree import set_at_rest
 from tests.sources_tree import (
     CLAUDE_CODE,
+    CODEX,
     KINDS,
     LONG,
     Home,
@@ -32,7 +38,8 @@ from tests.sources_tree import (
     away,
     claude_code_line,
     claude_code_lines,
-    claude_code_reads,
+    codex_lines,
+    codex_meta,
 )
 
 EVERYTHING = {
@@ -61,11 +68,14 @@ def test_its_sessions_are_listed_and_nothing_is_put_beside_them(home: Home, cloc
     old, mtime = home.path.read_bytes(), home.path.stat().st_mtime_ns
     result = surgeon.extract(home.name, overrides=EVERYTHING)
     assert (result.status, result.reason) == (Status.EXTRACTED, None)
-    assert away(old, home.path.read_bytes()) == result.values > 0
+    new = home.path.read_bytes()
+    assert away(old, new) == result.values > 0
+    assert len(home.kind.reads(new)) == len(home.kind.reads(old))
+    for proof in (b"c2lnc2ln", b"gAAAgAAA"):  # signatures, encrypted reasoning
+        assert new.count(proof) == old.count(proof)
     assert {path for path in home.path.parents[3].rglob("*") if "home" in path.parts} == before
     assert home.layout.store_dir(home.name).is_dir()
-    keeps = home.kind == CLAUDE_CODE
-    assert (home.path.stat().st_mtime_ns == mtime) is keeps
+    assert home.path.stat().st_mtime_ns == mtime
     assert verify(home.layout).clean
 
 
@@ -82,14 +92,14 @@ def test_recorded_sessions_come_back_exactly(
     kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
 ) -> None:
     for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
-        home = Home.of(kind, tmp_path / str(number), path)
+        (top := tmp_path / str(number)).mkdir()
+        home = Home.of(kind, top, path)
         surgeon = make_surgeon(home.layout, clock)
         old = path.read_bytes()
         result = surgeon.extract(home.name, overrides=EVERYTHING)
         new = home.path.read_bytes()
         assert away(old, new) == result.values > 0
-        if kind is CLAUDE_CODE:
-            assert len(claude_code_reads(new)) == len(claude_code_reads(old))
+        assert len(kind.reads(new)) == len(kind.reads(old))
         assert verify(home.layout).clean
         assert surgeon.restore_all(home.name).status is Status.RESTORED
         assert without_restored(home.path.read_bytes()) == old
@@ -172,14 +182,6 @@ def claude(tmp_path: Path) -> Home:
     return Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
 
 
-def test_what_is_left_can_still_be_read_by_claude_code(claude: Home, clock: Clock) -> None:
-    old = claude.path.read_bytes()
-    make_surgeon(claude.layout, clock).extract(claude.name, overrides=EVERYTHING)
-    new = claude.path.read_bytes()
-    assert len(claude_code_reads(new)) == len(claude_code_reads(old)) == 21
-    assert new.count(b"c2lnc2ln") == old.count(b"c2lnc2ln")  # signatures
-
-
 def test_a_session_is_left_alone_while_a_process_is_busy_with_it(
     claude: Home, clock: Clock
 ) -> None:
@@ -219,6 +221,92 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
     assert kept_copies == 4  # what is never sent leaves all the same
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
     assert sent == (2 if compacted else 1)  # after the last signature, before the compaction
+
+
+# --- Codex ---
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Home:
+    home = Home.of(CODEX, tmp_path, codex_lines())
+    locks = home.path.parents[4] / "thread-writer-locks"
+    locks.mkdir()
+    (locks / ".coordination.lock").touch()
+    return home
+
+
+def lock_of(home: Home, name: str | None = None) -> Path:
+    return (
+        home.path.parents[4] / "thread-writer-locks" / (name or f"{home.name.session[-36:]}.lock")
+    )
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize("lock", [None, ".coordination.lock"], ids=["thread", "coordination"])
+def test_a_thread_is_left_alone_while_codex_holds_its_lock(
+    codex: Home, clock: Clock, lock: str | None
+) -> None:
+    surgeon = make_surgeon(codex.layout, clock, wait=0.0)
+    old = codex.path.read_bytes()
+    with held(lock_of(codex, lock)):
+        result = surgeon.extract(codex.name)
+        assert (result.status, codex.path.read_bytes()) == (Status.BUSY, old)
+        assert "Codex" in (result.reason or "")
+    assert surgeon.extract(codex.name).status is Status.EXTRACTED
+
+
+def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Clock) -> None:
+    lock_of(codex).touch()
+    owner = owner_of(codex.layout, codex.name.agent)
+
+    def lock() -> AbstractContextManager[object]:
+        return owner.lock(codex.name.session) or nullcontext()
+
+    with lock(), lock_of(codex, ".coordination.lock").open("a") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert owner.in_use(codex.name.session) is None
+    with held(lock_of(codex, ".coordination.lock")), pytest.raises(Busy), lock():
+        pass
+
+
+def test_locks_that_are_not_as_they_are_known_keep_bsd_out(codex: Home, clock: Clock) -> None:
+    lock_of(codex, ".coordination.lock").unlink()
+    result = make_surgeon(codex.layout, clock, wait=0.0).extract(codex.name)
+    assert result.status is Status.BUSY
+    assert not lock_of(codex, ".coordination.lock").exists()
+
+
+def test_an_older_codex_that_holds_the_file_open_keeps_it(tmp_path: Path, clock: Clock) -> None:
+    home = Home.of(CODEX, tmp_path, codex_lines())
+    if strength(home.path.parent).level != "strong":
+        pytest.skip("needs a file system with leases that prove something")
+    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    with home.path.open("ab") as file:
+        assert surgeon.extract(home.name).status is Status.BUSY
+        file.write(b"x\n")
+    set_at_rest(home.path)
+    assert surgeon.extract(home.name).status is Status.EXTRACTED
+    assert home.path.read_bytes().endswith(b"\nx\n")
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{"history_mode": "paginated"}, {"history_mode": "new"}, {"history_base": {"end": 5}}],
+)
+def test_threads_that_codex_knows_by_byte_offsets_are_refused(
+    tmp_path: Path, clock: Clock, meta: dict[str, Any]
+) -> None:
+    home = Home.of(CODEX, tmp_path, [codex_meta(**meta), *codex_lines()[1:]])
+    result = make_surgeon(home.layout, clock).extract(home.name)
+    assert result.status is Status.LEFT_ALONE
+    assert "paginated" in (result.reason or "")
 
 
 # --- any placement ---

@@ -1,0 +1,330 @@
+"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`, and its writer locks.
+
+Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
+ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
+byte offsets into their files. Reasoning, compactions, states and what was said are never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
+from bsd.formats.content import leaf_values, text_value
+from bsd.formats.detect import first_entries
+from bsd.formats.owner import ENDING, Registry
+from bsd.formats.reading import entry_time_ms, text_of
+from bsd.foundation.errors import Busy
+from bsd.foundation.value_path import ValuePath
+
+_HEADER = "session_meta"
+_PAYLOAD = ("payload",)
+
+_CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
+_RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
+_STARTS = frozenset(("user_message", "task_started", "turn_started"))
+_ENDS = frozenset(("task_complete", "turn_complete", "turn_aborted"))
+
+# Which texts of an event are shown to people and never sent.
+_SHOWN = {
+    "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
+    "patch_apply_end": ("stdout", "stderr", "changes"),
+    "mcp_tool_call_end": ("result",),
+}
+# Wherever they stand in these: what ties them to others, and pictures, which are decoded.
+_NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
+
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
+
+
+class Codex:
+    """Lines of threads whose history is one file, read from its beginning."""
+
+    name = "codex"
+
+    def facts(self, entry: Entry) -> Facts:
+        kind, payload = text_of(entry.get("type")) or "unknown", _payload(entry)
+        what = text_of(payload.get("type"))
+        is_item = kind == "response_item"
+        role = text_of(payload.get("role")) if is_item and what == "message" else None
+        return Facts(
+            id=_id(entry, payload),
+            kind=_kind(kind, what, role),
+            is_message=is_item,
+            is_header=kind == _HEADER,
+            is_assistant=role == "assistant",
+            turn=_turn(kind, what, payload),
+            role="toolResult" if is_item and what in _RESULTS else role,
+            time_ms=entry_time_ms(entry),
+            is_compaction=kind == "compacted",
+            calls=_calls(payload) if is_item and what in _CALLS else (),
+            result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
+        )
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        payload = _payload(entry)
+        what = payload.get("type")
+        if entry.get("type") == "event_msg":
+            return _shown(what, payload, at_least)
+        if entry.get("type") != "response_item":
+            return []
+        if what in _RESULTS:
+            return _output(payload.get("output"))
+        if what == "message":
+            return _said(payload.get("content"), "content", text_of(payload.get("role")))
+        if what == "reasoning":
+            return _said(payload.get("summary"), "summary", "thinking")
+        return []
+
+
+def _payload(entry: Entry) -> Entry:
+    payload = entry.get("payload")
+    return payload if isinstance(payload, dict) else {}
+
+
+def _id(entry: Entry, payload: Entry) -> str | None:
+    """A name that the line keeps whatever leaves it; if it is not the only one, nothing leaves."""
+    what = text_of(payload.get("type")) or text_of(entry.get("type"))
+    item = payload.get("item")
+    names = [item.get("id")] if isinstance(item, dict) else []
+    names += [payload.get("call_id"), payload.get("id"), entry.get("timestamp")]
+    own = next(filter(None, map(text_of, names)), None)
+    if what is None or own is None:
+        return None
+    return _NOT_IN_AN_ID.sub("", f"{what}.{own}")
+
+
+def _kind(kind: str, what: str | None, role: str | None) -> str:
+    if what in _RESULTS:
+        return "tool_result"
+    if what in _CALLS:
+        return "tool_call"
+    if what == "reasoning":
+        return "thinking"
+    return role or what or kind
+
+
+def _calls(payload: Entry) -> tuple[ToolCall, ...]:
+    call_id, name = text_of(payload.get("call_id")), text_of(payload.get("name"))
+    return (ToolCall(call_id or "", name or "", _PAYLOAD),)
+
+
+def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
+    """Say what a line does to its turn.
+
+    Older versions do not write down how a turn ends; there the next prompt ends it.
+    """
+    if kind == "event_msg":
+        if what in _STARTS:
+            return Turn.STARTS
+        return Turn.CLOSES if what in _ENDS else Turn.NONE
+    if kind != "response_item" or what == "message":
+        final = what == "message" and payload.get("phase") == "final_answer"
+        return Turn.CLOSES if final else Turn.NONE
+    return Turn.OPEN
+
+
+def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
+    if what == "agent_reasoning":
+        return _display(payload, "text", _PAYLOAD, "thinking", at_least)
+    if what == "item_completed":
+        item = payload.get("item")
+        if not isinstance(item, dict):
+            return []
+        return _display(item, "aggregated_output", (*_PAYLOAD, "item"), "tool_result", at_least)
+    values = []
+    keys = _SHOWN.get(what, ()) if isinstance(what, str) else ()
+    for key in payload:  # in the order of the line
+        if key in keys:
+            values += _display(payload, key, _PAYLOAD, "tool_result", at_least)
+    return values
+
+
+def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int) -> list[Value]:
+    found = leaf_values({key: holder.get(key)}, path, type_, at_least, display=True)
+    return [value for value in found if _NEVER.isdisjoint(value.path)]
+
+
+def _output(output: Any) -> list[Value]:
+    """What a call gave: a text, or a list of blocks."""
+    path = (*_PAYLOAD, "output")
+    if isinstance(output, str):
+        return [text_value(path, output, "tool_result")] if output else []
+    values: list[Value] = []
+    for index, block in enumerate(output if isinstance(output, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        text = text_of(block.get("text"))
+        if block.get("type") == "input_text" and text:
+            values.append(text_value((*path, index, "text"), text, "tool_result"))
+        values += _picture(block, (*path, index), "tool_result")
+    return values
+
+
+def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
+    """What somebody said: of that, pictures alone may leave."""
+    values: list[Value] = []
+    for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        path = (*_PAYLOAD, key, index)
+        if text := text_of(block.get("text")):
+            values.append(text_value((*path, "text"), text, type_, fixed=True))
+        values += _picture(block, path, type_)
+    return values
+
+
+def _picture(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
+    url = text_of(block.get("image_url"))
+    if block.get("type") != "input_image" or url is None or not url.startswith("data:"):
+        return []
+    return [Value(path, Shape.INPUT, type_, display=False, length=len(url))]
+
+
+CODEX = Codex()
+
+
+# --- detection ---
+
+_VERSION = re.compile(r"0\.[0-9]+\.")
+
+
+def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+    """Tell a rollout by its first line, and by every other of its first lines."""
+    header: Entry | None = None
+    for entry in first_entries(first_lines):
+        kind, payload = entry.get("type"), entry.get("payload")
+        if not isinstance(kind, str) or not isinstance(payload, dict):
+            return NotOurs("not a rollout of Codex, or one of an older form")
+        if text_of(entry.get("timestamp")) is None:
+            return NotOurs("a rollout of unknown form: a line without timestamp")
+        if header is None and kind != _HEADER:
+            return NotOurs("a rollout of unknown form: it does not begin with session_meta")
+        if kind == _HEADER:
+            header = header or payload
+            if why := _unfit(payload):
+                return NotOurs(why)
+    return CODEX if header is not None else NotOurs("no rollout, or an empty one")
+
+
+def _unfit(meta: Entry) -> str | None:
+    """Why a thread is left alone, by what its header says; None if nothing speaks against it."""
+    if meta.get("history_mode") not in (None, "legacy") or meta.get("history_base"):
+        return "a thread with paginated history: Codex keeps byte offsets into its file"
+    version = meta.get("cli_version")
+    if text_of(meta.get("id")) is None or not isinstance(version, str):
+        return "a rollout of unknown form: its header has no id or version"
+    return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
+
+
+# --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, thread-writer-locks/ beside sessions/ ---
+
+_ROLLOUT = re.compile(
+    r"rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
+    r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
+_QUIET_SECONDS = 10.0
+# Versions without locks: only that they hold the file open tells that they are at work.
+_UNLOCKED_QUIET_SECONDS = 60.0
+_LOCKS = Path("/proc/locks")
+_OPEN = "Codex has the thread open"
+_MOVING = "Codex is opening or closing a thread"
+
+
+@dataclass(frozen=True, slots=True)
+class CodexDay:
+    """One day's threads: they are an agent's sessions."""
+
+    sessions: Path
+    directory: Path
+    keeps_mtime = True  # nothing has happened to the thread
+    undeletable = "it is Codex's to delete or archive, which keeps a database of its threads"
+    uncallable = (
+        "Codex's threads are only read when they are resumed, and nothing may be taken out of"
+        " them; give it the tools with `codex mcp add bsd -- bsd mcp`"
+    )
+
+    @property
+    def quiet_seconds(self) -> float:
+        return _QUIET_SECONDS if self._locks.is_dir() else _UNLOCKED_QUIET_SECONDS
+
+    @property
+    def _locks(self) -> Path:
+        return self.sessions.parent / "thread-writer-locks"
+
+    def is_session_file(self, name: str) -> bool:
+        return name.endswith(ENDING) and bool(_ROLLOUT.fullmatch(name.removesuffix(ENDING)))
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return _detect(first_lines)
+
+    def in_use(self, session: str) -> str | None:
+        """Whether the thread's lock is held, as the system's list of locks shows it.
+
+        Taking it only to look might keep Codex out just then; `lock` does that, by the rules.
+        """
+        path = self._thread_lock(session)
+        if path is None:
+            return None
+        try:
+            at = path.stat()
+            held = _LOCKS.read_bytes()
+        except OSError:  # no such lock, or no such list: the lock itself will tell
+            return None
+        where = f" {os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino} "
+        return _OPEN if where.encode() in held else None
+
+    def registry(self) -> Registry:
+        return Registry()
+
+    def database(self) -> Path | None:
+        return None
+
+    def lock(self, session: str) -> AbstractContextManager[object] | None:
+        return self._locked(session)
+
+    @contextmanager
+    def _locked(self, session: str) -> Iterator[None]:
+        """Keep Codex from opening any thread, and see that this one is not open.
+
+        Its rule: whoever takes or gives up the lock of a thread holds the common lock meanwhile.
+        """
+        if not self._locks.is_dir():
+            yield
+            return
+        with ExitStack() as held:
+            try:
+                held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
+            except OSError as error:
+                why = f"Codex's locks are not as they are known: {error.strerror}"
+                raise Busy(why, hint="is this a newer version of Codex?") from error
+            thread = self._thread_lock(session)
+            if thread is not None:
+                with suppress(FileNotFoundError), _held(thread, _OPEN):
+                    pass  # nobody can take it from now on
+            yield
+
+    def _thread_lock(self, session: str) -> Path | None:
+        found = _ROLLOUT.fullmatch(session)
+        return self._locks / f"{found[1]}.lock" if found else None
+
+
+@contextmanager
+def _held(path: Path, otherwise: str) -> Iterator[None]:
+    """Hold a lock of Codex's, which is never made by us; raises Busy, FileNotFoundError."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(otherwise, hint="again later") from None
+        yield
+    finally:
+        os.close(fd)  # and with it goes the lock
