@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 from bsd.foundation.documents import document
 from bsd.foundation.errors import BsdError, FieldError
+
+LARGEST_BODY = 1 << 20  # bytes, of a request
 
 
 class Answer(JSONResponse):
@@ -32,3 +35,7 @@ def error_document(
 def error_answer(error: BsdError) -> Answer:
     """Answer with an error of ours and the status that it knows."""
     return Answer(error_document(error.message, error.hint, error.errors), error.status)
+
+
+TOO_LARGE_TEXT = f"the body is larger than {LARGEST_BODY} bytes"
+TOO_LARGE = Answer(error_document(TOO_LARGE_TEXT), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

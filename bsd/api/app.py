@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from fastapi import FastAPI
 
 from bsd import __version__
-from bsd.api.answer import Answer
+from bsd.api.answer import LARGEST_BODY, Answer
 from bsd.api.auth import ReadOnlyGuard
 from bsd.api.description import describe_names
 from bsd.api.desk import Desk
-from bsd.api.errors import LARGEST_BODY, handle_errors
+from bsd.api.errors import handle_errors
 from bsd.api.feed import Feed, Subscription
 from bsd.api.models import Error
 from bsd.api.routes import config as config_routes

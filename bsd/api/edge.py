@@ -9,8 +9,7 @@ from http import HTTPStatus
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.api.answer import Answer, error_document
-from bsd.api.errors import LARGEST_BODY, TOO_LARGE
+from bsd.api.answer import LARGEST_BODY, TOO_LARGE, Answer, error_document
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")

@@ -11,16 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bsd.api.answer import Answer, error_answer, error_document
+from bsd.api.answer import TOO_LARGE_TEXT, Answer, error_answer, error_document
 from bsd.api.description import methods_at
 from bsd.foundation.errors import BsdError, FieldError
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
-
-LARGEST_BODY = 1 << 20  # bytes
-_TOO_LARGE = f"the body is larger than {LARGEST_BODY} bytes"
-TOO_LARGE = Answer(error_document(_TOO_LARGE), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -64,7 +60,7 @@ async def _by_status(request: Request, error: Exception) -> Response:
                 headers = {**(headers or {}), "Allow": ", ".join(allowed)}
             hint = "/api/openapi.json lists what there is"
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            text = _TOO_LARGE
+            text = TOO_LARGE_TEXT
         case _:
             text = str(error.detail)
     return Answer(error_document(text, hint), error.status_code, headers=headers)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from bsd.foundation.errors import Unavailable
 
+STOPPING = "stopping"  # in the state of a request: the asyncio.Event that the server ends
 MOST_LISTENERS = 32
 _MOST_WAITING = 1000
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,9 +19,9 @@ from uvicorn.server import Server
 
 from bsd.api.auth import KeyGuard, OriginGuard, host_of
 from bsd.api.edge import Edge
+from bsd.api.feed import STOPPING
 from bsd.api.local_protocol import LocalProtocol
 from bsd.api.local_socket import LocalSocket, open_local_socket
-from bsd.api.routes.events import STOPPING
 from bsd.api.tcp_socket import open_tcp_sockets
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.locations import find_socket
@@ -111,6 +110,8 @@ class ApiServer:
         origins = settings.cors_origins
         app: ASGIApp = KeyGuard(self._app, settings.api_keys)
         if origins:
+            from starlette.middleware.cors import CORSMiddleware  # noqa: PLC0415 - seldom wanted
+
             app = CORSMiddleware(
                 app,
                 allow_origins=origins,

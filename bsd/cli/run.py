@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bsd.cli.call import Call, command
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from bsd.api.desk import Desk
+    from bsd.api.early import Early
     from bsd.api.server import ApiServer
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
+    from bsd.foundation.layout import SessionName
     from bsd.foundation.settings import Settings
 
 
@@ -34,7 +41,10 @@ if TYPE_CHECKING:
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.pass_obj
 def run(call: Call, /, http: str | None) -> int:
-    from bsd.agent.inband import InBand
+    import gc
+
+    # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
+    gc.disable()
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
 
@@ -43,13 +53,15 @@ def run(call: Call, /, http: str | None) -> int:
 
     now = settings()
     call.log_file = call.layout.log_file
-    daemon = Daemon(now, reload_settings=settings, in_band=InBand)
+    daemon = Daemon(now, reload_settings=settings, in_band=_in_band)
     with Signals() as signals:
         server: ApiServer | None = None
         try:
             daemon.start()
-            server = _serve(daemon, now)
+            routes = _routes(daemon, now)
+            server = _serve(daemon, now, routes)
             daemon.ready()
+            routes.load()
             _obey(signals, daemon)
         except BaseException:
             _stop(signals, daemon, server)
@@ -67,41 +79,65 @@ def _settings(call: Call, http: str | None) -> Settings:
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 
-def _serve(daemon: Daemon, settings: Settings) -> ApiServer:
+def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
+    """Let calls of agents be carried out; what that takes is loaded behind the start."""
+
+    def carry_out(name: SessionName) -> bool:
+        from bsd.agent.inband import InBand
+
+        return InBand(*parts)(name)
+
+    return carry_out
+
+
+def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
     """Open the API's doors."""
-    from functools import partial
-
-    from bsd.api.app import create_app
-    from bsd.api.desk import WAIT_SECONDS, Desk
     from bsd.api.server import ApiServer
-    from bsd.lifecycle.search import sessions_with
-    from bsd.memory.opening import open_memory
-    from bsd.operation import Patience
-    from bsd.workspaces.caretaker import Caretaker, Rules
 
-    app = create_app(
-        daemon,
-        daemon.config,
-        Desk(
-            daemon.layout,
-            daemon.config,
-            Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
-            exchanger=daemon.exchanger,
-            noticed=daemon.attempted,
-            find_text=partial(sessions_with, daemon.layout),
-            cleaned=daemon.cleaned,
-            search_state=daemon.search_state,
-        ),
-        readonly=settings.readonly,
-        memory=partial(open_memory, daemon.layout, settings.memory),
-        workspaces=Caretaker(
-            settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
-        ),
-        config_changed=daemon.config_changed,
-    )
-    server = ApiServer(app, settings, daemon)
+    server = ApiServer(routes, settings, daemon)
     server.start()
     return server
+
+
+def _routes(daemon: Daemon, settings: Settings) -> Early:
+    from bsd.api.early import Early
+
+    def make() -> FastAPI:
+        import bsd.agent.inband  # noqa: F401 - what is on the disk later may be another release
+        from bsd.api.app import create_app
+        from bsd.memory.opening import open_memory
+        from bsd.workspaces.caretaker import Caretaker, Rules
+
+        return create_app(
+            daemon,
+            daemon.config,
+            _desk(daemon, settings),
+            readonly=settings.readonly,
+            memory=partial(open_memory, daemon.layout, settings.memory),
+            workspaces=Caretaker(
+                settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
+            ),
+            config_changed=daemon.config_changed,
+        )
+
+    return Early(daemon, make)
+
+
+def _desk(daemon: Daemon, settings: Settings) -> Desk:
+    from bsd.api.desk import WAIT_SECONDS, Desk
+    from bsd.lifecycle.search import sessions_with
+    from bsd.operation import Patience
+
+    return Desk(
+        daemon.layout,
+        daemon.config,
+        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
+        exchanger=daemon.exchanger,
+        noticed=daemon.attempted,
+        find_text=partial(sessions_with, daemon.layout),
+        cleaned=daemon.cleaned,
+        search_state=daemon.search_state,
+    )
 
 
 def _obey(signals: Signals, daemon: Daemon) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bsd.daemon.cron import Every
 from bsd.daemon.timetable import Timetable
@@ -12,8 +13,9 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.settings import Settings
-from bsd.memory.facts import Memory
-from bsd.memory.opening import open_memory
+
+if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
+    from bsd.memory.facts import Memory
 
 _log = get_logger("memory")
 
@@ -59,6 +61,8 @@ class Keeper:
 
         What goes wrong is logged: a database in use, or damaged, is no reason not to start.
         """
+        if not (self._settings.database or self._layout.facts_db).is_file():
+            return None
         try:
             with self._memory() as memory:
                 return self._begin(memory) if self._is_mine(memory) else None
@@ -109,6 +113,8 @@ class Keeper:
         return bool(self._settings.enabled) or memory.is_ours()
 
     def _memory(self) -> Memory:
+        from bsd.memory.opening import open_memory  # noqa: PLC0415 - see above
+
         return open_memory(
             self._layout,
             self._settings,

@@ -10,7 +10,6 @@ from bsd.daemon.timetable import Timetable
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.settings import Settings
-from bsd.workspaces.caretaker import Caretaker, Rules
 
 _log = get_logger("workspaces")
 
@@ -28,6 +27,8 @@ def add_workspace_cron(
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
+    from bsd.workspaces.caretaker import Caretaker, Rules  # noqa: PLC0415 - for few only
+
     caretaker = Caretaker(
         root, Layout(settings.root), Rules.of(settings), actor="daemon", clock=clock
     )

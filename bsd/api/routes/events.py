@@ -9,9 +9,8 @@ import orjson
 from fastapi import APIRouter, Response
 from starlette.types import Receive, Scope, Send
 
-from bsd.api.feed import Feed, Listener
+from bsd.api.feed import STOPPING, Feed, Listener
 
-STOPPING = "stopping"  # in the state of a request: the asyncio.Event that the server ends
 _SIGN_OF_LIFE_SECONDS = 20.0  # proxies close what is silent for a minute
 _HEAD: list[tuple[bytes, bytes]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

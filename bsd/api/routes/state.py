@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Response
 
-from bsd.api.answer import Answer
+from bsd.api import glance
 from bsd.api.metrics import MetricsPage
 from bsd.api.models import Health, Status
 from bsd.api.routes.threads import in_thread
@@ -36,14 +35,12 @@ def routes(daemon: Observed) -> APIRouter:
     )
     async def health() -> Response:
         """Whether all is well. 503 before the start is complete and while it stops."""
-        told = await in_thread(daemon.health)
-        ready = told["status"] in {"ok", "degraded"}
-        return Answer(told, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+        return await in_thread(glance.health, daemon)
 
     @router.get("/api/status", response_model=None, responses={200: {"model": Status}})
     async def status() -> Response:
         """Everything at a glance."""
-        return Response(await in_thread(daemon.status_json), media_type=Answer.media_type)
+        return await in_thread(glance.status, daemon)
 
     @router.get(
         "/api/metrics",

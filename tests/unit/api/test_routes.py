@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
 
+from bsd.api.answer import LARGEST_BODY
 from bsd.api.app import create_app
 from bsd.api.desk import Desk
-from bsd.api.errors import LARGEST_BODY
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
