@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +89,7 @@ def verify(
     result = Verification()
     for name in _names(layout):
         try:
-            with _apart_from_other_bsd(layout, name, wait):
+            with _apart_from_other_bsd(layout, name, wait, repair=repair):
                 _Session(layout, name, result, repair=repair).check()
         except BsdError as error:
             result.findings.append(Finding("unreadable", str(name), error.message, hint=error.hint))
@@ -163,10 +164,13 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
 
 
 def _apart_from_other_bsd(
-    layout: Layout, name: SessionName, wait: float
+    layout: Layout, name: SessionName, wait: float, *, repair: bool
 ) -> AbstractContextManager[Any]:
-    # Looking at a directory that no bsd has worked in yet shall not leave traces there.
-    return own_lock(layout, name, wait) if layout.locks.is_dir() else nullcontext()
+    # Looking at a directory that no bsd has worked in yet shall not leave traces there. And a
+    # backup is mounted read-only: nobody works there, and no lock can be taken.
+    if layout.locks.is_dir() and (repair or os.access(layout.locks, os.W_OK)):
+        return own_lock(layout, name, wait)
+    return nullcontext()
 
 
 def _names(layout: Layout) -> Iterator[SessionName]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -158,6 +159,21 @@ def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: 
     assert AuditLog(layout.audit_file).read_tail(1)[0]["action"] == "corrupted_extracted_file"
     assert path.read_bytes() == before
     assert [finding.kind for finding in verify(layout).findings] == ["corrupt_file"]
+
+
+def test_a_backup_mounted_read_only_can_be_verified(
+    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, conversation(1))
+    surgeon.extract(NAME)
+    shutil.rmtree(layout.locks)
+    layout.locks.mkdir()
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    found = verify(layout)
+    assert (found.clean, found.placeholders) == (True, 1)
+    assert list(layout.locks.iterdir()) == [], "where no lock can be taken, none is needed"
+    assert verify(layout, repair=True).clean
+    assert list(layout.locks.iterdir()) != []
 
 
 def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: Surgeon) -> None:
