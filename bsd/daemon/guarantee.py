@@ -31,9 +31,9 @@ class Mounts:
             return None
         return self._known[device]
 
-    def scan_only(self, path: Path) -> str | None:
-        """Say why no events come from a directory; None if they do."""
-        found = self.of(path)
+    def scan_only(self, path: Path, device: int) -> str | None:
+        """Say why no events come from a directory on a device; None if they do."""
+        found = self._known.get(device) or self.of(path)
         if found is not None and found.filesystem in _NO_EVENTS:
             return f"no events come from {found.filesystem}"
         return None

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bsd.daemon import directories
+from bsd.daemon.clock import LONGEST_SLEEP_SECONDS
 from bsd.daemon.directories import Directories
 from bsd.daemon.health import Health, Problem, Trouble, refused
 from bsd.daemon.watches import Listener, Watches, open_watches
@@ -28,13 +29,23 @@ from bsd.foundation.logs import get_logger
 _log = get_logger(__name__)
 
 _ENDING = ".jsonl"
-# How long a look at all directories (some milliseconds) is good for.
-CHECK_SECONDS = 30.0
+# How long a look at all directories (some milliseconds) is good for: as long as a loop sleeps.
+CHECK_SECONDS = LONGEST_SLEEP_SECONDS
 # An agent's directories appear one after the other: look once for all of them.
 _GATHER_SECONDS = 0.25
 
 
-Wanted = dict[Path, bool]  # directory → whether its files' contents matter
+_Which = tuple[int, int]  # device, inode
+
+
+class _Place(NamedTuple):
+    """A directory to be watched."""
+
+    files: bool  # whether its files' contents matter
+    which: _Which | None  # when it was looked at; None: it could not be
+
+
+_Wanted = dict[Path, _Place]
 
 
 class Told(Protocol):
@@ -56,7 +67,8 @@ class Told(Protocol):
 class Watcher(Listener):
     """Keeps watches where they should be. `step` and `close` belong to one thread.
 
-    `scan_only` says why no events come from a directory (a network file system), or None.
+    `scan_only` says why no events come from a directory on a device (a network file system), or
+    None.
     """
 
     def __init__(
@@ -64,7 +76,7 @@ class Watcher(Listener):
         layout: Layout,
         told: Told,
         *,
-        scan_only: Callable[[Path], str | None] = lambda _: None,
+        scan_only: Callable[[Path, int], str | None] = lambda _path, _device: None,
         watching: Callable[[Listener], Watches] = open_watches,
     ) -> None:
         self._layout = layout
@@ -75,7 +87,7 @@ class Watcher(Listener):
         # sessions directory → agents, and whose they are
         self._agents: dict[str, tuple[tuple[str, Owner], ...]] = {}
         self._outer: frozenset[str] = frozenset()
-        self._armed: dict[Path, tuple[int, int]] = {}  # which directory it was: (dev, ino)
+        self._armed: dict[Path, _Which] = {}  # which directory it was
         self._refusal: Problem | None = None
         self._changed = threading.Event()
         self._failed: str | None = None  # of the handler, since the last look
@@ -104,7 +116,7 @@ class Watcher(Listener):
         self._refusal = None
         watches = self._reopen(len(wanted))
         if watches is not None:
-            for path in set(self._armed) - set(wanted):
+            for path in self._armed.keys() - wanted.keys():
                 self._disarm(path, watches)
             added = self._arm_all(wanted, watches)
             if added:
@@ -167,28 +179,33 @@ class Watcher(Listener):
 
     # --- what should be, what is ---
 
-    def _survey(self) -> tuple[Wanted, Directories]:
-        """List directories to watch (→ whether their files matter), the important ones first."""
+    def _survey(self) -> tuple[_Wanted, Directories]:
+        """List directories to watch, the important ones first."""
         found = directories.look(self._layout)
-        self._agents = {
-            str(path): tuple(_owned(self._layout, agents))
-            for path, agents in found.sessions.items()
-        }
+        before = self._agents
+        self._agents = {}
+        for path, agents in found.sessions.items():
+            owned = before.get(str(path), ())
+            if tuple(agent for agent, _ in owned) != agents:
+                owned = tuple(_owned(self._layout, agents))
+            self._agents[str(path)] = owned
         self._outer = frozenset(map(str, found.outer))
-        order = [*found.outer[:2], *found.sessions, *found.outer[2:]]
-        return {
-            path: path in found.sessions for path in order if self._scan_only(path) is None
-        }, found
+        wanted = {}
+        for path in (*found.outer[:2], *found.sessions, *found.outer[2:]):
+            which = _which(path)
+            if which is None or self._scan_only(path, which[0]) is None:
+                wanted[path] = _Place(path in found.sessions, which)
+        return wanted, found
 
-    def _missing(self, wanted: Iterable[Path]) -> list[Path]:
+    def _missing(self, wanted: _Wanted) -> list[Path]:
         installed = self._watches.installed() if self._watches else set()
         return [
             path
-            for path in wanted
-            if path not in installed or self._armed.get(path) != _which(path)
+            for path, place in wanted.items()
+            if path not in installed or self._armed.get(path) != place.which
         ]
 
-    def _judge(self, now: float, wanted: Wanted, found: Directories) -> Health:
+    def _judge(self, now: float, wanted: _Wanted, found: Directories) -> Health:
         missing = self._missing(wanted)
         problems = list(found.problems)
         if self._watches is not None and not self._watches.alive:
@@ -219,14 +236,14 @@ class Watcher(Listener):
                 self._refusal = refused(error, self._layout.root, wanted, wanted)
         return self._watches
 
-    def _arm_all(self, wanted: Wanted, watches: Watches) -> int:
+    def _arm_all(self, wanted: _Wanted, watches: Watches) -> int:
         added = 0
         missing = self._missing(wanted)
         for path in missing:
             self._disarm(path, watches)
             which = _which(path)  # before the watch: if it is another by then, the next look tells
             try:
-                watches.add(path, files=wanted[path])
+                watches.add(path, files=wanted[path].files)
             except OSError as error:
                 if error.errno in {errno.ENOENT, errno.ENOTDIR}:
                     continue  # it has just gone
@@ -273,7 +290,7 @@ def _handler_failed(what: str) -> Problem:
     )
 
 
-def _which(path: Path) -> tuple[int, int] | None:
+def _which(path: Path) -> _Which | None:
     try:
         found = os.stat(path)
     except OSError:

@@ -321,7 +321,7 @@ def test_directories_without_events_are_left_to_the_scan(
         layout,
         heard,
         watching=kind,
-        scan_only=lambda path: "NFS" if "far" in path.parts else None,
+        scan_only=lambda path, _: "NFS" if "far" in path.parts else None,
     )
     try:
         watcher.step(0.0)
