@@ -14,6 +14,7 @@ from bsd.formats.codex import CodexDay
 from bsd.formats.detect import detect
 from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
 from bsd.formats.owner import Owner, Registry
+from bsd.formats.pi import PiProject
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -35,6 +36,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "claude-code": Kind(1, "projects", ClaudeCodeProject),
     "codex": Kind(3, "sessions", CodexDay),
+    "pi": Kind(1, None, PiProject),
 }
 
 

@@ -156,8 +156,12 @@ def test_what_is_not_known_is_left_alone_and_counted(home: Home, clock: Clock) -
     assert home.path.read_bytes() == lines
 
 
-def test_openclaws_own_directories_hold_none_of_them(home: Home, clock: Clock) -> None:
+@pytest.mark.parametrize("kind", [CLAUDE_CODE, CODEX], ids=["claude-code", "codex"])
+def test_openclaws_own_directories_hold_none_of_them(
+    kind: Kind, tmp_path: Path, clock: Clock
+) -> None:
     """Only where the settings say so: there their owner's signs of life are looked at."""
+    home = Home.of(kind, tmp_path, kind.lines())
     layout = Layout(home.layout.root)
     path = layout.agents / "main" / "sessions" / "s.jsonl"
     path.parent.mkdir(parents=True)

@@ -1,0 +1,89 @@
+"""pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
+
+The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
+in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
+session again. It has no lock, and nothing says whether it is at work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bsd.formats.base import Entry, Format, NotOurs, Value
+from bsd.formats.detect import detect, first_entries
+from bsd.formats.openclaw import OPENCLAW, OpenClaw
+from bsd.formats.owner import ENDING, Registry
+from bsd.formats.reading import message_of, text_of
+
+_VERSIONS = (2, 3)
+_SESSION = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9]{3}Z_[A-Za-z0-9._-]+"
+)
+_QUIET_SECONDS = 60.0
+
+
+class Pi(OpenClaw):
+    """Entries below a header of version 2 or 3, as pi writes them for itself."""
+
+    name = "pi"
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        values = super().values(entry, at_least)
+        if message_of(entry).get("role") == "system":  # what pi begins its context with
+            return [replace(value, fixed=True) for value in values]
+        return values
+
+
+PI = Pi()
+
+
+@dataclass(frozen=True, slots=True)
+class PiProject:
+    """What pi did in one working directory: its sessions are an agent's."""
+
+    sessions: Path
+    directory: Path
+    quiet_seconds = _QUIET_SECONDS
+    keeps_mtime = True  # it continues the latest session
+    undeletable = "it is pi's to delete"
+    uncallable = (
+        "pi holds its sessions in memory while it runs, so nothing may be taken out of them; give"
+        " it the tools with `pi mcp add bsd -- bsd mcp`"
+    )
+
+    def is_session_file(self, name: str) -> bool:
+        return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        lines = list(_until_header(first_lines))
+        found = detect(lines)
+        if found is not OPENCLAW:
+            return found if isinstance(found, NotOurs) else NotOurs("not a session of pi")
+        header = next(first_entries(lines))
+        if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
+            return NotOurs("a session of pi of unknown form")
+        return PI
+
+    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def registry(self) -> Registry:
+        return Registry()
+
+    def database(self) -> Path | None:
+        return None
+
+    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
+        return nullcontext()  # it has none
+
+
+def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """The first lines, up to one that is an entry: it must be the header."""
+    for line in lines:
+        yield line
+        if line.strip():
+            return

@@ -1,0 +1,93 @@
+"""A real daemon looks after Claude Code's, Codex's and pi's sessions, as the settings name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from bsd.transcript.mount import strength
+from tests.daemon.running import Running, configure, running, wait_for
+from tests.needs import require_linux
+from tests.openclaw_tree import set_at_rest
+from tests.sources_tree import KINDS, Home, Kind, away, raw
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, Home]]]:
+    """One daemon for all kinds; none of their sessions is long enough yet to lose anything."""
+    require_linux()
+    top = tmp_path_factory.mktemp("sources")
+    if strength(top).level != "strong":
+        pytest.skip("needs a file system with leases that prove something")
+    homes = {kind.kind: Home.of(kind, top, kind.lines()[:3]) for kind in KINDS}
+    tables = [
+        f'[[sources]]\nkind = "{home.kind.kind}"\npath = "{home.source}"\n'
+        for home in homes.values()
+    ]
+    settings = top / "config" / "bsd" / "bsd.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("\n".join(tables))
+    root = top / "root"
+    configure(root, keep_recent=0, scan_interval_seconds=3600)
+    with ExitStack() as stack:
+        daemon = stack.enter_context(running(root, top, XDG_CONFIG_HOME=str(top / "config")))
+        yield daemon, homes
+
+
+@each_kind
+def test_what_is_appended_leaves_and_comes_back(
+    world: tuple[Running, dict[str, Home]], kind: Kind
+) -> None:
+    daemon, homes = world
+    home = homes[kind.kind]
+    before = home.path.read_bytes()
+    lines = raw(kind.lines())
+    assert lines.startswith(before)
+    with home.path.open("ab") as file:
+        file.write(lines[len(before) :])
+    set_at_rest(home.path)  # so the time of quiet is over; the scan comes in an hour only
+    mtime = home.path.stat().st_mtime_ns
+
+    def is_extracted() -> bool:
+        daemon.must_run()
+        return b"[[extracted-" in home.path.read_bytes()
+
+    wait_for(is_extracted, f"{home.name} to be extracted")
+    new = home.path.read_bytes()
+    assert away(lines, new) > 0
+    assert len(kind.reads(new)) == len(kind.reads(lines))
+    assert home.path.stat().st_mtime_ns == mtime
+    assert [path.name for path in home.path.parent.iterdir()] == [home.path.name]
+
+    listed = daemon.ask("sessions")["sessions"]
+    assert str(home.name) in {one["session"] for one in listed}
+    done = daemon.bsd("restore-all", "--yes", "--keep-enabled", str(home.name))
+    assert done.returncode == 0, done.stderr
+    assert re.sub(rb',"_restored":"[^"]*"', b"", home.path.read_bytes()) == lines
+
+
+@each_kind
+def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
+    world: tuple[Running, dict[str, Home]], kind: Kind
+) -> None:
+    daemon, homes = world
+    home = homes[kind.kind]
+    before = daemon.status()["left_alone"]["count"]
+    other = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
+    other.mkdir()
+    path = other / home.path.name
+    content = raw([{"type": "brand_new", "text": "t" * 2000}])
+    path.write_bytes(content)
+    set_at_rest(path)
+
+    def is_left_alone() -> bool:
+        daemon.must_run()
+        return bool(daemon.status()["left_alone"]["count"] > before)
+
+    wait_for(is_left_alone, f"{path} to be looked at")
+    assert path.read_bytes() == content
