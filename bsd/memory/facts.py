@@ -109,11 +109,17 @@ class Memory:
         return replace(fact, confidence=1.0, last_confirmed_at=now, expires_at=expires_at)
 
     def forget(self, id: str) -> Fact:
-        """Delete a fact and its vector; returns what it was. Raises NotFound."""
+        """Delete a fact and its vector; returns what it was. Raises NotFound.
+
+        Its words stand nowhere in the database afterwards, not even in what is free there.
+        """
         db = self._open(write=True)
+        db.run("PRAGMA secure_delete = ON")
         with db.change():
             fact = existing(db, id)
             delete_facts(db, "id = :id", {"id": id}, keep_ids=self.vectors.exist)
+            # The index only notes that a row is gone, until its parts are made one.
+            db.run("INSERT INTO facts_fts (facts_fts) VALUES ('optimize')")
         self.vectors.settle(db)
         self._record("memory_forget", fact=id)
         return fact

@@ -307,6 +307,16 @@ def test_forgetting_is_for_good(memory: Memory) -> None:
         memory.forget(fact.id)
 
 
+def test_what_was_forgotten_stands_nowhere_in_the_file(memory: Memory) -> None:
+    secret = store(memory, "the password is zebra42", entity="x")
+    for number in range(20):
+        store(memory, f"harbour {number}", entity="x")
+    memory.forget(secret.id)
+    assert len(memory.recall("harbour", limit=50)) == 20
+    memory.close()
+    assert b"zebra42" not in memory.path.read_bytes()
+
+
 def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> None:
     store(memory, "one", entity="Ada", key="Drink", confidence=0.5)
     clock.now += 1
