@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol
 
-_ID_BYTES = 8
+
+class Ids(Protocol):
+    """The ids of entries that need not be read again."""
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these they are."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +23,13 @@ class Checkpoint:
     offset: int  # bytes
     index: int  # number of the line that begins here, 0-based
     messages: int  # message entries before
-    ids: bytes  # 8 bytes for the id of each entry before
+    ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
     barrier: int  # line before which a compaction took everything out of sight
     own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
     bound: bool = False  # an entry before is `prefix_bound`: a compaction unsettles it
+    earlier: Ids | None = field(default=None, compare=False)  # known without being listed
 
-    def has_id(self, id_hash: int) -> bool:
-        """Whether an entry before the checkpoint has this id."""
-        needle = id_hash.to_bytes(_ID_BYTES, "little")
-        at = self.ids.find(needle)
-        while at >= 0 and at % _ID_BYTES:
-            at = self.ids.find(needle, at + 1)
-        return at >= 0
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these ids an entry before the checkpoint has."""
+        found = set(ids).intersection(self.ids) if self.ids else set()
+        return found | self.earlier.among(ids) if self.earlier else found

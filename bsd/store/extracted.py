@@ -22,6 +22,7 @@ from bsd.store.index import Index
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
+_FEW_LOOKS = 100
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -92,7 +93,8 @@ class SessionStore:
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
-        self._present: set[str] | None = None  # names in the directory, once they were asked for
+        self._present: set[str] | None = None  # names in the directory, if many are asked for
+        self._looks = 0
 
     def file(self, ref: str) -> Path:
         """Path of a stored file; raises Invalid for a ref that is none."""
@@ -112,9 +114,13 @@ class SessionStore:
 
     def sweep(self) -> None:
         """Remove leftovers; under the session's lock nobody is still writing them."""
-        for leftover in self.leftovers():
-            with suppress(OSError):  # `verify` names what stays
-                leftover.unlink()
+        self._sweep(self._list())
+
+    def _sweep(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name.endswith(_UNFINISHED):
+                with suppress(OSError):  # `verify` names what stays
+                    os.unlink(f"{self.directory}/{name}")
 
     def read(self, ref: str) -> bytes | None:
         """A stored file's bytes, unchecked; None if it is not there."""
@@ -141,9 +147,17 @@ class SessionStore:
 
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists, or is known to have existed."""
-        if self._present is None:  # nobody else writes here meanwhile
+        return self._is_there(ref) or self.index.names(ref)
+
+    def _is_there(self, ref: str) -> bool:
+        # One look at a name costs as much as a hundred names in a list. Nobody else writes here
+        # meanwhile, so a list stays true.
+        if self._present is None:
+            self._looks += 1
+            if self._looks < _FEW_LOOKS:
+                return os.path.lexists(self._stem(ref) + _FINISHED)
             self._present = self._list()
-        return ref + _FINISHED in self._present or self.index.names(ref)
+        return ref + _FINISHED in self._present
 
     def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
         """Make all of `keeps` durable, or none of them; `source` is the planned session file.
@@ -156,8 +170,8 @@ class SessionStore:
         self._unfinished = []
         try:
             self._make_directory()
-            self.sweep()
             self._present, present = None, self._list()
+            self._sweep(present)
             with Syncing(self.directory, len(keeps)) as syncing:
                 for keep in keeps:
                     if keep.line is None:

@@ -9,36 +9,56 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
 
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, TemporaryFailure
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.checkpoint import Checkpoint, Ids
 from bsd.transcript.change import Identity
 from bsd.transcript.reader import Transcript, TranscriptFile
 
 _log = get_logger("state")
 
-_SCHEMA = 2
+_SCHEMA = 3
 _GUARDED = 4096  # bytes before a checkpoint that must be what they were
 _WAIT_SECONDS = 5.0
+_AT_ONCE = 500  # ids that one question names
+_PLACE = tuple(field.name for field in fields(Checkpoint) if field.name not in {"ids", "earlier"})
+
+_BEGIN = (
+    "INSERT INTO checkpoints (session, settings, dev, ino, guard, place) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_MOVE = (
+    "UPDATE checkpoints SET (session, settings, dev, ino, guard, place) = (?, ?, ?, ?, ?, ?)"
+    " WHERE number = ?"
+)
+_ADD = "INSERT OR IGNORE INTO ids VALUES (?, ?)"
+_AMONG = "SELECT id FROM ids WHERE number = ? AND id IN ({})"
 
 _CREATE = (
     """
 CREATE TABLE checkpoints (
-    session TEXT PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT UNIQUE NOT NULL,
     settings TEXT NOT NULL,
     dev INTEGER NOT NULL,
     ino INTEGER NOT NULL,
     guard BLOB NOT NULL,
-    place BLOB NOT NULL,
-    ids BLOB NOT NULL
+    place BLOB NOT NULL
+)
+""",
+    """
+CREATE TABLE ids (
+    number INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    PRIMARY KEY (number, id)
 ) WITHOUT ROWID
 """,
     """
@@ -81,13 +101,13 @@ class StateDb:
         with self._open(create=False) as database:
             if database is not None:
                 row = database.execute(
-                    "SELECT settings, dev, ino, guard, place, ids FROM checkpoints"
+                    "SELECT settings, dev, ino, guard, place, number FROM checkpoints"
                     " WHERE session = ?",
                     (str(name),),
                 ).fetchone()
         if row is None or row[:3] != (settings, *_file(source.identity)):
             return None
-        checkpoint = _checkpoint(row[4], row[5])
+        checkpoint = _checkpoint(row[4], _KeptIds(self, row[5]))
         if checkpoint is None or checkpoint.offset > source.identity.size:
             return None
         return checkpoint if _guard(source, checkpoint.offset) == row[3] else None
@@ -95,25 +115,50 @@ class StateDb:
     def save(
         self, name: SessionName, settings: str, session: Path, left_as: Identity, at: Checkpoint
     ) -> None:
-        """Keep a checkpoint of the file that was left as `left_as`, if it is still there."""
+        """Keep a checkpoint of the file that was left as `left_as`, if it is still there.
+
+        One that goes on from another costs what is new.
+        """
         with suppress(BsdError), TranscriptFile(session) as source:
             if _file(source.identity) == _file(left_as) and at.offset <= source.identity.size:
                 self._save(name, settings, source, at)
 
     def _save(self, name: SessionName, settings: str, source: Transcript, at: Checkpoint) -> None:
-        guard = _guard(source, at.offset)
-        place = {field.name: getattr(at, field.name) for field in fields(at)}
-        ids = place.pop("ids")
-        row = (str(name), settings, *_file(source.identity), guard, orjson.dumps(place), ids)
+        place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
+        row = (str(name), settings, *_file(source.identity), _guard(source, at.offset), place)
         with self._open(create=True) as database:
             if database is not None:
-                database.execute("REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                number = _go_on(database, at.earlier, row)
+                if number is None:
+                    _forget(database, name)
+                if at.earlier is None:
+                    number = database.execute(_BEGIN, row).lastrowid
+                if number is not None:
+                    new = sorted(map(_signed, at.ids))  # as the table is
+                    database.executemany(_ADD, ((number, one) for one in new))
 
     def forget(self, name: SessionName) -> None:
         """Drop what is known of a session."""
         with self._open(create=False) as database:
             if database is not None:
-                database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
+                _forget(database, name)
+
+    def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
+        """Which of these ids stand before a checkpoint; raises TemporaryFailure if it is gone."""
+        wanted = [_signed(one) for one in ids]
+        with self._open(create=False) as database:
+            if database is not None and _is_kept(database, number):
+                found: set[int] = set()
+                for start in range(0, len(wanted), _AT_ONCE):
+                    part = wanted[start : start + _AT_ONCE]
+                    query = _AMONG.format(", ".join("?" * len(part)))
+                    for (one,) in database.execute(query, (number, *part)):
+                        found.add(_unsigned(one))
+                return found
+        raise TemporaryFailure(
+            "what was known of the session was forgotten meanwhile",
+            hint="run the same command again: the session is read whole then",
+        )
 
     def rests(self, settings: str) -> list[Rest]:
         """How sessions were left under these settings."""
@@ -202,7 +247,7 @@ def _create(database: sqlite3.Connection) -> None:
     with database:
         if _version(database) == _SCHEMA:
             return
-        for table in ("checkpoints", "rests"):
+        for table in ("checkpoints", "ids", "rests"):
             database.execute(f"DROP TABLE IF EXISTS {table}")
         for create in _CREATE:
             database.execute(create)
@@ -211,10 +256,43 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute("PRAGMA journal_mode = WAL")
 
 
-def _checkpoint(place: bytes, ids: bytes) -> Checkpoint | None:
+@dataclass(frozen=True, slots=True)
+class _KeptIds:
+    """The ids before a checkpoint, which stay in the database."""
+
+    state: StateDb
+    number: int
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        return self.state.ids_among(self.number, ids) if ids else set()
+
+
+def _go_on(
+    database: sqlite3.Connection, earlier: Ids | None, row: tuple[object, ...]
+) -> int | None:
+    """Move a kept checkpoint on; None if it is not kept, or no longer, and its ids with it."""
+    if not isinstance(earlier, _KeptIds):
+        return None
+    moved = database.execute(_MOVE, (*row, earlier.number)).rowcount
+    return earlier.number if moved else None
+
+
+def _is_kept(database: sqlite3.Connection, number: int) -> bool:
+    query = "SELECT 1 FROM checkpoints WHERE number = ?"
+    return database.execute(query, (number,)).fetchone() is not None
+
+
+def _forget(database: sqlite3.Connection, name: SessionName) -> None:
+    query = "DELETE FROM ids WHERE number = (SELECT number FROM checkpoints WHERE session = ?)"
+    database.execute(query, (str(name),))
+    database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
+
+
+def _checkpoint(place: bytes, earlier: Ids) -> Checkpoint | None:
     try:
         read = orjson.loads(place)
-        return Checkpoint(**{**read, "own_calls": tuple(read["own_calls"])}, ids=ids)
+        calls = tuple(read["own_calls"])
+        return Checkpoint(**{**read, "own_calls": calls}, ids=array("Q"), earlier=earlier)
     except (ValueError, KeyError, TypeError):  # written by another version
         return None
 

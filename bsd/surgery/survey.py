@@ -7,7 +7,6 @@ that could lose values, and one description of all entries that are alike to the
 from __future__ import annotations
 
 import json
-import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
@@ -201,7 +200,7 @@ class Survey:
     def _line_of(self, entry_id: str | None, otherwise: int) -> int:
         if entry_id is None:
             return otherwise
-        if self._since and self._since.has_id(id_hash(entry_id)):
+        if self._since and self._since.among([id_hash(entry_id)]):
             return 0  # before all that was read: which line it is makes no difference
         try:
             return self._index[self._id.index(id_hash(entry_id))]
@@ -326,7 +325,7 @@ class Survey:
         ids = sorted(self._id)
         twice = {one for one, other in pairwise(ids) if one == other}
         if since := self._since:
-            twice.update(one for one in ids if since.has_id(one))
+            twice |= since.among(ids)
         return twice - {_NO_ID}
 
     @property
@@ -350,10 +349,11 @@ class Survey:
             offset,
             index,
             self._messages_to[rows - 1] if rows else before,
-            (since.ids if since else b"") + _little(self._id[:rows]),
+            self._id[:rows],
             barrier,
             tuple(call for call, line in self._own_calls.items() if line < index),
             bound or bool(since and since.bound),
+            since.earlier if since and not since.ids else since,
         )
 
     def turn_open(self, index: int) -> bool:
@@ -368,13 +368,6 @@ class Survey:
         """
         first_after = bisect_right(self._signed, index)
         return first_after < len(self._signed) and self._signed_barrier[first_after] <= index
-
-
-def _little(numbers: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        numbers = array("Q", numbers)
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:

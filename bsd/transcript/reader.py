@@ -22,6 +22,7 @@ from bsd.foundation.immutable import immutable
 from bsd.transcript.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
+_FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
 UNKNOWN_INDEX = -1  # of a line that was read backwards
 
 
@@ -64,7 +65,7 @@ class Transcript(ABC):
         """
         end = self._clamp(end)
         index, line_start, block_start = first_index, start, start
-        buffer = bytearray(min(self._block, max(0, end - start)))
+        buffer = bytearray(min(_FIRST_BLOCK, self._block))
         view = memoryview(buffer)
         while block_start < end:
             got = min(len(buffer), end - block_start)
@@ -79,6 +80,9 @@ class Transcript(ABC):
                 yield Line(index, line_start, raw)
                 index, line_start, done = index + 1, line_end, newline + 1
             block_start += got
+            if len(buffer) < self._block and block_start < end:
+                buffer = bytearray(min(self._block, end - block_start))
+                view = memoryview(buffer)
         if line_start < end:
             yield Line(index, line_start, self.read(line_start, end - line_start))
 

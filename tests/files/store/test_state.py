@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.state import StateDb
@@ -21,7 +24,9 @@ from tests.logs import capture_logs
 NAME = SessionName("main", "s1")
 SETTINGS = "abc"
 CONTENT = b"".join(b"line %d\n" % number for number in range(2000))
-AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, b"12345678" * 3, 7, ("call",), True)
+IDS = array("Q", [5, 2**64 - 1, 5, 2**63])
+AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, IDS, 7, ("call",), True)
+KEPT = replace(AT, ids=array("Q"))  # its ids stay in the database
 
 
 @pytest.fixture
@@ -48,16 +53,50 @@ def load(state: StateDb, session: Path, settings: str = SETTINGS) -> Checkpoint 
 
 
 def test_it_is_there_again_and_private(state: StateDb, session: Path, tmp_path: Path) -> None:
-    assert load(state, session) == AT
-    assert load(StateDb(tmp_path / "own" / "state.db"), session) == AT
+    assert load(state, session) == KEPT
+    assert load(StateDb(tmp_path / "own" / "state.db"), session) == KEPT
     for path in (tmp_path / "own").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_it_knows_the_ids_before_it(state: StateDb, session: Path) -> None:
+    found = load(state, session)
+    assert found is not None
+    assert found.among([5, 6, 2**63, 2**64 - 1]) == {5, 2**63, 2**64 - 1}
+    assert found.among(range(3000)) == {5}
+
+
+def test_it_goes_on_with_what_is_new(state: StateDb, session: Path, tmp_path: Path) -> None:
+    first = load(state, session)
+    later = replace(AT, index=1600, ids=array("Q", [6]), earlier=first and first.earlier)
+    state.save(NAME, SETTINGS, session, identity(session), later)
+    found = load(state, session)
+    assert found == replace(later, ids=array("Q"))
+    assert found is not None
+    assert found.among([4, 5, 6]) == {5, 6}
+    with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database:
+        assert database.execute("SELECT count(*) FROM ids").fetchone() == (4,)
+
+
+def test_what_was_forgotten_meanwhile_is_not_gone_on_with(state: StateDb, session: Path) -> None:
+    first = load(state, session)
+    state.forget(NAME)
+    assert first is not None
+    with pytest.raises(TemporaryFailure, match="forgotten"):
+        first.among([5])
+    later = replace(AT, index=1600, ids=array("Q", [6]), earlier=first.earlier)
+    state.save(NAME, SETTINGS, session, identity(session), later)
+    assert load(state, session) is None
+    state.save(NAME, SETTINGS, session, identity(session), AT)
+    found = load(state, session)
+    assert found is not None
+    assert found.among([5, 6]) == {5}
 
 
 def test_an_append_leaves_it_good(state: StateDb, session: Path) -> None:
     with session.open("ab") as stream:
         stream.write(b"more\n")
-    assert load(state, session) == AT
+    assert load(state, session) == KEPT
 
 
 def test_it_does_not_fit_other_settings(state: StateDb, session: Path) -> None:
@@ -114,7 +153,7 @@ def test_a_damaged_database_is_replaced(
         assert load(state, session) is None
     assert len(logs) == bool(damage)
     state.save(NAME, SETTINGS, session, identity(session), AT)
-    assert load(state, session) == AT
+    assert load(state, session) == KEPT
 
 
 def test_a_database_of_another_version_is_made_anew(
@@ -124,7 +163,7 @@ def test_a_database_of_another_version_is_made_anew(
         database.execute("PRAGMA user_version = 99")
     assert load(state, session) is None
     state.save(NAME, SETTINGS, session, identity(session), AT)
-    assert load(state, session) == AT
+    assert load(state, session) == KEPT
 
 
 def test_a_row_that_makes_no_sense_is_not_used(

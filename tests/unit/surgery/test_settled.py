@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from typing import Any
 
 from hypothesis import given, settings
@@ -145,12 +146,10 @@ def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
     assert not plan.edits
 
 
-def test_ids_are_compared_whole() -> None:
-    ids = (0x0102030405060708).to_bytes(8, "little") + (0x1112131415161718).to_bytes(8, "little")
-    checkpoint = Checkpoint(0, 0, 0, ids, 0)
-    across = int.from_bytes(ids[3:11], "little")
-    assert checkpoint.has_id(0x1112131415161718)
-    assert not checkpoint.has_id(across)
+def test_a_checkpoint_knows_its_ids_and_the_earlier_ones() -> None:
+    earlier = Checkpoint(0, 0, 0, array("Q", [1, 2]), 0)
+    checkpoint = Checkpoint(0, 0, 0, array("Q", [3, 2**64 - 1]), 0, earlier=earlier)
+    assert checkpoint.among([1, 3, 4, 2**64 - 1]) == {1, 3, 2**64 - 1}
 
 
 def test_settings_that_judge_entries_differently_have_their_own_fingerprint() -> None:
