@@ -212,11 +212,12 @@ CLAUDE_CODE = ClaudeCode()
 
 # So many lines of its own the program may write before the first of a conversation.
 _LINES_LOOKED_AT = 400
+_MESSAGES_LOOKED_AT = 20
 _VERSIONS = re.compile(r"[12]\.")
 
 
 def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
-    """Tell a session by all its first messages: one that is not as we know it is enough."""
+    """Tell a session by its first messages: a single one that is not as we know it is enough."""
     known = 0
     for entry in first_entries(first_lines, _LINES_LOOKED_AT):
         if not isinstance(kind := entry.get("type"), str):
@@ -225,6 +226,8 @@ def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
             if what := _unknown(entry, kind):
                 return NotOurs(f"a Claude Code session of unknown form: {what}")
             known += 1
+            if known == _MESSAGES_LOOKED_AT:
+                break
     return CLAUDE_CODE if known else NotOurs("no Claude Code session, or one without messages")
 
 

@@ -41,9 +41,11 @@ KINDS: Mapping[str, Kind] = {
 
 
 def owner_of(layout: Layout, agent: str) -> Owner:
-    """Say whose the sessions of an agent are; raises Invalid, NotFound, Forbidden."""
+    """Say whose the sessions of an agent are; raises NotFound if it is no name of a source."""
     if source := layout.source_of(agent):
-        return KINDS[source.kind].owner(source.path, layout.sessions_dir(agent))
+        # By its name alone, as this is asked for every session of a list; opening one looks closer.
+        directory = source.directory(agent) or layout.sessions_dir(agent)
+        return KINDS[source.kind].owner(source.path, directory)
     return _RootAgent(layout.agents / agent)
 
 

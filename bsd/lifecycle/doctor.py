@@ -67,6 +67,7 @@ def examine(layout: Layout, *, inotify: Path = INOTIFY) -> Iterator[Check]:
         lambda: _root(layout),
         lambda: _privacy(layout),
         lambda: _agents(layout),
+        lambda: _sources(layout),
         lambda: _mounts(layout),
         lambda: _space(layout),
         lambda: _watches(layout, inotify),
@@ -157,6 +158,22 @@ def _agents(layout: Layout) -> Iterator[Check]:
         yield Check("agents", Level.OK, f"{len(found)} agents with {sessions} sessions")
     for agent in noted:
         yield Check("agents", Level.WARN, f"{agent.name}: {agent.note}")
+
+
+def _sources(layout: Layout) -> Iterator[Check]:
+    here = layout.root.stat().st_dev
+    for source in layout.sources:
+        if not source.path.is_dir():
+            message = f"there is no {source.path}, which the settings name as {source.name}"
+            yield Check("sources", Level.WARN, message, "mend `path` under [[sources]] in bsd.toml")
+            continue
+        found = [agent for agent, _ in source.directories()]
+        message = f"{source.name}: {len(found)} directories in {source.path}"
+        if source.path.stat().st_dev == here:
+            yield Check("sources", Level.OK, message)
+        else:
+            hint = "put bsd's root on the file system of this source: files are exchanged there"
+            yield Check("sources", Level.FAIL, f"{message}, on another file system", hint)
 
 
 def _mounts(layout: Layout) -> Iterator[Check]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout
+from bsd.foundation.sources import Source
 from bsd.lifecycle import doctor
 from bsd.lifecycle.doctor import Check, Level, examine
 from bsd.sample import session_lines
@@ -86,6 +87,17 @@ def test_an_agent_that_moved_to_sqlite(layout: Layout, inotify: Path) -> None:
     assert about.level is Level.WARN
     assert about.message.startswith("new: ")
     assert str(database) in about.message
+
+
+def test_sources(layout: Layout, inotify: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs" / "-p").mkdir(parents=True)
+    found = [Source("c", "claude-code", tmp_path / name, 1) for name in ("theirs", "none")]
+    layout = Layout(layout.root, tuple(found))
+    one, two = _checks(layout, inotify)["sources"]
+    assert (one.level, two.level) == (Level.OK, Level.WARN)
+    assert "1 directories" in one.message
+    assert two.hint
+    assert _levels(_checks(layout, inotify)["agents"]) == [Level.OK]
 
 
 def test_a_directory_without_agents(tmp_path: Path, inotify: Path) -> None:

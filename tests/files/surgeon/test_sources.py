@@ -6,13 +6,13 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.formats.owners import layout_of, owner_of
@@ -38,6 +38,7 @@ from tests.sources_tree import (
     away,
     claude_code_line,
     claude_code_lines,
+    codex_line,
     codex_lines,
     codex_meta,
 )
@@ -96,7 +97,7 @@ def test_recorded_sessions_come_back_exactly(
         home = Home.of(kind, top, path)
         surgeon = make_surgeon(home.layout, clock)
         old = path.read_bytes()
-        result = surgeon.extract(home.name, overrides=EVERYTHING)
+        result = surgeon.extract(home.name, overrides=EVERYTHING | {"min_value_length": 800})
         new = home.path.read_bytes()
         assert away(old, new) == result.values > 0
         assert len(kind.reads(new)) == len(kind.reads(old))
@@ -117,6 +118,47 @@ def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock:
     assert home.path.read_bytes() == taken
     surgeon.undo(home.name)
     assert home.path.read_bytes() == old
+
+
+def reasons(home: Home, clock: Clock, **settings: Any) -> Mapping[str, int]:
+    found = make_surgeon(home.layout, clock).extract(home.name, dry_run=True, overrides=settings)
+    return found.reasons
+
+
+def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    due = reasons(home, clock, keep_recent=0)["extract"]
+    assert due > 0
+    assert "extract" not in reasons(home, clock, keep_recent=100)
+    assert reasons(home, clock, keep_recent=100)["too_recent"] > 0
+    assert "extract" not in reasons(home, clock, min_value_length=50_000)
+    assert "extract" not in reasons(home, clock, trigger_types=["system"])
+    assert reasons(home, clock, keep_recent=0, scope="display")["extract"] <= due
+
+    surgeon.extract(home.name, overrides={"keep_recent": 0})
+    away = [row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"]]
+    assert len(away) == due
+    assert reasons(home, clock, keep_recent=0)["already_extracted"] > 0
+    surgeon.restore(home.name, away[0])
+    assert reasons(home, clock, keep_recent=0)["recently_restored"] == 1
+    surgeon.set_extractable(home.name, away[0], False)
+    assert reasons(home, clock, keep_recent=0)["pinned"] == 1
+    surgeon.set_extractable(home.name, away[0], True)
+    assert reasons(home, clock, keep_recent=0)["extract"] == 1
+
+
+def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> None:
+    lines = home.path.read_bytes().splitlines(keepends=True)
+    due = reasons(home, clock, keep_recent=0)["extract"]
+    third = (len(lines) + 2) // 3
+    home.path.write_bytes(b"".join(lines[:-third] + lines[-third:][: third // 2 + 1]))
+    set_at_rest(home.path)
+    assert reasons(home, clock, keep_recent=0)["turn_open"] > 0
+    home.path.write_bytes(b"".join([*lines, *lines[1:]]))
+    set_at_rest(home.path)
+    found = reasons(home, clock, keep_recent=0)
+    assert found["duplicate_entry_id"] >= due
+    assert "extract" not in found
 
 
 def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:
@@ -350,15 +392,38 @@ def claude_code_turn_at(first: int) -> list[dict[str, Any]]:
     ]
 
 
-@given(odd_lines(), st.sampled_from([0, 1, 40, 500]), st.sampled_from([0, 10]))
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@st.composite
+def odd_rollouts(draw: st.DrawFn) -> list[dict[str, Any]]:
+    lines = [codex_meta()]
+    for number in range(1, draw(st.integers(2, 8))):
+        kind = draw(st.sampled_from(["response_item", "event_msg", "turn_context", "compacted"]))
+        what = draw(
+            st.sampled_from(
+                [
+                    *("function_call_output", "custom_tool_call_output", "function_call"),
+                    *("exec_command_end", "item_completed", "message", "mcp_tool_call_end"),
+                ]
+            )
+        )
+        payload = {key: draw(members) for key in ("output", "stdout", "item", "result", "content")}
+        lines.append(codex_line(number, kind, type=what, call_id=f"c{number}", **payload))
+    return [*lines, codex_line(90, "event_msg", type="task_complete")]
+
+
+odd_sessions = st.tuples(st.just(CLAUDE_CODE), odd_lines()) | st.tuples(
+    st.just(CODEX), odd_rollouts()
+)
+
+
+@given(odd_sessions, st.sampled_from([0, 1, 40, 500]), st.sampled_from([0, 10]))
+@settings(max_examples=16)
 def test_whatever_stands_anywhere_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
-    lines: list[dict[str, Any]],
+    session: tuple[Kind, list[dict[str, Any]]],
     shortest: int,
     kept: int,
 ) -> None:
-    home = Home.of(CLAUDE_CODE, tmp_path_factory.mktemp("odd"), lines)
+    home = Home.of(session[0], tmp_path_factory.mktemp("odd"), session[1])
     surgeon = make_surgeon(home.layout, Clock())
     old = home.path.read_bytes()
     wish = EVERYTHING | {"min_value_length": shortest, "keep_chars": kept}
