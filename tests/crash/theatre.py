@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Theatre:
         return problems
 
 
+@cache
 def session() -> bytes:
     """A small session: three values that leave, and a stretch that the kernel copies."""
     header = {"type": "session", "version": 3, "id": "the-session", "timestamp": _THEN}
