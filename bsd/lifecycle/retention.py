@@ -26,6 +26,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
+from bsd.lifecycle.drafts import forget_drafts
 from bsd.lifecycle.search import forget_stored
 from bsd.store.index import Index
 from bsd.transcript.lock import OwnLock
@@ -249,7 +250,11 @@ def run_history_retention(
     wait: float = _WAIT_SECONDS,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
-    """Forget operations that are older than `keep`: they can no longer be undone."""
+    """Forget operations that are older than `keep`: they can no longer be undone.
+
+    And drafts of edits, which hold the same texts.
+    """
+    forget_drafts(layout, lifetime_seconds(keep), clock())
     done = clean(HistoryShelf(layout, keep, wait=wait), clock(), stopping)
     _audit(layout, done, "history_retention", actor, clock)
     return done

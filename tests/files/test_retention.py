@@ -18,6 +18,7 @@ from bsd.lifecycle.retention import (
     clean,
     forecast,
     in_plain_words,
+    run_history_retention,
     run_retention,
 )
 from bsd.store.extracted import SessionStore
@@ -239,6 +240,20 @@ def test_a_run_that_is_to_stop_stops_between_two_sessions(layout: Layout) -> Non
 def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
     assert clean(shelf(layout), NOW) == Cleaned()
     assert not layout.own.exists(), "looking leaves no traces"
+
+
+def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
+    for name, hours in (("old", 25), ("young", 23)):
+        draft = layout.edits / name / "entry.json"
+        draft.parent.mkdir(parents=True)
+        draft.write_text("what the entry says")
+        os.utime(draft, (NOW - hours * HOUR,) * 2)
+        (layout.edits / name / "backup~").symlink_to("/nowhere")
+        os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
+    run_history_retention(layout, "never", actor="cli", clock=lambda: NOW)
+    assert len(list(layout.edits.iterdir())) == 2
+    run_history_retention(layout, "24h", actor="cli", clock=lambda: NOW)
+    assert [path.name for path in layout.edits.iterdir()] == ["young"]
 
 
 def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:

@@ -1,0 +1,38 @@
+"""What people wrote in an editor and could not be applied: kept for them, but not for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from bsd.foundation.layout import Layout
+from bsd.foundation.logs import get_logger
+
+_log = get_logger("retention")
+
+
+def forget_drafts(layout: Layout, lifetime: float | None, now: float) -> int:
+    """Delete drafts that nobody has touched for `lifetime` seconds (None: keep all); how many."""
+    gone = 0
+    for directory in _drafts(layout.edits) if lifetime is not None else ():
+        try:
+            touched = [
+                entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)
+            ]
+            newest = max(touched, default=directory.lstat().st_mtime)
+            if lifetime is not None and now - newest > lifetime:
+                shutil.rmtree(directory)
+                gone += 1
+        except OSError as error:
+            _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
+    return gone
+
+
+def _drafts(edits: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError), os.scandir(edits) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield Path(entry.path)
