@@ -102,7 +102,11 @@ def _check_stand_in(was: Any, now: Any) -> None:
 def claude_code_line(number: int, kind: str, content: Any, **more: Any) -> dict[str, Any]:
     message: dict[str, Any] = {"role": kind, "content": content}
     if kind == "assistant":
-        message |= {"model": "claude-opus-4-6", "id": f"msg_{number}", "usage": {"input_tokens": 3}}
+        message |= {
+            "model": "claude-opus-4-6",
+            "id": f"msg_{number // 7}",
+            "usage": {"input_tokens": 3},
+        }
         message["stop_reason"] = more.pop("stop_reason", None)
     return {
         "parentUuid": f"00000000-0000-4000-8000-{number - 1:012}" if number else None,
@@ -242,6 +246,7 @@ def codex_turn(first: int) -> list[dict[str, Any]]:
             {"type": "custom_tool_call_output", "call_id": patch, "output": [text, picture]},
         ),
         ("event_msg", {"type": "agent_message", "message": "done"}),
+        ("event_msg", {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 3}}}),
         (
             item,
             {
@@ -317,9 +322,10 @@ def pi_turn(first: int) -> list[dict[str, Any]]:
     ]
     result = {"role": "toolResult", "toolName": "write", "isError": False}
     text = {"type": "text", "text": LONG}
+    by = {"model": "claude-opus-4-6", "usage": {"input": 3}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": [{"type": "text", "text": "do it"}]},
-        {"role": "assistant", "content": [thinking, *calls], "stopReason": "toolUse"},
+        {"role": "assistant", "content": [thinking, *calls], "stopReason": "toolUse", **by},
         {**result, "toolCallId": call, "content": [text], "details": {"diff": LONG}},
         {**result, "toolCallId": read, "content": [picture]},
         {"role": "assistant", "content": [{"type": "text", "text": "done"}], "stopReason": "stop"},
@@ -343,7 +349,7 @@ def pi_lines(turns: int = 3) -> list[dict[str, Any]]:
         pi_entry(0, "message", message=system),
         *(line for turn in range(turns) for line in pi_turn(turn * 5 + 1)),
         pi_entry(end, "context_edit", **edit),
-        pi_entry(end + 1, "usage", usage={"input": 5, "note": LONG}),
+        pi_entry(end + 1, "usage", usage={"note": LONG}),
     ]
 
 

@@ -12,7 +12,9 @@ from bsd.formats.reading import message_of, text_of
 _TOKENS: Mapping[str, tuple[str, ...]] = {
     "input": ("input", "input_tokens", "inputTokens", "prompt_tokens"),
     "output": ("output", "output_tokens", "outputTokens", "completion_tokens"),
-    "cache_read": ("cacheRead", "cache_read_input_tokens", "cacheReadTokens"),
+    "cache_read": (
+        *("cacheRead", "cache_read_input_tokens", "cacheReadTokens", "cached_input_tokens"),
+    ),
     "cache_write": ("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
     "total": ("totalTokens", "total_tokens", "total"),
 }
@@ -24,7 +26,13 @@ def model_of(entry: Entry) -> str | None:
         text_of(message_of(entry).get("model"))
         or text_of(entry.get("model"))
         or text_of(entry.get("modelId"))
+        or text_of(_payload(entry).get("model"))
     )
+
+
+def answer_of(entry: Entry) -> str | None:
+    """Return the answer that an entry is a part of: its tokens stand in each of its parts."""
+    return text_of(message_of(entry).get("id"))
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
@@ -32,7 +40,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage")
+    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
@@ -40,6 +48,16 @@ def tokens_of(entry: Entry) -> dict[str, int]:
         return {}
     found["total"] = found["total"] or sum(found.values())
     return found
+
+
+def _payload(entry: Entry) -> Entry:
+    payload = entry.get("payload")
+    return payload if isinstance(payload, dict) else {}
+
+
+def _last_usage(entry: Entry) -> Any:
+    info = _payload(entry).get("info")
+    return info.get("last_token_usage") if isinstance(info, dict) else None
 
 
 def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:

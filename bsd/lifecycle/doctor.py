@@ -167,8 +167,7 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"there is no {source.path}, which the settings name as {source.name}"
             yield Check("sources", Level.WARN, message, "mend `path` under [[sources]] in bsd.toml")
             continue
-        found = [agent for agent, _ in source.directories()]
-        message = f"{source.name}: {len(found)} directories in {source.path}"
+        message = f"{source.name} is {source.path}"
         if source.path.stat().st_dev == here:
             yield Check("sources", Level.OK, message)
         else:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bsd.formats.base import Entry, Format
-from bsd.formats.figures import model_of, tokens_of
+from bsd.formats.figures import answer_of, model_of, tokens_of
 from bsd.formats.marker import Marker
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -36,6 +36,7 @@ class Statistics:
     created_ms: float | None = None
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
+    _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
         """Count an entry; `size` is its line's bytes."""
@@ -44,8 +45,11 @@ class Statistics:
             self.saved_bytes += max(0, marker.size - size)
         if model := model_of(entry):
             self._add_model(model)
-        for word, count in tokens_of(entry).items():
-            self.tokens[word] = self.tokens.get(word, 0) + count
+        answer = answer_of(entry)
+        if answer is None or answer != self._answer:
+            for word, count in tokens_of(entry).items():
+                self.tokens[word] = self.tokens.get(word, 0) + count
+        self._answer = answer or self._answer
         if fmt is None:
             return
         facts = fmt.facts(entry)
@@ -78,7 +82,8 @@ class Statistics:
             self.models.append(model)
 
     def dumps(self) -> str:
-        return json.dumps(asdict(self))  # in ASCII: a model's name may be any text
+        kept = {key: value for key, value in asdict(self).items() if not key.startswith("_")}
+        return json.dumps(kept)  # in ASCII: a model's name may be any text
 
     @classmethod
     def loads(cls, text: str) -> Statistics:

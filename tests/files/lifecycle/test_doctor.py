@@ -95,7 +95,7 @@ def test_sources(layout: Layout, inotify: Path, tmp_path: Path) -> None:
     layout = Layout(layout.root, tuple(found))
     one, two = _checks(layout, inotify)["sources"]
     assert (one.level, two.level) == (Level.OK, Level.WARN)
-    assert "1 directories" in one.message
+    assert str(tmp_path / "theirs") in one.message
     assert two.hint
     assert _levels(_checks(layout, inotify)["agents"]) == [Level.OK]
 

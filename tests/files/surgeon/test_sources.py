@@ -19,7 +19,7 @@ from bsd.formats.owners import layout_of, owner_of
 from bsd.foundation.errors import Busy, ConfigError, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
-from bsd.lifecycle import catalog
+from bsd.lifecycle import catalog, statistics
 from bsd.lifecycle.search import search
 from bsd.lifecycle.summary import summarize
 from bsd.lifecycle.trash import Trash
@@ -179,6 +179,10 @@ def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
     assert summarize(home.layout, home.name).tool_calls == 6
     [hit] = search(home.layout, "done", agent=home.name.agent, limit=1)
     assert hit.session == home.name
+    counted = statistics.warm(home.layout, list(catalog.sessions(home.layout)))[home.name]
+    assert (counted.tool_calls, counted.tool_outputs) == (6, 6)
+    assert counted.models
+    assert counted.tokens["input"] == 9  # three answers, in however many lines
 
 
 def test_they_are_not_for_bsd_to_delete(home: Home) -> None:
