@@ -32,15 +32,19 @@ def look(layout: Layout) -> Directories:
     _look_at_root(layout, found)
     for source in layout.sources:
         try:
-            found.outer += source.between()
-            agents = [agent for agent, _ in source.directories()]
+            _look_at_source(source, found)
         except OSError as error:
             found.complete = False
             found.problems.append(_no_source(source, error))
-            continue
-        for agent in agents:
-            _look_at_sessions(layout, agent, found)
     return found
+
+
+def _look_at_source(source: Source, found: Directories) -> None:
+    # Only the source itself may be reached by a link: below it none was followed.
+    top = Path(os.path.realpath(source.path, strict=True))
+    found.outer += (top / path.relative_to(source.path) for path in source.between())
+    for agent, path in source.directories():
+        found.sessions[top / path.relative_to(source.path)] = (agent,)
 
 
 def _look_at_root(layout: Layout, found: Directories) -> None:

@@ -29,6 +29,8 @@ _STRUCTURE = frozenset(
     (
         *("id", "__id", "type", "parentId", "role", "customType", "version", MARKER),
         *("toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "callId", "firstKeptEntryId"),
+        *("uuid", "parentUuid", "logicalParentUuid", "sessionId", "call_id", "ordinal"),
+        *("signature", "encrypted_content"),
     )
 )
 # The same in the words of a format.

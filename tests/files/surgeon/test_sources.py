@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.formats.owners import layout_of, owner_of
-from bsd.foundation.errors import Busy, ConfigError, LeftAlone
+from bsd.foundation.errors import Busy, ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
 from bsd.lifecycle import catalog, statistics
@@ -25,7 +25,9 @@ from bsd.lifecycle.summary import summarize
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.verify import verify
 from bsd.surgeon import Status
+from bsd.surgery.edit import becoming, setting
 from bsd.transcript.mount import strength
+from bsd.transcript.recovered import State
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources_tree import (
@@ -171,6 +173,59 @@ def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:
     assert b"[content discarded]" in home.path.read_bytes()
     surgeon.undo(home.name)
     assert home.path.read_bytes() == old
+
+
+def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    old = home.path.read_bytes()
+    entry = next(
+        row["id"] for row in surgeon.context(home.name)["entries"] if row["type"] == "tool_result"
+    )
+    document = json.loads(surgeon.show_entry(home.name, entry).text)
+    tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
+    with pytest.raises(Invalid):
+        surgeon.edit(home.name, entry, setting([(tie[home.kind.kind], "another")]))
+    assert home.path.read_bytes() == old
+    text = json.dumps(document).replace(LONG, "short")
+    surgeon.edit(home.name, entry, becoming(text))
+    assert home.path.read_bytes() == _with_line(old, document, LONG, "short")
+
+
+def _with_line(content: bytes, document: Any, old: str, new: str) -> bytes:
+    lines = content.splitlines(keepends=True)
+    number = next(i for i, line in enumerate(lines) if json.loads(line) == document)
+    lines[number] = lines[number].replace(old.encode(), new.encode())
+    return b"".join(lines)
+
+
+def late(home: Home) -> Path:
+    """The file that an extraction has displaced, and that somebody may still write to."""
+    [path] = home.layout.inflight.glob("*.file")
+    return path
+
+
+def test_late_lines_find_their_session(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    surgeon.extract(home.name)
+    taken = home.path.read_bytes()
+    with late(home).open("ab") as file:
+        file.write(b'{"late": true}\n')
+    clock.ahead += 120
+    found = make_surgeon(home.layout, clock).recover()
+    assert [each.lines for each in found] == [1]
+    assert home.path.read_bytes() == taken + b'{"late": true}\n'
+
+
+def test_a_source_that_is_named_no_longer_is_not_written_to(home: Home, clock: Clock) -> None:
+    make_surgeon(home.layout, clock).extract(home.name)
+    taken = home.path.read_bytes()
+    with late(home).open("ab") as file:
+        file.write(b'{"late": true}\n')
+    clock.ahead += 120
+    [found] = make_surgeon(Layout(home.layout.root), clock).recover()
+    assert found.state is State.FAILED
+    assert home.path.read_bytes() == taken
+    assert late(home).read_bytes().endswith(b'{"late": true}\n')
 
 
 def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
