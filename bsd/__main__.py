@@ -11,6 +11,8 @@ _INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # 128 + the signal's nu
 def main() -> int:
     """Run the command line of this process; returns the exit code."""
     argv = sys.argv[1:]
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_missing_streams()
     try:
         code = _front(argv)
         if code is None:
@@ -40,6 +42,16 @@ def _front(argv: list[str]) -> int | None:
 
         ensure_host_token()
     return None
+
+
+def _open_missing_streams() -> None:
+    """Whoever started us closed some (`>&-`): no file of ours must become what is printed to."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _die_by(number: int) -> None:

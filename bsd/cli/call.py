@@ -90,11 +90,11 @@ class Call:
         return ConfigService(self.layout.config_file, create=False)
 
     def log(self, *, writes: bool) -> None:
-        """Begin to log: to the file, unless a call that only reads would have to create it."""
+        """Begin to log: to the file; a call that only reads neither creates nor needs it."""
         from bsd.foundation.logs import configure_logs
 
         self.log_file = self.layout.log_file
-        if not writes and not self.log_file.is_file():
+        if not writes and not os.access(self.log_file, os.W_OK):
             self.log_file = None
         # People at a terminal get answers, not log lines; what is broken they see twice.
         place = self.layout if self.log_file else None

@@ -52,7 +52,7 @@ class Client:
             status, body = self._exchange(method, path, seconds)
             document = json.loads(body)
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-            raise NotRunning("the daemon is not running", hint="bsd run") from None
+            raise NotRunning("the daemon is not running", hint="`bsd run` starts it") from None
         except TimeoutError:
             raise Unavailable(
                 f"the daemon does not answer on {self.path}", hint="`bsd logs` shows its log"

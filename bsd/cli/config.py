@@ -9,7 +9,7 @@ import click
 
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
-from bsd.cli.output import print_json, print_table, say
+from bsd.cli.output import note, print_json, print_table, say
 
 _MORE = """
 \b
@@ -64,12 +64,16 @@ def get(call: Call, /, field: str) -> None:
 @click.pass_obj
 def set_(call: Call, /, field: str, value: str) -> None:
     """Set FIELD to VALUE, which is JSON; a bare word is a string."""
+    from bsd.foundation.pruning_fields import NOT_SETTABLE
+
     call.log(writes=True)
     call.pruning.update({field: _value(value)})
     fields = _fields(call)
     if call.json:
         print_json(fields)
-    elif field in fields:  # not an alias, nor a time that is ignored
+    elif field in NOT_SETTABLE:
+        note(f"{field} is not for setting: bsd notes there when it did so last")
+    elif field in fields:  # not an alias
         say(f"{field} = {json.dumps(fields[field])}")
 
 

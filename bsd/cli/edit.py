@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -58,7 +59,12 @@ def edit(
         wish = setting([read_assignment(text) for text in sets])
         return _apply(call, session, entry, wish)
     if file:
-        return _apply(call, session, entry, becoming(read_text(file)))
+        text = read_text(file)
+        try:
+            wish = becoming(text)
+        except Invalid as problem:
+            raise Invalid(f"{file}: {problem.message}", hint=problem.hint) from None
+        return _apply(call, session, entry, wish)
     return _edit_by_hand(call, session, entry)
 
 
@@ -160,8 +166,11 @@ def _let_edit(file: Path) -> None:
     """Wait until the person is done."""
     from bsd.foundation.errors import BsdError, Invalid
 
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    editor = chosen or _EDITOR
     hint = "set $VISUAL or $EDITOR, or use --set PATH=JSON"
+    if not (chosen or sys.stdin.isatty()):
+        raise Invalid(f"there is no terminal for {editor} to work on", hint=hint)
     try:
         words = shlex.split(editor)
         # Ctrl-C is for the editor, which shares the terminal; ignoring it would make it deaf, too.

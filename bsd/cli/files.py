@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def read_text(file: str) -> str:
     """Read a file of UTF-8; raises NotFound, Forbidden, Invalid."""
-    from bsd.foundation.errors import os_problem
+    from bsd.foundation.errors import Invalid, NotFound, os_problem
 
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "name a file that is there, or - for the standard input"
+        raise NotFound(f"there is no file {file}", hint=hint) from None
+    except IsADirectoryError:
+        raise Invalid(f"{file} is a directory", hint="name a file in it") from None
     except OSError as error:
         raise os_problem(error, f"reading {file}") from error
-    return decoded(data)
+    return decoded(data, _called(file))
 
 
-def decoded(data: bytes) -> str:
+def read_json(file: str, example: str) -> Any:
+    """Read a file of JSON, of which `example` is one; raises as `read_text` does."""
+    import json
+
+    from bsd.foundation.errors import Invalid
+
+    text = read_text(file)
+    if not text.strip():
+        raise Invalid(f"{_called(file)} is empty", hint=f"write JSON into it, as in {example}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"{_called(file)} is not JSON: {error}", hint=f"as in {example}") from None
+
+
+def decoded(data: bytes, what: str = "this") -> str:
     """UTF-8 as text, with or without a byte order mark; raises Invalid."""
     from bsd.foundation.errors import Invalid
 
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Invalid(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
+        why = f"{error.reason} at byte {error.start}"
+        raise Invalid(f"{what} is not UTF-8: {why}", hint="save it as UTF-8") from None
+
+
+def _called(file: str) -> str:
+    return "the standard input" if file == "-" else file

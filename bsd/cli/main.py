@@ -90,6 +90,8 @@ def _run(argv: list[str], call: Call) -> int:
         return end.exit_code
     except BrokenPipeError:
         raise
+    except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command
+        return _show_commands(asked, json=call.json or "--json" in argv)
     except Stopped as stopped:  # before there was an answer to print
         from bsd.cli.problem import Problem
 
@@ -101,9 +103,20 @@ def _run(argv: list[str], call: Call) -> int:
     except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
         from bsd.cli.problem import problem_of
 
-        problem = problem_of(error, call.log_file)
+        problem = problem_of(error, call.log_file).with_hint(argv)
         return _report(problem, json=call.json or "--json" in argv)
     return result if isinstance(result, int) else 0
+
+
+def _show_commands(asked: click.exceptions.NoArgsIsHelpError, *, json: bool) -> int:
+    """Show the help of a group; programs are told what is missing."""
+    from bsd.cli.problem import Problem
+
+    if json:
+        hint = f"`{asked.ctx.command_path} --help`"
+        return _report(Problem("missing command", asked.exit_code, hint), json=True)
+    sys.stderr.write(f"{asked.format_message()}\n")
+    return asked.exit_code
 
 
 def _report(problem: Problem, *, json: bool) -> int:

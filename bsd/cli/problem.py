@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bsd.cli.commands import split_command
 from bsd.cli.output import styled
 from bsd.cli.text import safe
-from bsd.foundation.errors import BsdError, FieldError, os_problem
+from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
@@ -36,6 +37,13 @@ class Problem:
                 {"field": error.field, "message": error.message} for error in self.errors
             ]
         return document
+
+    def with_hint(self, argv: list[str]) -> Problem:
+        """The same; if it is one of usage and has no hint, the command's help is one."""
+        _, name, _ = split_command(argv)
+        if self.hint is not None or self.exit_code != Invalid.exit_code or name is None:
+            return self
+        return replace(self, hint=f"`bsd {name} --help`")
 
     def show(self) -> None:
         """Print it to stderr for people."""

@@ -13,6 +13,8 @@ from bsd.cli.text import counted
 if TYPE_CHECKING:
     from bsd.foundation.layout import SessionName
 
+_EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
+
 include_user = click.option(
     "--include-user", is_flag=True, help="Look at what the user wrote as well."
 )
@@ -106,15 +108,8 @@ def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> Non
 
 def _operations(file: str) -> object:
     """The operations in a file: an array, or what the tool is given, {"targets": […]}."""
-    import json
+    from bsd.cli.files import read_json
 
-    from bsd.cli.files import read_text
-    from bsd.foundation.errors import Invalid
-
-    try:
-        document = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        hint = 'as in [{"start": "…", "end": "…", "replacement": "…"}]'
-        raise Invalid(f"{file} is not JSON: {error}", hint=hint) from None
+    document = read_json(file, _EXAMPLE)
     targets = document["targets"] if isinstance(document, dict) and "targets" in document else None
     return document if targets is None else targets

@@ -45,8 +45,10 @@ def restore_all(
 
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
+    for name in sessions:
+        call.layout.session_file(name)  # before anybody is asked about a session that is not there
     if names and not yes:
-        _ask(call, names)
+        _ask(call, names, list(map(str, sessions)))
 
     def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
         return surgeon.restore_all(name, progress=progress)
@@ -67,7 +69,7 @@ def confirm(question: str, refusal: str) -> bool:
     return click.confirm(question, err=True)
 
 
-def _ask(call: Call, names: list[SessionName]) -> None:
+def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:
     from bsd.foundation.errors import Conflict
     from bsd.lifecycle import catalog
 
@@ -78,8 +80,9 @@ def _ask(call: Call, names: list[SessionName]) -> None:
     one = f"session {names[0]}" if len(names) == 1 else counted(len(names), "session")
     where = f"into {one} under {call.layout.root}"
     question = f"Put {counted(entries, 'entry')} ({amount}) back {where}?"
-    if not confirm(question, "`bsd restore-all --yes`"):
-        raise Conflict("nothing was changed", hint="`bsd restore-all --yes` does not ask")
+    unasked = f"`{' '.join(['bsd restore-all', *named, '--yes'])}`"
+    if not confirm(question, unasked):
+        raise Conflict("nothing was changed", hint=f"{unasked} does not ask")
 
 
 def _offer_to_disable(call: Call, *, yes: bool) -> None:

@@ -100,6 +100,8 @@ def os_problem(error: OSError, doing: str) -> BsdError:
             return Forbidden(
                 text, hint="run as the owner of these files, or mend their permissions"
             )
+        case errno.EISDIR:
+            return Conflict(text, hint="a file is wanted here, not a directory")
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
         case errno.ENOENT | errno.ENOTDIR:

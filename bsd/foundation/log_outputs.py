@@ -78,7 +78,7 @@ class Outputs:
             # reason (disk full, an object whose repr fails), must not stop the surgery it tells of.
             self._lost[output.name] += 1
             if self._lost[output.name] == 1:
-                _say_so(f"bsd: cannot write to {output.name}: {problem}; going on without it")
+                _say_so(f"bsd: cannot write to {output.name}: {_why(problem)}; going on without it")
 
 
 class FileOutput:
@@ -246,6 +246,11 @@ def _print(text: str) -> None:
     except UnicodeEncodeError:
         sys.stderr.write(text.encode("ascii", "backslashreplace").decode())
     sys.stderr.flush()
+
+
+def _why(problem: Exception) -> str:
+    # Of an OSError the message would name the file a second time.
+    return getattr(problem, "strerror", None) or str(problem)
 
 
 def _say_so(text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bsd.foundation.decay_classes import LIFETIMES, REFRESHED
 from bsd.foundation.errors import Invalid
-from bsd.foundation.spelling import nearest
+from bsd.foundation.spelling import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Classes:
         """Return `name` if there is such a class; raises Invalid."""
         if name not in self.lifetimes:
             raise Invalid(
-                f"there is no decay class {name!r}; did you mean {nearest(name, self.lifetimes)}?",
+                f"there is no decay class {name!r}{meant(name, self.lifetimes)}",
                 hint=f"one of {', '.join(self.lifetimes)}; [memory.ttl] in bsd.toml adds others",
             )
         return name

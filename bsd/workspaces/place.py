@@ -101,7 +101,7 @@ def open_root(path: Path, *, create: bool = False) -> Iterator[Root]:
     except FileNotFoundError:
         raise NotFound(
             f"there is no workspace root {absolute}",
-            hint="name the directory that holds the workspaces",
+            hint="`bsd workspace create` begins one; --workspace-root names another",
         ) from None
     except (NotADirectoryError, FileExistsError):
         raise Invalid(f"the workspace root {absolute} is not a directory") from None
@@ -166,7 +166,8 @@ def workspace_in_use(
 def no_workspace(root: Root, session_id: str) -> NotFound:
     return NotFound(
         f"there is no workspace {session_id} in {root.path}",
-        hint="`bsd workspace list` shows those there are; it may have been pruned meanwhile",
+        hint=f"`bsd workspace create {session_id}` makes it, anew if it was pruned;"
+        " `bsd workspace list` shows those there are",
     )
 
 

@@ -87,14 +87,14 @@ def test_without_a_daemon_it_says_how_to_start_one(
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
             dead.bind(str(socket_of(root)))
     assert run(line) == 3
-    assert capsys.readouterr().err == "Error: the daemon is not running\nTry: bsd run\n"
+    assert capsys.readouterr().err == "Error: the daemon is not running\nTry: `bsd run` starts it\n"
 
 
 def test_without_a_daemon_programs_get_a_document(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["status", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["hint"] == "bsd run"
+    assert json.loads(capsys.readouterr().out)["hint"] == "`bsd run` starts it"
 
 
 def test_watching_goes_on_while_the_daemon_restarts(
@@ -125,7 +125,7 @@ def test_watching_goes_on_while_the_daemon_restarts(
     pages = [page for page in shown if "bsd 0.1.0 is running" in page or "not running" in page]
     assert "1,234 sessions" in pages[0]
     assert "4,321 sessions" in pages[1]
-    assert pages[2].strip() == "the daemon is not running (try: bsd run)"
+    assert pages[2].strip() == "the daemon is not running (try: `bsd run` starts it)"
     assert "4,321 sessions" in pages[3]
     assert waits == [2.0] * 4
 

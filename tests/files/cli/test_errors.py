@@ -196,3 +196,18 @@ def test_settings_that_are_broken(bsd: Call, tmp_path: Path) -> None:
         assert str(config) in ended.err
     assert config.read_text() == "{"
     assert bsd("doctor").code == 1
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_stream_that_is_closed_is_no_internal_error(bsd: Call, closed: int) -> None:
+    zzz = Program(bsd.root).argv("sessions", "--agent", "zzz")
+    redirection = f"{closed}{'<' if closed == 0 else '>'}&-"
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *zzz],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("Error: there is no agent zzz\n") is (closed != 2)

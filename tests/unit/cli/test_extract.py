@@ -36,10 +36,10 @@ def test_a_session_named_twice_is_done_once(cli: Cli) -> None:
 
 def test_options_become_overrides_and_only_those_given(cli: Cli) -> None:
     cli("extract", "main/a", "--keep-recent", "0", "--trigger-types", "thinking, user,")
-    cli("extract", "main/a", "--age-threshold-hours", "1.5", "--dry-run", "--scope", "display")
+    cli("extract", "main/a", "--age-threshold-hours", "2", "--dry-run", "--scope", "display")
     assert cli.surgeon.asked == [
         ("extract", "main/a", False, {"keep_recent": 0, "trigger_types": ["thinking", "user"]}),
-        ("extract", "main/a", True, {"age_threshold_hours": 1.5, "scope": "display"}),
+        ("extract", "main/a", True, {"age_threshold_hours": 2, "scope": "display"}),
     ]
 
 
