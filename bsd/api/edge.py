@@ -46,7 +46,7 @@ class Edge:
                     "the daemon is stopping", "`bsd status` tells when it is back"
                 )
                 await Answer(text, HTTPStatus.SERVICE_UNAVAILABLE)(scope, receive, send_on)
-        except Exception:
+        except Exception:  # the edge of the API: each request gets an answer
             _log.exception("A request has failed", method=scope["method"], path=scope["path"])
             if not complete:  # uvicorn must break the connection off
                 raise

@@ -164,7 +164,7 @@ class _Running:
         self.thread.start()
         try:
             self._ready.result(_START_SECONDS)
-        except Exception as error:
+        except Exception as error:  # whatever it was: the start has failed
             raise Unavailable(
                 f"the API could not be started: {error}", hint="the details are in the log"
             ) from error

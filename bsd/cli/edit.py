@@ -136,7 +136,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
         raise os_problem(error, f"writing to {layout.edits}") from error
     try:
         yield file
-    except BaseException as error:
+    except BaseException as error:  # Ctrl-C, too, must not cost what was written
         if not file.is_file() or file.read_bytes() == before:
             _remove_if_empty(directory, file)
         elif isinstance(error, BsdError):

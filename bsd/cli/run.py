@@ -63,7 +63,7 @@ def run(call: Call, /, http: str | None) -> int:
             daemon.ready()
             routes.load()
             _obey(signals, daemon)
-        except BaseException:
+        except BaseException:  # an interrupt, too, must end all that was begun
             _stop(signals, daemon, server)
             raise
         return 0 if _stop(signals, daemon, server) else _break_off()

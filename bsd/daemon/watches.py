@@ -103,7 +103,7 @@ class ObserverWatches:
         try:
             self._observer = _new_observer(listener.lost)
             self._observer.start()
-        except BaseException:
+        except BaseException:  # who was not started will not be stopped
             _LOG.removeHandler(self._overflow)
             raise
 

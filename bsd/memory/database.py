@@ -110,7 +110,7 @@ class Database:
         try:
             yield
             self.run("COMMIT")
-        except BaseException:
+        except BaseException:  # an interrupt, too: all of it or nothing
             with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                 self._db.execute("ROLLBACK")
             raise

@@ -78,7 +78,7 @@ class SearchIndex:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:
+        except BaseException:  # an interrupt, too: all of it or nothing
             with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                 self._db.execute("ROLLBACK")
             raise

@@ -294,7 +294,7 @@ def _prove(candidate: Path, sessions: Path) -> None:
     os.close(os.open(here, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         os.rename(here, there)
-    except BaseException:
+    except BaseException:  # an interrupt, too, must leave no probe behind
         here.unlink()
         raise
     with suppress(FileNotFoundError):  # another bsd has just tried the same

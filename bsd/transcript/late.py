@@ -142,7 +142,7 @@ class Target:
         self.fd = _open(path)
         try:
             self._claim()
-        except BaseException:
+        except BaseException:  # the caller gets an open file or none
             os.close(self.fd)
             raise
 
