@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bsd.foundation.layout import Layout
+from bsd.lifecycle.verify import verify
+
 DEADLINE_SECONDS = 40.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25  # seconds; who looks all the time is work, too
 
@@ -90,6 +93,12 @@ class Running:
 
     def said(self, text: str) -> bool:
         return any(text in event["event"] for event in self.events())
+
+    def is_sound(self) -> bool:
+        """What `bsd verify` says of its root."""
+        found = verify(Layout(self.root))
+        assert found.clean, found.as_json()
+        return True
 
     def bsd(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another bsd on the same root."""

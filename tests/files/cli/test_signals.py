@@ -46,6 +46,7 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
         deadline = time.monotonic() + DEADLINE_SECONDS
         while process.poll() is None and _written_files(program) < wanted:
             assert time.monotonic() < deadline
+            time.sleep(0.002)
         kind = chance.choice([signal.SIGINT, signal.SIGTERM])
         process.send_signal(kind)
         if number % 3 == 2:
