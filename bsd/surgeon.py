@@ -8,6 +8,7 @@ from typing import Any
 from bsd.examiner import Examiner, Progress
 from bsd.formats.base import Format
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
 from bsd.opening import open_session
 from bsd.operation import (
@@ -325,6 +326,7 @@ class Surgeon(Examiner):
                 if last:
                     return
                 del done, answer  # a plan of many megabytes shall not outlive the next one
+                give_back()
 
     def _trial(self, name: SessionName, planner: Planner[Answer]) -> Iterator[tuple[Done, Answer]]:
         source, fmt = open_session(self.layout, name)

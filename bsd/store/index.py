@@ -6,8 +6,7 @@ Restoring never needs it; it finds a file to use again, lists what is kept, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -41,7 +40,6 @@ class Record:
 
 
 _END = b"\n]}\n"
-_FIELDS = tuple(field.name for field in fields(Record))
 
 
 class Index:
@@ -72,11 +70,11 @@ class Index:
     def add(self, records: Iterable[Record]) -> None:
         """Note new files, or files used again; costs what is added, not what is there."""
         new = list(records)
-        if not self._append([orjson.dumps(_json(record)) for record in new]):
-            self.replace(_by_file([*self.records.values(), *new]).values())
+        if not self._append(new):
+            self._write(_by_file([*self.records.values(), *new]).values())
         self._records, self._newest = None, {}
 
-    def _append(self, lines: list[bytes]) -> bool:
+    def _append(self, records: list[Record]) -> bool:
         """Write behind the last entry, over the end of the list; False if that cannot be done.
 
         In place: a crash in the middle leaves a file that cannot be read, and then it is made anew.
@@ -89,7 +87,7 @@ class Index:
             end = os.fstat(descriptor).st_size - len(_END)
             if end < 1 or os.pread(descriptor, len(_END) + 1, end - 1) != b"}" + _END:
                 return False  # empty, or not written by us
-            text = b"".join(b",\n" + line for line in lines) + _END
+            text = b",\n" + _lines(records) + _END if records else _END
             if os.pwrite(descriptor, text, end) == len(text):
                 return True
             os.ftruncate(descriptor, end)
@@ -101,24 +99,18 @@ class Index:
 
     def replace(self, records: Iterable[Record]) -> None:
         """Write the whole index anew."""
-        taken = self._take({record.file: record for record in records})
-        try:
-            write_private(self.path, b"".join(self._lines(taken.values())))
-        except OSError as error:
-            raise os_problem(error, f"writing {self.path}") from error
-        self.broken = None
+        self._write(_by_file(records).values())
         # A large session has a hundred megabytes of records; the next plan reads lines first.
         self._records, self._newest = None, {}
 
-    def _lines(self, records: Iterable[Record]) -> Iterator[bytes]:
-        """The file, an entry a line: the whole as one document would be held twice over."""
+    def _write(self, records: Collection[Record]) -> None:
         head = orjson.dumps({"version": _VERSION, "session": str(self.name), "entries": []})
-        yield head.removesuffix(b"]}")
-        separator = b"\n"
-        for record in records:
-            yield separator + orjson.dumps(_json(record))
-            separator = b",\n"
-        yield _END
+        start = head.removesuffix(b"]}"), b"\n" if records else b""
+        try:
+            write_private(self.path, b"".join((*start, _lines(records), _END)))
+        except OSError as error:
+            raise os_problem(error, f"writing {self.path}") from error
+        self.broken = None
 
     def _take(self, records: dict[str, Record]) -> dict[str, Record]:
         self._records = records
@@ -143,6 +135,16 @@ class Index:
         return _by_file(records)
 
 
+def _lines(records: Iterable[Record]) -> bytearray:
+    """An entry a line: the whole as one document would be held twice over."""
+    lines = bytearray()
+    for record in records:
+        if lines:
+            lines += b",\n"
+        lines += orjson.dumps(record)  # whose answers, if they were gathered, take 4 KiB each
+    return lines
+
+
 def _by_file(records: Iterable[Record]) -> dict[str, Record]:
     """Each file once, with its last record, in the order of these."""
     found: dict[str, Record] = {}
@@ -150,10 +152,6 @@ def _by_file(records: Iterable[Record]) -> dict[str, Record]:
         found.pop(record.file, None)
         found[record.file] = record
     return found
-
-
-def _json(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _FIELDS}
 
 
 def _record(entry: Any) -> Record | None:
