@@ -53,15 +53,6 @@ class ActOnContext:
     targets: tuple[Replacement, ...] | tuple[Discard, ...]
     include_user: bool = False
 
-    @property
-    def replacements(self) -> list[Replacement]:
-        return [one for one in self.targets if isinstance(one, Replacement)]
-
-    @property
-    def discards(self) -> list[Discard]:
-        """Of discard and distill."""
-        return [one for one in self.targets if isinstance(one, Discard)]
-
 
 @dataclass(frozen=True, slots=True)
 class SearchExtracted:

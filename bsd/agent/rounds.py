@@ -29,11 +29,10 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
-from bsd.surgery.discard import plan_discard
+from bsd.surgery.context_tool import plan_context
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.redact import Call, Kind, plan_redact
-from bsd.surgery.replace import plan_replace
 from bsd.surgery.restore import RestoreAnswer, plan_restore
 from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
@@ -176,9 +175,11 @@ class Round:
             case SetExtractable(entry, value):
                 plan, pinned = plan_set_extractable(self._revised, self._fmt, entry, value)
                 answer, about = pinned.as_json(), pinned.entry_id or entry
-            case ActOnContext():
-                plan, answer = self._act(deed)
-                about = ""
+            case ActOnContext(_, targets, user):
+                plan, changed = plan_context(
+                    self._revised, self._fmt, targets, self._config, include_user=user
+                )
+                answer, about = changed.as_json(), ""
             case GetContext():
                 answer = context(self._name, self._revised, self._fmt)
                 listed = f"[{answer['total_entries']} entries listed]"
@@ -201,26 +202,6 @@ class Round:
             values=plan.report.values,
             restored=restored,
         )
-
-    def _act(self, deed: ActOnContext) -> tuple[Plan, dict[str, Any]]:
-        tools = self._config.protected_tools
-        if deed.action == "replace":
-            plan, answer = plan_replace(
-                self._revised,
-                self._fmt,
-                deed.replacements,
-                include_user=deed.include_user,
-                protected_tools=tools,
-            )
-        else:
-            plan, answer = plan_discard(
-                self._revised,
-                self._fmt,
-                deed.discards,
-                include_user=deed.include_user,
-                protected_tools=tools,
-            )
-        return plan, answer.as_json()
 
     def _stays(self, call: OwnCall) -> bool:
         """Whether settings or the provider want the call to stay as it is."""

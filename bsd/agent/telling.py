@@ -28,7 +28,8 @@ def told(deed: Deed, answer: Mapping[str, Any]) -> str:
             shown = "unset" if value is None else str(value).lower()
             return f"[_extractable={shown} for entry {answer['entry_id']}]"
         case ActOnContext(action):
-            return f"[{action}: {len(answer['replacements'])} done, {_saved(answer)} tokens saved]"
+            done = f"{len(answer['replacements'])} done, {_saved(answer)} tokens saved"
+            return f"[{_cut('; '.join([f'{action}: {done}', *answer['warnings']]))}]"
         case GetContext():
             return _context(answer)
         case SearchExtracted(query):

@@ -167,18 +167,9 @@ def _carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
             return surgeon.restore(name, entry, None if keys is None else list(keys))
         case SetExtractable(entry, value):
             return hands.surgeon(name, writes=True).set_extractable(name, entry, value)
-        case ActOnContext():
-            return _act(call.deed, name, hands.surgeon(name, writes=True))
-
-
-def _act(deed: ActOnContext, name: SessionName, surgeon: Surgeon) -> dict[str, Any]:
-    user = deed.include_user
-    if deed.action == "replace":
-        return surgeon.replace(name, deed.replacements, include_user=user)
-    if deed.action == "discard":
-        return surgeon.discard(name, [one.hash for one in deed.discards], include_user=user)
-    summaries = [(one.hash, one.summary or "") for one in deed.discards]
-    return surgeon.distill(name, summaries, include_user=user)
+        case ActOnContext(_, targets, user):
+            surgeon = hands.surgeon(name, writes=True)
+            return surgeon.change_context(name, targets, include_user=user)
 
 
 def in_short(context: dict[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,25 @@ def test_an_agent_at_work_in_openclaw(desk: Desk, agent: Agent) -> None:
     ]
 
 
+def test_a_change_below_a_signature_is_answered_with_the_warning_of_every_door(
+    desk: Desk, agent: Agent
+) -> None:
+    agent.user("read the log")
+    agent.calls(("c1", "read", {"path": "log"}))
+    log = agent.result("c1", "read", NOISE)
+    agent.says("read", model="claude-opus-6", signature="s" * 60)
+    agent.user("forget it")
+    target = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": "[a log]"}
+    agent.calls(("c2", "context", {"action": "replace", "targets": [target]}))
+    replaced = agent.result("c2", "context", UNKNOWN, error=True)
+    agent.says("done")
+    assert desk.look()
+    assert text_of(desk.entry(log)) == "[a log]"
+    answer = text_of(desk.entry(replaced))
+    assert answer.startswith("[replace: 1 done, ")
+    assert f"; entry {log}: a later answer carries a signature that covers it" in answer
+
+
 def call_free(entry: dict[str, Any]) -> bool:
     return all(block["type"] != "toolCall" for block in entry["message"]["content"])
 
