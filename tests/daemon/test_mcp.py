@@ -9,13 +9,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_types import CallToolResult
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -23,6 +20,10 @@ from bsd.sample import session_lines
 from bsd.surgeon import Surgeon
 from tests.daemon.running import DEADLINE_SECONDS, configure, running
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+
+if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+    from mcp.client import Client
+    from mcp_types import CallToolResult
 
 NAMES = ["purge_control", "restore_remote", "restore", "context", "search_extracted"]
 
@@ -67,6 +68,8 @@ def serve(
     house: House, work: Callable[[Client], Awaitable[None]], *options: str, **env: str
 ) -> None:
     """Let `work` talk to a server of its own."""
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     async def run(errors: TextIO) -> None:
         server = StdioServerParameters(
