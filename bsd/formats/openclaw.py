@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,13 @@ OPENCLAW = OpenClaw()
 
 _UNCERTAIN_NS = 2 * 10**9
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
+
+
+def branched_from(header: Mapping[str, Any]) -> str | None:
+    """The session in the same directory whose lines this one began with, if its header says so."""
+    parent = header.get("parentSession") if header.get("type") == "session" else None
+    name = parent.replace("\\", "/").rpartition("/")[2] if isinstance(parent, str) else ""
+    return name.removesuffix(ENDING) or None
 
 
 def is_session_file(name: str) -> bool:

@@ -15,6 +15,7 @@ from bsd.foundation.atomic import NotPlain, read_plain, sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.store.ancestry import ancestors
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
@@ -62,7 +63,11 @@ class Stored(Protocol):
     """What planners may ask of a session's store."""
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """The original line that `ref` holds, if it is there and has this hash."""
+        """The original line that `ref` holds, here or where the session was branched off."""
+        ...
+
+    def own(self, ref: str, hash: str) -> bytes | Missing:
+        """The original line that `ref` holds in this very store: it can be used again."""
         ...
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
@@ -90,6 +95,8 @@ class SessionStore:
 
     def __init__(self, layout: Layout, name: SessionName) -> None:
         self.name = name
+        self._layout = layout
+        self._inherited: list[SessionStore] | None = None  # asked for when something is missing
         self.directory = layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
@@ -133,12 +140,23 @@ class SessionStore:
         except OSError as error:
             raise os_problem(error, f"reading {self.file(ref)}") from error
 
-    def load(self, ref: str, hash: str) -> bytes | Missing:
+    def own(self, ref: str, hash: str) -> bytes | Missing:
         """The original line that `ref` holds, if it is there and has this hash."""
         data = self.read(ref)
         if data is None:
             return Missing.GONE
         return data if digest(data) == hash else Missing.CORRUPT
+
+    def load(self, ref: str, hash: str) -> bytes | Missing:
+        """The same; or what the stores hold of sessions that this one was branched off from."""
+        found = self.own(ref, hash)
+        if not isinstance(found, Missing):
+            return found
+        if self._inherited is None:
+            names = ancestors(self._layout, self.name)
+            self._inherited = [SessionStore(self._layout, name) for name in names]
+        inherited = (store.own(ref, hash) for store in self._inherited)
+        return next((line for line in inherited if not isinstance(line, Missing)), found)
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
         """(ref, hash) of the newest file kept for this entry, if any."""
@@ -200,7 +218,7 @@ class SessionStore:
             sync_dir(self.directory.parent.parent)
 
     def _renew(self, keep: Keep) -> None:
-        if not isinstance(self.load(keep.ref, keep.hash), bytes):
+        if not isinstance(self.own(keep.ref, keep.hash), bytes):
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 

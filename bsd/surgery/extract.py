@@ -241,7 +241,7 @@ class _Surgery:
         away: Mapping[str, int] | None = None,
     ) -> _Home | None:
         """Use a stored file again if it holds the very bytes that would leave now."""
-        stored_line = self._stored.load(ref, hash_)
+        stored_line = self._stored.own(ref, hash_)
         if isinstance(stored_line, Missing):
             return None
         original = Original.of(stored_line)

@@ -223,7 +223,9 @@ class _Undoing:
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
         if same_file and all(is_away(present, path, entry_id) for path in paths.values()):
             return None  # nothing leaves that is not away now
-        content = self._stored.load(marker.ref, marker.hash)
+        own = self._stored.own(marker.ref, marker.hash)
+        # A file of the session that this one was branched off from becomes one of its own.
+        content = self._stored.load(marker.ref, marker.hash) if own is Missing.GONE else own
         original = None if isinstance(content, Missing) else Original.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
@@ -238,7 +240,7 @@ class _Undoing:
             size=len(content),
             keys=tuple(key for key, path in paths.items() if path in sizes),
             sizes={key: sizes[path] for key, path in paths.items() if path in sizes},
-            line=None,
+            line=content if own is Missing.GONE else None,
         )
 
     def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:

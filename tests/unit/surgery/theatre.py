@@ -54,6 +54,9 @@ class Shelf:
     entries: dict[str, str] = field(default_factory=dict)
     used_again: list[str] = field(default_factory=list)
 
+    def own(self, ref: str, hash: str) -> bytes | Missing:
+        return self.load(ref, hash)
+
     def load(self, ref: str, hash: str) -> bytes | Missing:
         if ref not in self.files:
             return Missing.GONE

@@ -1,0 +1,34 @@
+"""From which sessions one was branched off: its copied lines name what lies in their stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bsd.formats.openclaw import branched_from
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.transcript.reader import TranscriptFile, parse_entry
+
+_MOST = 32  # generations: a header is read for each
+
+
+def ancestors(layout: Layout, name: SessionName) -> Iterator[SessionName]:
+    """The nearest first; a chain ends at a session whose transcript is gone."""
+    seen = {name}
+    while len(seen) <= _MOST:
+        parent = _parent(layout, name)
+        if parent is None or parent in seen:
+            return
+        seen.add(parent)
+        yield parent
+        name = parent
+
+
+def _parent(layout: Layout, name: SessionName) -> SessionName | None:
+    try:
+        with TranscriptFile(layout.session_file(name)) as source:
+            head = next(iter(source.lines()), None)
+        stem = branched_from(parse_entry(head.raw) or {}) if head else None
+        return SessionName(name.agent, stem) if stem else None
+    except BsdError:  # gone, or a name that no session may have
+        return None

@@ -1,0 +1,83 @@
+"""A session that was branched off from another one: its copied lines name files of that one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.layout import Layout, SessionName
+from bsd.lifecycle.verify import verify
+from bsd.store.ancestry import ancestors
+from bsd.surgeon import Surgeon
+from tests.files.surgeon.conftest import HEADER, LONG, NAME, Clock, age, conversation, entry, write
+
+BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
+
+
+def branch_off(layout: Layout, of: SessionName, name: SessionName) -> Path:
+    """What pi does: a new header, and the lines of the branch as they stand."""
+    source = layout.session_file(of)
+    lines = [json.loads(line) for line in source.read_bytes().splitlines()]
+    header = {**HEADER, "id": name.session, "parentSession": str(source)}
+    return write(layout, [header, *lines[1:]], name)
+
+
+def texts(path: Path) -> dict[str, Any]:
+    entries = [json.loads(line) for line in path.read_bytes().splitlines()[1:]]
+    return {one["id"]: one["message"]["content"][0]["text"] for one in entries}
+
+
+def test_what_is_away_comes_back_in_the_branch(
+    layout: Layout, surgeon: Surgeon, clock: Clock
+) -> None:
+    original = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    branch_off(layout, NAME, BRANCH)
+    path = branch_off(layout, BRANCH, TWIG)
+    assert [str(name) for name in ancestors(layout, TWIG)] == ["main/branch", str(NAME)]
+    assert verify(layout).clean
+
+    assert surgeon.extracted_content(TWIG, "e1")["content"]
+    assert surgeon.restore(TWIG, "e1")["restored"] is True
+    assert texts(path)["e1"] == original["e1"]
+    age(path)
+    surgeon.undo(TWIG)
+    assert texts(path)["e1"] == "[[extracted-e1]]"
+    age(path)
+    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert texts(path) == original
+
+    clock.sleep(700)
+    age(path)
+    assert surgeon.extract(TWIG).values == 2
+    layout.session_file(NAME).unlink()
+    layout.session_file(BRANCH).unlink()
+    age(path)
+    assert surgeon.restore_all(TWIG).unavailable == {}, "by now it has files of its own"
+    assert texts(path) == original
+
+
+def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
+    layout: Layout, surgeon: Surgeon
+) -> None:
+    write(layout, conversation(1))
+    surgeon.extract(NAME)
+    path = branch_off(layout, NAME, BRANCH)
+    store, own = layout.store_dir(NAME), layout.store_dir(BRANCH)
+    (stored,) = store.glob("*_tool_result.json")
+    own.mkdir(parents=True)
+    (own / stored.name).write_bytes(b'{"id":"e9"}\n')
+    assert surgeon.restore(BRANCH, "e1")["restored"] is True
+    assert texts(path)["e1"] == f"1 {LONG}"
+
+
+@pytest.mark.parametrize("parent", ["../../x", 7, "", "/", "branch.jsonl", "a b.jsonl", None])
+def test_a_header_that_names_no_other_session_means_nothing(
+    layout: Layout, surgeon: Surgeon, parent: object
+) -> None:
+    lines = [{**HEADER, "parentSession": parent}, entry(0, "user", "hello")]
+    write(layout, lines, BRANCH)
+    assert list(ancestors(layout, BRANCH)) in ([], [SessionName("main", "x")])
