@@ -145,10 +145,16 @@ _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 
 
 def branched_from(header: Mapping[str, Any]) -> str | None:
-    """The session in the same directory whose lines this one began with, if its header says so."""
-    parent = header.get("parentSession") if header.get("type") == "session" else None
-    name = parent.replace("\\", "/").rpartition("/")[2] if isinstance(parent, str) else ""
-    return name.removesuffix(ENDING) or None
+    """The session in the same directory whose lines this one began with, as its header says.
+
+    One that it was branched off from; else itself, by the name that it had before it got another.
+    """
+    if header.get("type") != "session":
+        return None
+    parent = text_of(header.get("parentSession"))
+    if parent is None:
+        return text_of(header.get("id"))
+    return parent.replace("\\", "/").rpartition("/")[2].removesuffix(ENDING)
 
 
 def is_session_file(name: str) -> bool:
