@@ -37,7 +37,7 @@ def test_what_is_away_comes_back_in_the_branch(
     surgeon.extract(NAME)
     branch_off(layout, NAME, BRANCH)
     path = branch_off(layout, BRANCH, TWIG)
-    assert [str(name) for name in ancestors(layout, TWIG)] == ["main/branch", str(NAME)]
+    assert list(ancestors(layout, TWIG))[:2] == [BRANCH, NAME]
     assert verify(layout).clean
 
     assert surgeon.extracted_content(TWIG, "e1")["content"]
