@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from urllib.parse import quote
 
 import pytest
 
@@ -12,7 +13,7 @@ from bsd.transcript.mount import strength
 from tests.daemon.running import Running, configure, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
-from tests.sources_tree import KINDS, Home, Kind, away, raw
+from tests.sources_tree import KINDS, LONG, Home, Kind, away, raw
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
 
@@ -66,6 +67,12 @@ def test_what_is_appended_leaves_and_comes_back(
 
     listed = daemon.ask("sessions")["sessions"]
     assert str(home.name) in {one["session"] for one in listed}
+    place = f"sessions/{quote(home.name.agent)}/{home.name.session}"
+    entry = next(one for one in daemon.ask(place)["entries"] if one["extracted"])
+    content = daemon.ask(f"{place}/entries/{quote(entry['id'])}/extracted")["content"]
+    assert LONG in content.values()
+    agents = {one["name"]: one["sessions"] for one in daemon.ask("agents")["agents"]}
+    assert agents[home.name.agent] == 1
     done = daemon.bsd("restore-all", "--yes", "--keep-enabled", str(home.name))
     assert done.returncode == 0, done.stderr
     assert re.sub(rb',"_restored":"[^"]*"', b"", home.path.read_bytes()) == lines
