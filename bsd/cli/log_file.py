@@ -7,17 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from bsd.cli.log_lines import Filter
+from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
 
 _BLOCK = 1 << 16  # bytes
 _POLL_SECONDS = 0.5
 
 
-class LogFile:
+class LogFile(Closing):
     """Lines of a file that others write. Opens it at the first question."""
 
     def __init__(self, path: Path, *, sleep: Callable[[float], None] | None = None) -> None:
@@ -25,17 +25,6 @@ class LogFile:
         self._sleep = sleep or time.sleep
         self._file: BinaryIO | None = None
         self._begun = b""  # of a line whose end is still to come
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
 
     def is_there(self) -> bool:
         return self._open()
@@ -75,7 +64,7 @@ class LogFile:
         if replaced:
             if self._begun:
                 yield self._take_begun()
-            self._close()
+            self.close()
             if self._open():
                 yield from self._rest()
 
@@ -115,7 +104,7 @@ class LogFile:
                 raise os_problem(error, f"reading {self.path}") from error
         return True
 
-    def _close(self) -> None:
+    def close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()

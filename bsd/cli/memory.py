@@ -145,10 +145,7 @@ def confirm(call: Call, /, id: str) -> None:
     """Say that a fact still holds: it begins anew, with full confidence."""
     with _open(call) as opened:
         fact = opened.confirm(id)
-    if call.json:
-        print_json({"confirmed": True, **fact.as_json()})
-    else:
-        say(f"Confirmed: {fact.id}, {_until(fact)}")
+    _tell(call, "confirmed", fact, f"Confirmed: {fact.id}, {_until(fact)}")
 
 
 @memory.command("forget", cls=BsdCommand)
@@ -158,10 +155,7 @@ def forget(call: Call, /, id: str) -> None:
     """Delete a fact for good, and its vector."""
     with _open(call) as opened:
         fact = opened.forget(id)
-    if call.json:
-        print_json({"forgotten": True, **fact.as_json()})
-    else:
-        say(f'Forgotten: {fact.id} "{one_line(fact.text, 60)}"')
+    _tell(call, "forgotten", fact, f'Forgotten: {fact.id} "{one_line(fact.text, 60)}"')
 
 
 @memory.command("prune", cls=BsdCommand)
@@ -303,6 +297,10 @@ def _print(facts: list[Fact], marks: list[str]) -> None:
         for fact, mark in zip(facts, marks, strict=True)
     ]
     print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
+
+
+def _tell(call: Call, done: str, fact: Fact, text: str) -> None:
+    print_json({done: True, **fact.as_json()}) if call.json else say(text)
 
 
 def _until(fact: Fact) -> str:

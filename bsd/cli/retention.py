@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -32,31 +33,34 @@ _SHOWN = 20
 @click.option("--dry-run", is_flag=True, help="Say what would go, and when; delete nothing.")
 @click.pass_obj
 def retention(call: Call, /, dry_run: bool) -> int:
-    import time
-
-    from bsd.lifecycle.retention import (
-        HistoryShelf,
-        StoreShelf,
-        forecast,
-        run_history_retention,
-        run_retention,
-    )
-    from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
-
     keep, keep_history = call.pruning.current.retention, call.pruning.current.trash_retention
     call.log(writes=not dry_run)
     if dry_run:
-        found = forecast(StoreShelf(call.layout, keep), time.time())
-        history = forecast(HistoryShelf(call.layout, keep_history), time.time())
-        trash = forecast(TrashShelf(call.layout, keep_history), time.time())
-        if call.json:
-            more = {"history": history.as_json(), "trash": trash.as_json()}
-            print_json({"dry_run": True, **found.as_json(), **more})
-        else:
-            _print(found)
-            _print_history(history)
-            _print_trash(trash)
+        _foretell(call, keep, keep_history)
         return 0
+    return _run(call, keep, keep_history)
+
+
+def _foretell(call: Call, keep: str, keep_history: str) -> None:
+    from bsd.lifecycle.retention import HistoryShelf, StoreShelf, forecast
+    from bsd.lifecycle.trash_shelf import TrashShelf
+
+    found = forecast(StoreShelf(call.layout, keep), time.time())
+    history = forecast(HistoryShelf(call.layout, keep_history), time.time())
+    trash = forecast(TrashShelf(call.layout, keep_history), time.time())
+    if call.json:
+        more = {"history": history.as_json(), "trash": trash.as_json()}
+        print_json({"dry_run": True, **found.as_json(), **more})
+    else:
+        _print(found)
+        _print_history(history)
+        _print_trash(trash)
+
+
+def _run(call: Call, keep: str, keep_history: str) -> int:
+    from bsd.lifecycle.retention import run_history_retention, run_retention
+    from bsd.lifecycle.trash_shelf import run_trash_retention
+
     started = time.time()
     done = run_retention(call.layout, keep, actor="cli")
     forgotten = run_history_retention(call.layout, keep_history, actor="cli")
@@ -69,16 +73,16 @@ def retention(call: Call, /, dry_run: bool) -> int:
             "trash": {"keep": keep_history, **emptied.as_json()},
         }
         print_json({"dry_run": False, "keep": keep, **done.as_json(), **more})
-    else:
-        say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
-        if forgotten.cleaned:
-            gone = counted(forgotten.cleaned, "operation")
-            say(f"forgot {gone} that can no longer be undone, kept {keep_history}")
-        if emptied.cleaned:
-            gone = f"{counted(emptied.cleaned, 'file')} ({size(emptied.bytes)})"
-            say(f"deleted {gone} in the trash, kept {keep_history}")
-        if errors:
-            say(f"{counted(errors, 'failure')}: see {call.layout.log_file}")
+        return 1 if errors else 0
+    say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
+    if forgotten.cleaned:
+        gone = counted(forgotten.cleaned, "operation")
+        say(f"forgot {gone} that can no longer be undone, kept {keep_history}")
+    if emptied.cleaned:
+        gone = f"{counted(emptied.cleaned, 'file')} ({size(emptied.bytes)})"
+        say(f"deleted {gone} in the trash, kept {keep_history}")
+    if errors:
+        say(f"{counted(errors, 'failure')}: see {call.layout.log_file}")
     return 1 if errors else 0
 
 

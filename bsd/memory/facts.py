@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.closing import Closing
 from bsd.foundation.errors import BsdError, Invalid
 from bsd.foundation.logs import get_logger
 from bsd.memory import checkpoints, recall, schema
@@ -27,7 +27,7 @@ from bsd.memory.vectors import Vectors
 _log = get_logger("memory")
 
 
-class Memory:
+class Memory(Closing):
     """One database of facts, opened when it is first needed; use it as a context.
 
     What only reads never changes the file: an older version then only looks up to date. Every
@@ -58,17 +58,6 @@ class Memory:
         self._stopping = stopping
         self._wait = wait
         self._db: Database | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         db, self._db = self._db, None

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol, Self, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
+from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
 from bsd.transcript import exchange
 
@@ -56,7 +56,7 @@ class DirectExchanger:
             return exchange.exchange(request, after_step)
 
 
-class HelperExchanger:
+class HelperExchanger(Closing):
     """For the daemon: a process of its own, started at the first request, again if it died.
 
     It ends when its stdin does, hence with this process, but never in the middle of a request.
@@ -65,17 +65,6 @@ class HelperExchanger:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def pid(self) -> int | None:
