@@ -39,6 +39,7 @@ from bsd.foundation.workspace_settings import (
     WorkspaceCron,
     WorkspaceLimits,
     WorkspaceMost,
+    no_boolean,
 )
 
 # Environment variable → setting. Where two name the same one, the first that is set counts.
@@ -111,12 +112,6 @@ def _address(value: object) -> object:
     return value
 
 
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("a boolean is no number")  # noqa: TRY004 - pydantic reports ValueError only
-    return value
-
-
 def _level(value: object) -> object:
     if isinstance(value, str):
         value = value.strip().lower()
@@ -128,8 +123,8 @@ def _lower(value: object) -> object:
 
 
 _Listed = BeforeValidator(_listed)
-_Whole = Annotated[int, BeforeValidator(_no_boolean)]
-_Seconds = Annotated[float, BeforeValidator(_no_boolean)]
+_Whole = Annotated[int, BeforeValidator(no_boolean)]
+_Seconds = Annotated[float, BeforeValidator(no_boolean)]
 _Text = Annotated[str, Field(min_length=1)]
 
 
@@ -208,23 +203,51 @@ def load_settings(
     in_environ = _from_environ(environ)
     places = _Places(path, in_environ)
     problems = _unknown_variables(environ) + _relative_paths(in_file, places)
-    located: dict[str, Any] = {"root": find_root(root, environ, in_file.get("root"))}
     values = {key: value for key, (_, value) in in_environ.items()}
+    located = _located(root, environ, values, in_file)
+    if isinstance(found := located["socket"], ConfigError):
+        problems.append(FieldError(places.name(("socket",)), found.message))
+        located["socket"] = Path("/")
+    try:
+        checked = _given(values, in_file)(**located)
+        if wrong := objection(checked.sources, checked.root):
+            problems.append(FieldError("sources", f"{places.describe(('sources',))}: {wrong}"))
+    except ValidationError as error:
+        problems += [_problem(detail, places) for detail in _first_of_each(error)]
+    if problems:
+        raise _refusal(problems)
+    # Not of the local class, which would equal no other settings.
+    return Settings.model_construct(**dict(checked))
+
+
+def _located(
+    root: Path | None,
+    environ: Mapping[str, str],
+    values: dict[str, str],
+    in_file: Mapping[str, object],
+) -> dict[str, Any]:
+    """The paths, written out; those of `values` (the environment's) are taken from there.
+
+    In place of a socket that cannot be there is a ConfigError.
+    """
+    located: dict[str, Any] = {"root": find_root(root, environ, in_file.get("root"))}
     socket = values.pop("socket", None) or in_file.get("socket")
     try:
         located["socket"] = find_socket(
             located["root"], environ, socket if isinstance(socket, str) else None
         )
     except ConfigError as problem:
-        problems.append(FieldError(places.name(("socket",)), problem.message))
-        located["socket"] = Path("/")
-
+        located["socket"] = problem
     place = values.pop("workspace_root", None) or in_file.get("workspace_root")
     if isinstance(place, str) and place:
         located["workspace_root"] = expand(place, environ)
-
     if "sources" in in_file:
         located["sources"] = with_whole_paths(in_file["sources"], environ)
+    return located
+
+
+def _given(values: Mapping[str, object], in_file: Mapping[str, object]) -> type[Settings]:
+    """The settings, with `values` and then the file as the sources behind what is passed."""
 
     class Given(Settings):
         @classmethod
@@ -236,19 +259,11 @@ def load_settings(
             dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
             file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            variables = InitSettingsSource(settings_cls, init_kwargs=values)
-            return init_settings, variables, InitSettingsSource(settings_cls, init_kwargs=in_file)
+            variables = InitSettingsSource(settings_cls, init_kwargs=dict(values))
+            file = InitSettingsSource(settings_cls, init_kwargs=dict(in_file))
+            return init_settings, variables, file
 
-    try:
-        checked = Given(**located)
-        if wrong := objection(checked.sources, checked.root):
-            problems.append(FieldError("sources", f"{places.describe(('sources',))}: {wrong}"))
-    except ValidationError as error:
-        problems += [_problem(detail, places) for detail in _first_of_each(error)]
-    if problems:
-        raise _refusal(problems)
-    # Not of the local class, which would equal no other settings.
-    return Settings.model_construct(**dict(checked))
+    return Given
 
 
 class _Places:

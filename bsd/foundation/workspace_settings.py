@@ -26,13 +26,14 @@ def _age(text: str) -> str:
     return text
 
 
-def _no_boolean(value: object) -> object:
+def no_boolean(value: object) -> object:
+    """Refuse what Python would take for 0 or 1."""
     if isinstance(value, bool):
         raise ValueError("a boolean is no number")  # noqa: TRY004 - pydantic reports ValueError only
     return value
 
 
-_Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=_MOST)]
+_Whole = Annotated[int, BeforeValidator(no_boolean), Field(ge=0, le=_MOST)]
 WorkspaceCron = Annotated[str, AfterValidator(check_cron)]
 WorkspaceAge = Annotated[str, AfterValidator(_age)]
 WorkspaceMost = _Whole
@@ -43,7 +44,7 @@ class WorkspaceLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seconds: Annotated[float, BeforeValidator(_no_boolean)] = Field(
+    seconds: Annotated[float, BeforeValidator(no_boolean)] = Field(
         60.0, ge=0, le=604_800, allow_inf_nan=False, description="a number between 0 and 604800"
     )
     cpu_seconds: _Whole = Field(60, description="a whole number, 0 for no limit")
