@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid
+from bsd.sample import session_lines
 from tests.needs import require_linux, require_program
+from tests.openclaw_tree import add_session
 from tests.packaging.units import TEMPLATE, TOP, USER_UNIT, Unit
 
 _SAFE = "20"  # `systemd-analyze security` counts in tenths
@@ -101,6 +103,14 @@ def test_the_template_leaves_what_else_the_user_runs_alone() -> None:
 # --- the program under the units' restrictions ----------------------------------------------
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """One session is enough: what is forbidden is so for each."""
+    root = tmp_path / ".openclaw"
+    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    return root
+
+
 def _sandboxed(unit: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     require_linux()
     require_program("systemd-analyze")  # knows the groups of system calls; brings libseccomp
@@ -129,15 +139,13 @@ def test_the_restrictions_restrict(program: str) -> None:
 
 
 @pytest.mark.parametrize("unit", [TEMPLATE, USER_UNIT], ids=["template", "user"])
-def test_sessions_are_cut_and_mended_under_the_restrictions(
-    unit: Path, openclaw_root: Path
-) -> None:
+def test_sessions_are_cut_and_mended_under_the_restrictions(unit: Path, root: Path) -> None:
     def bsd(*arguments: str) -> str:
-        done = _sandboxed(unit, "-m", "bsd", "--root", str(openclaw_root), *arguments)
+        done = _sandboxed(unit, "-m", "bsd", "--root", str(root), *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    session = openclaw_root / "agents" / "main" / "sessions" / "sample.jsonl"
+    session = root / "agents" / "main" / "sessions" / "sample.jsonl"
     before = session.read_bytes()
     if os.geteuid() == 0:  # the group of a file is kept: that needs a call that is privileged
         os.chown(session, -1, _ANOTHER_GROUP)
@@ -167,15 +175,15 @@ def _wait_for(listening: socket.socket, word: str) -> None:
 
 @pytest.mark.parametrize("unit", [TEMPLATE, USER_UNIT], ids=["template", "user"])
 def test_the_daemon_starts_works_and_stops_under_the_restrictions(
-    unit: Path, openclaw_root: Path, tmp_path: Path
+    unit: Path, root: Path, tmp_path: Path
 ) -> None:
     require_linux()
     require_program("systemd-analyze")
     channel = tmp_path / "notify"
     argv = [sys.executable, "-m", "tests.packaging.sandbox", str(unit)]
-    argv += [sys.executable, "-m", "bsd", "--root", str(openclaw_root), "run"]
+    argv += [sys.executable, "-m", "bsd", "--root", str(root), "run"]
     told = {"NOTIFY_SOCKET": str(channel), "WATCHDOG_USEC": "500000"}
-    session = openclaw_root / "agents" / "main" / "sessions" / "sample.jsonl"
+    session = root / "agents" / "main" / "sessions" / "sample.jsonl"
     with (
         _manager(channel) as listening,
         (tmp_path / "stderr").open("wb") as stderr,
@@ -187,7 +195,7 @@ def test_the_daemon_starts_works_and_stops_under_the_restrictions(
             deadline = time.monotonic() + _DEADLINE_SECONDS
             while b"[[extracted-" not in session.read_bytes():
                 assert time.monotonic() < deadline, (tmp_path / "stderr").read_text()
-                time.sleep(0.05)
+                time.sleep(0.1)
             daemon.terminate()
             _wait_for(listening, "STOPPING=1")
             assert daemon.wait(_DEADLINE_SECONDS) == 0
