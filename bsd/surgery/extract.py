@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
+from sys import maxsize
 
 from bsd.formats.base import Entry, Format, Value
 from bsd.formats.marker import MARKER, RESTORED, Marker, placeholder
@@ -79,30 +80,36 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     if since and since.bound and survey.compacted:
         survey = read()  # what a signature bound before, the compaction may have freed
     surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
-    tally = _Tally()
+    tally = _Tally(maxsize if dry_run else budget_bytes, dry_run=dry_run)
     settling = Settling(survey, policy)
-    for outcome in survey.outcomes():
+    for number, outcome in enumerate(survey.outcomes()):
         if wanted is not None and outcome.index != wanted:
             continue
         if tell:
             tell(outcome)
-        if outcome.decision.reason is not Reason.EXTRACT:
-            tally.leave(outcome.decision.reason, outcome.decision.due_at)
-            settling.add(outcome, outcome.decision.reason)
-        elif not dry_run and tally.memory >= budget_bytes:
-            tally.complete = False
-            settling.stop(outcome)
-        else:
-            if progress and tally.entries % _PROGRESS_ENTRIES == 0:
-                progress(source.identity.size)  # all is read, but not all is done
-            operation = surgery.operate(outcome)
-            tally.take(operation, dry_run=dry_run)
-            if isinstance(operation, str):
-                settling.add(outcome, operation)
-            else:
-                settling.add(outcome, Reason.EXTRACT, operation.growth)
+        if progress and number % _PROGRESS_ENTRIES == 0:
+            progress(source.identity.size)  # all is read, but not all is done
+        _treat(outcome, surgery, tally, settling)
     checkpoint = None if wanted is not None or dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
+
+
+def _treat(outcome: Outcome, surgery: _Surgery, tally: _Tally, settling: Settling) -> None:
+    """Operate on an entry, if that is what was decided."""
+    decision = outcome.decision
+    if decision.reason is not Reason.EXTRACT:
+        tally.leave(decision.reason, decision.due_at)
+        settling.add(outcome, decision.reason)
+    elif tally.memory >= tally.budget:
+        tally.complete = False
+        settling.stop(outcome)
+    else:
+        operation = surgery.operate(outcome)
+        tally.take(operation)
+        if isinstance(operation, str):
+            settling.add(outcome, operation)
+        else:
+            settling.add(outcome, Reason.EXTRACT, operation.growth)
 
 
 class _LeaveAlone(Exception):
@@ -130,7 +137,7 @@ class _Operation:
 
     edit: Edit
     keep: Keep
-    savings: tuple[tuple[str, Saving], ...]
+    savings: list[tuple[str, int, int]]  # of each value: type, bytes, tokens
 
     @property
     def growth(self) -> int:
@@ -173,8 +180,8 @@ class _Surgery:
         line, lengths = edit_and_measure(
             raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
         )
-        sizes = (*home.away.values(), *(_size(one.value, lengths) for one in chosen))
-        savings = tuple(_saving(one.value, lengths, new[one.value.path]) for one in chosen)
+        sizes = [*home.away.values(), *[_size(one.value, lengths) for one in chosen]]
+        savings = [_saving(one.value, lengths, new[one.value.path]) for one in chosen]
         keep = Keep(
             ref=home.ref,
             entry_id=entry_id,
@@ -302,23 +309,29 @@ def _stand_ins(chosen: tuple[Chosen, ...], raw: bytes, entry_id: str) -> dict[Va
 
 
 def _size(value: Value, lengths: Mapping[ValuePath, int]) -> int:
-    return sum(lengths[path] for path in (value.path, *value.removes))
+    size = lengths[value.path]
+    for path in value.removes:
+        size += lengths[path]
+    return size
 
 
-def _saving(value: Value, lengths: Mapping[ValuePath, int], new: bytes) -> tuple[str, Saving]:
+def _saving(value: Value, lengths: Mapping[ValuePath, int], new: bytes) -> tuple[str, int, int]:
     text = lengths[value.path] - len(new)
     size = _size(value, lengths) - len(new)
-    return value.type or "other", Saving(1, size, estimate_tokens(value, text))
+    return value.type or "other", size, estimate_tokens(value, text)
 
 
 @dataclass(slots=True)
 class _Tally:
     """What a plan comes to."""
 
+    budget: int  # bytes of memory
+    _: KW_ONLY
+    dry_run: bool  # edits are counted only
     edits: list[Edit] = field(default_factory=list)
     keeps: list[Keep] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    savings: dict[str, Saving] = field(default_factory=dict)
+    savings: dict[str, list[int]] = field(default_factory=dict)  # by type: values, bytes, tokens
     memory: int = 0  # bytes
     saved: int = 0
     entries: int = 0
@@ -331,22 +344,20 @@ class _Tally:
         if due_at is not None and (self.due_at is None or due_at < self.due_at):
             self.due_at = due_at
 
-    def take(self, operation: _Operation | str, *, dry_run: bool) -> None:
-        """Add an operation; a dry run counts it only."""
+    def take(self, operation: _Operation | str) -> None:
+        """Add an operation."""
         if isinstance(operation, str):
             self.leave(operation)
             return
         self.reasons[str(Reason.EXTRACT)] += 1
         self.entries += 1
         self.saved += operation.edit.length - len(operation.edit.new)
-        for type_, saving in operation.savings:
-            sum_ = self.savings.get(type_, Saving())
-            self.savings[type_] = Saving(
-                sum_.values + saving.values,
-                sum_.bytes + saving.bytes,
-                sum_.tokens + saving.tokens,
-            )
-        if not dry_run:
+        for type_, size, tokens in operation.savings:
+            sums = self.savings.setdefault(type_, [0, 0, 0])
+            sums[0] += 1
+            sums[1] += size
+            sums[2] += tokens
+        if not self.dry_run:
             self.edits.append(operation.edit)
             self.keeps.append(operation.keep)
             kept = operation.keep.line
@@ -359,11 +370,11 @@ class _Tally:
         report = Report(
             "extract",
             entries=self.entries,
-            values=sum(saving.values for saving in self.savings.values()),
+            values=sum(values for values, _, _ in self.savings.values()),
             bytes_before=size,
             bytes_after=size - self.saved,
             reasons=self.reasons,
-            savings=self.savings,
+            savings={type_: Saving(*sums) for type_, sums in self.savings.items()},
             leaked=tuple(survey.leaked),
             unreadable=survey.unreadable,
         )
