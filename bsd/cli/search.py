@@ -42,8 +42,11 @@ _WORTH_A_WORD = 4 << 20  # bytes to read
 )
 @click.pass_obj
 def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
+    from bsd.foundation.errors import NotFound
     from bsd.lifecycle import search as lifecycle
 
+    if agent is not None and not call.layout.has_agent(agent):
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     call.log(writes=False)
     with _Counter() as counter:
         hits = lifecycle.search(

@@ -72,3 +72,9 @@ def test_the_document_of_a_summary(bsd: Call) -> None:
     told = bsd("summary", "main/alpha").out
     assert told.startswith(f"main/alpha: {document['summary']['session_type']}, ")
     assert not (bsd.root / ".brainsurgeon").exists()
+
+
+def test_an_agent_that_is_not_there_is_not_searched(bsd: Call) -> None:
+    ended = bsd("search", "wombat", "--agent", "nobody")
+    assert ended.code == 1
+    assert ended.err.startswith("Error: there is no agent nobody\nTry: ")
