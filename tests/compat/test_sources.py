@@ -9,7 +9,8 @@ import pytest
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgeon import Status, Surgeon
 from tests.compat.pi import assert_same_session, assert_sendable, read
-from tests.sources_tree import PI, Home, away
+from tests.sources import PI
+from tests.sources.tree import Home, away
 
 pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bsd.formats.owners import layout_of, owner_of
-from bsd.foundation.errors import Busy, ConfigError, Invalid, LeftAlone
+from bsd.agent.inband import InBand
+from bsd.formats.owners import layout_of
+from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
 from bsd.lifecycle import catalog, statistics
 from bsd.lifecycle.search import search
@@ -26,30 +23,13 @@ from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.verify import verify
 from bsd.surgeon import Status
 from bsd.surgery.edit import becoming, setting
-from bsd.transcript.mount import strength
 from bsd.transcript.recovered import State
 from tests.files.surgeon.conftest import Clock, make_surgeon
+from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
-from tests.sources_tree import (
-    CLAUDE_CODE,
-    CODEX,
-    KINDS,
-    LONG,
-    Home,
-    Kind,
-    away,
-    claude_code_line,
-    claude_code_lines,
-    codex_line,
-    codex_lines,
-    codex_meta,
-)
+from tests.sources import CLAUDE_CODE, CODEX, KINDS
+from tests.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 
-EVERYTHING = {
-    "trigger_types": ["thinking", "tool_call", "tool_result", "assistant", "user", "system"],
-    "min_value_length": 40,
-    "keep_recent": 0,
-}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
 
 
@@ -57,10 +37,6 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KI
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     kind: Kind = request.param
     return Home.of(kind, tmp_path, kind.lines())
-
-
-def without_restored(content: bytes) -> bytes:
-    return re.sub(rb',"_restored":"[^"]*"', b"", content)
 
 
 def test_its_sessions_are_listed_and_nothing_is_put_beside_them(home: Home, clock: Clock) -> None:
@@ -240,6 +216,22 @@ def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
     assert counted.tokens["input"] == 9  # three answers, in however many lines
 
 
+def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
+    home: Home, clock: Clock
+) -> None:
+    tool = {"claude-code": b'"Write"', "codex": b'"shell"', "pi": b'"write"'}[home.kind.kind]
+    content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
+    home.path.write_bytes(content)
+    set_at_rest(home.path)
+    config = ConfigService(home.layout.config_file)
+    surgeon = make_surgeon(home.layout, clock)
+    with capture_logs() as logged:
+        assert not InBand(home.layout, config, surgeon, clock=clock.now)(home.name)
+    [line] = [line for line in logged if "not carried out" in line["event"]]
+    assert "mcp" in line["why"]
+    assert home.path.read_bytes() == content
+
+
 def test_they_are_not_for_bsd_to_delete(home: Home) -> None:
     old = home.path.read_bytes()
     with pytest.raises(LeftAlone):
@@ -277,218 +269,3 @@ def test_a_source_must_be_of_a_known_kind_and_the_right_directory(tmp_path: Path
         with pytest.raises(ConfigError) as caught:
             layout_of(tmp_path / "root", [SourceSettings(kind=kind, path=path)])
         assert caught.value.hint
-
-
-# --- Claude Code ---
-
-
-@pytest.fixture
-def claude(tmp_path: Path) -> Home:
-    return Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
-
-
-def test_a_session_is_left_alone_while_a_process_is_busy_with_it(
-    claude: Home, clock: Clock
-) -> None:
-    running = claude.path.parents[2] / "sessions" / f"{os.getpid()}.json"
-    running.parent.mkdir()
-    running.write_text(json.dumps({"sessionId": claude.name.session, "status": "busy"}))
-    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
-    assert surgeon.extract(claude.name).status is Status.BUSY
-    running.write_text(json.dumps({"sessionId": claude.name.session, "status": "idle"}))
-    assert surgeon.extract(claude.name).status is Status.EXTRACTED
-
-
-def test_without_a_list_of_processes_it_waits_for_a_minute_of_quiet(
-    claude: Home, clock: Clock
-) -> None:
-    then = clock.now() - 40
-    os.utime(claude.path, (then, then))
-    surgeon = make_surgeon(claude.layout, clock, wait=0.0)
-    assert surgeon.extract(claude.name).status is Status.BUSY
-    clock.ahead += 30
-    assert surgeon.extract(claude.name).status is Status.EXTRACTED
-
-
-@pytest.mark.parametrize("compacted", [False, True], ids=["bound", "compacted"])
-def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compacted: bool) -> None:
-    lines = claude_code_lines(4)
-    for line in lines[1:]:
-        if line["type"] == "assistant":
-            line["message"]["model"] = "claude-opus-5-5"
-    if compacted:
-        boundary = claude_code_line(100, "system", None, subtype="compact_boundary")
-        boundary["parentUuid"] = None
-        lines.insert(8, boundary)
-    home = Home.of(CLAUDE_CODE, tmp_path, lines)
-    make_surgeon(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
-    kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
-    assert kept_copies == 4  # what is never sent leaves all the same
-    sent = home.path.read_bytes().count(b'"content": "[[extracted-')
-    assert sent == (2 if compacted else 1)  # after the last signature, before the compaction
-
-
-# --- Codex ---
-
-
-@pytest.fixture
-def codex(tmp_path: Path) -> Home:
-    home = Home.of(CODEX, tmp_path, codex_lines())
-    locks = home.path.parents[4] / "thread-writer-locks"
-    locks.mkdir()
-    (locks / ".coordination.lock").touch()
-    return home
-
-
-def lock_of(home: Home, name: str | None = None) -> Path:
-    return (
-        home.path.parents[4] / "thread-writer-locks" / (name or f"{home.name.session[-36:]}.lock")
-    )
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@pytest.mark.parametrize("lock", [None, ".coordination.lock"], ids=["thread", "coordination"])
-def test_a_thread_is_left_alone_while_codex_holds_its_lock(
-    codex: Home, clock: Clock, lock: str | None
-) -> None:
-    surgeon = make_surgeon(codex.layout, clock, wait=0.0)
-    old = codex.path.read_bytes()
-    with held(lock_of(codex, lock)):
-        result = surgeon.extract(codex.name)
-        assert (result.status, codex.path.read_bytes()) == (Status.BUSY, old)
-        assert "Codex" in (result.reason or "")
-    assert surgeon.extract(codex.name).status is Status.EXTRACTED
-
-
-def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Clock) -> None:
-    lock_of(codex).touch()
-    owner = owner_of(codex.layout, codex.name.agent)
-
-    def lock() -> AbstractContextManager[object]:
-        return owner.lock(codex.name.session) or nullcontext()
-
-    with lock(), lock_of(codex, ".coordination.lock").open("a") as file:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert owner.in_use(codex.name.session) is None
-    with held(lock_of(codex, ".coordination.lock")), pytest.raises(Busy), lock():
-        pass
-
-
-def test_locks_that_are_not_as_they_are_known_keep_bsd_out(codex: Home, clock: Clock) -> None:
-    lock_of(codex, ".coordination.lock").unlink()
-    result = make_surgeon(codex.layout, clock, wait=0.0).extract(codex.name)
-    assert result.status is Status.BUSY
-    assert not lock_of(codex, ".coordination.lock").exists()
-
-
-def test_an_older_codex_that_holds_the_file_open_keeps_it(tmp_path: Path, clock: Clock) -> None:
-    home = Home.of(CODEX, tmp_path, codex_lines())
-    if strength(home.path.parent).level != "strong":
-        pytest.skip("needs a file system with leases that prove something")
-    surgeon = make_surgeon(home.layout, clock, wait=0.0)
-    with home.path.open("ab") as file:
-        assert surgeon.extract(home.name).status is Status.BUSY
-        file.write(b"x\n")
-    set_at_rest(home.path)
-    assert surgeon.extract(home.name).status is Status.EXTRACTED
-    assert home.path.read_bytes().endswith(b"\nx\n")
-
-
-@pytest.mark.parametrize(
-    "meta",
-    [{"history_mode": "paginated"}, {"history_mode": "new"}, {"history_base": {"end": 5}}],
-)
-def test_threads_that_codex_knows_by_byte_offsets_are_refused(
-    tmp_path: Path, clock: Clock, meta: dict[str, Any]
-) -> None:
-    home = Home.of(CODEX, tmp_path, [codex_meta(**meta), *codex_lines()[1:]])
-    result = make_surgeon(home.layout, clock).extract(home.name)
-    assert result.status is Status.LEFT_ALONE
-    assert "paginated" in (result.reason or "")
-
-
-# --- any placement ---
-
-pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
-members = st.recursive(
-    pieces | st.integers() | st.none(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "type", "signature", "b c", "content"]), inner)
-    ),
-    max_leaves=6,
-)
-
-
-@st.composite
-def odd_lines(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """A session in which values stand anywhere, in forms nobody has seen."""
-    lines = [claude_code_line(0, "user", "begin")]
-    for number in range(1, draw(st.integers(2, 8))):
-        kind = draw(st.sampled_from(["user", "assistant"]))
-        block = draw(st.sampled_from(["text", "tool_use", "tool_result", "image", "unknown"]))
-        content: Any = [
-            {"type": block, "text": draw(pieces), "input": draw(members), "id": f"i{number}"}
-            | {"content": draw(members), "source": draw(members), "tool_use_id": f"i{number}"}
-        ]
-        more = {"toolUseResult": draw(members)} if draw(st.booleans()) else {}
-        lines.append(claude_code_line(number, kind, draw(st.just(content) | pieces), **more))
-    return [*lines, *claude_code_turn_at(len(lines))]
-
-
-def claude_code_turn_at(first: int) -> list[dict[str, Any]]:
-    answer = [{"type": "text", "text": "done"}]
-    return [
-        claude_code_line(first, "user", "more"),
-        claude_code_line(first + 1, "assistant", answer, stop_reason="end_turn"),
-    ]
-
-
-@st.composite
-def odd_rollouts(draw: st.DrawFn) -> list[dict[str, Any]]:
-    lines = [codex_meta()]
-    for number in range(1, draw(st.integers(2, 8))):
-        kind = draw(st.sampled_from(["response_item", "event_msg", "turn_context", "compacted"]))
-        what = draw(
-            st.sampled_from(
-                [
-                    *("function_call_output", "custom_tool_call_output", "function_call"),
-                    *("exec_command_end", "item_completed", "message", "mcp_tool_call_end"),
-                ]
-            )
-        )
-        payload = {key: draw(members) for key in ("output", "stdout", "item", "result", "content")}
-        lines.append(codex_line(number, kind, type=what, call_id=f"c{number}", **payload))
-    return [*lines, codex_line(90, "event_msg", type="task_complete")]
-
-
-odd_sessions = st.tuples(st.just(CLAUDE_CODE), odd_lines()) | st.tuples(
-    st.just(CODEX), odd_rollouts()
-)
-
-
-@given(odd_sessions, st.sampled_from([0, 1, 40, 500]), st.sampled_from([0, 10]))
-@settings(max_examples=16)
-def test_whatever_stands_anywhere_comes_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    session: tuple[Kind, list[dict[str, Any]]],
-    shortest: int,
-    kept: int,
-) -> None:
-    home = Home.of(session[0], tmp_path_factory.mktemp("odd"), session[1])
-    surgeon = make_surgeon(home.layout, Clock())
-    old = home.path.read_bytes()
-    wish = EVERYTHING | {"min_value_length": shortest, "keep_chars": kept}
-    result = surgeon.extract(home.name, overrides=wish)
-    assert result.status in (Status.EXTRACTED, Status.UNCHANGED), result
-    if not kept and result.values:
-        assert away(old, home.path.read_bytes()) == result.values
-    surgeon.restore_all(home.name)
-    assert without_restored(home.path.read_bytes()) == old
