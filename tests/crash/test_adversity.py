@@ -133,7 +133,9 @@ def test_a_read_only_file_system(top: Path, mount: Mount) -> None:
 
 
 def test_a_vanished_session(top: Path) -> None:
-    for answer in play("vanished", top)["answers"]:
+    answers = play("vanished", top)["answers"]
+    assert answers
+    for answer in answers:
         assert answer.get("status", "failed") == "failed", answer
         assert "chat" in answer["reason"], answer
         assert answer["hint"], answer
@@ -220,7 +222,9 @@ def test_fuse_is_weak_by_name(top: Path) -> None:
 
 
 def test_links_out_of_the_root_are_refused(top: Path) -> None:
-    for answer in play("links", top)["answers"]:
+    answers = play("links", top)["answers"]
+    assert answers
+    for answer in answers:
         assert answer.get("error") == "Forbidden" or answer.get("status") == "failed", answer
         assert answer["reason"], answer
         assert answer["hint"], answer
