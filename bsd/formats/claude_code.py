@@ -2,7 +2,8 @@
 
 Every line is an object with a `type`; one block of a message is a line, and what ties lines
 together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
-never touched, nor what sums up a conversation, nor what the program adds to it by itself.
+never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor the
+last turn, with which it goes on when a session is resumed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,6 @@ _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
 _MEDIA = ("image", "document")
-
-# Reasons that leave nothing to be waited for. Older versions write none at all.
-_ENDS = frozenset(("end_turn", "stop_sequence", "max_tokens", "refusal"))
-# Notes that follow the last line of a turn.
-_END_NOTES = frozenset(("turn_duration", "stop_hook_summary"))
 
 # Wherever they stand: proofs, counts, and what ties things together.
 _NEVER = frozenset(
@@ -61,7 +57,7 @@ class ClaudeCode:
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
             is_assistant=is_assistant,
-            turn=_turn(entry, kind, message, is_result=result is not None, calls=bool(calls)),
+            turn=_turn(entry, kind, goes_on=result is not None or bool(calls)),
             role="toolResult" if result is not None else text_of(message.get("role")),
             time_ms=entry_time_ms(entry),
             signed_by=_signed_by(message) if is_assistant else None,
@@ -103,22 +99,12 @@ def _blocks(message: Entry) -> Iterator[Entry]:
         yield from (block for block in content if isinstance(block, dict))
 
 
-def _turn(entry: Entry, kind: str, message: Entry, *, is_result: bool, calls: bool) -> Turn:
-    """Say what a line does to its turn.
-
-    A line of an answer without a reason may be followed by the rest of that answer, so it ends
-    nothing; in sessions of versions that write no reasons, the next prompt does.
-    """
-    if kind == "user":
-        if is_result:
-            return Turn.OPEN
-        return Turn.NONE if entry.get("isMeta") is True else Turn.STARTS
-    if kind == "assistant":
-        if calls or message.get("stop_reason") in ("tool_use", "pause_turn"):
-            return Turn.OPEN
-        return Turn.CLOSES if message.get("stop_reason") in _ENDS else Turn.NONE
-    ends = kind == "system" and entry.get("subtype") in _END_NOTES
-    return Turn.CLOSES if ends else Turn.NONE
+def _turn(entry: Entry, kind: str, *, goes_on: bool) -> Turn:
+    """Say what a line does to its turn: only the next prompt ends one."""
+    if goes_on:
+        return Turn.OPEN
+    prompts = kind == "user" and entry.get("isMeta") is not True
+    return Turn.STARTS if prompts else Turn.NONE
 
 
 def _signed_by(message: Entry) -> str | None:

@@ -2,7 +2,8 @@
 
 Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
 ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
-byte offsets into their files. Reasoning, compactions, states and what was said are never touched.
+byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
+nor the last turn, with which Codex goes on when a thread is resumed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ _PAYLOAD = ("payload",)
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
-_ENDS = frozenset(("task_complete", "turn_complete", "turn_aborted"))
 
 # Which texts of an event are shown to people and never sent.
 _SHOWN = {
@@ -60,7 +60,7 @@ class Codex:
             is_message=is_item,
             is_header=kind == _HEADER,
             is_assistant=role == "assistant",
-            turn=_turn(kind, what, payload),
+            turn=_turn(kind, what),
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
             is_compaction=kind == "compacted",
@@ -116,19 +116,11 @@ def _calls(payload: Entry) -> tuple[ToolCall, ...]:
     return (ToolCall(call_id or "", name or "", _PAYLOAD),)
 
 
-def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
-    """Say what a line does to its turn.
-
-    Older versions do not write down how a turn ends; there the next prompt ends it.
-    """
+def _turn(kind: str, what: str | None) -> Turn:
+    """Say what a line does to its turn: only the next prompt ends one."""
     if kind == "event_msg":
-        if what in _STARTS:
-            return Turn.STARTS
-        return Turn.CLOSES if what in _ENDS else Turn.NONE
-    if kind != "response_item" or what == "message":
-        final = what == "message" and payload.get("phase") == "final_answer"
-        return Turn.CLOSES if final else Turn.NONE
-    return Turn.OPEN
+        return Turn.STARTS if what in _STARTS else Turn.NONE
+    return Turn.OPEN if kind == "response_item" and what != "message" else Turn.NONE
 
 
 def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:

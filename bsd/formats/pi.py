@@ -2,7 +2,8 @@
 
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
 in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
-session again. It has no lock, and nothing says whether it is at work.
+session again. It has no lock, and nothing says whether it is at work: the last turn is never
+touched.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.formats.base import Entry, Format, NotOurs, Value
+from bsd.formats.base import Entry, Facts, Format, NotOurs, Turn, Value
 from bsd.formats.detect import detect, first_entries
 from bsd.formats.openclaw import OPENCLAW, OpenClaw
 from bsd.formats.owner import ENDING, Registry
@@ -30,6 +31,11 @@ class Pi(OpenClaw):
     """Entries below a header of version 2 or 3, as pi writes them for itself."""
 
     name = "pi"
+
+    def facts(self, entry: Entry) -> Facts:
+        facts = super().facts(entry)
+        # Only the next prompt ends a turn.
+        return replace(facts, turn=Turn.NONE) if facts.turn is Turn.CLOSES else facts
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)

@@ -56,6 +56,6 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
     make_surgeon(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
     kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
-    assert kept_copies == 4  # what is never sent leaves all the same
+    assert kept_copies == 3  # what is never sent leaves all the same
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
-    assert sent == (2 if compacted else 1)  # after the last signature, before the compaction
+    assert sent == (1 if compacted else 0)  # before the compaction

@@ -125,6 +125,26 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
+def test_the_last_turn_is_never_touched(home: Home, clock: Clock) -> None:
+    surgeon = make_surgeon(home.layout, clock)
+    lines = home.path.read_bytes().splitlines()
+    prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
+    for row in surgeon.context(home.name)["entries"]:
+        if row["index"] >= prompt and row["id"]:
+            surgeon.set_extractable(home.name, row["id"], True)
+    old = home.path.read_bytes()
+    assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
+    new = home.path.read_bytes()
+    assert new.splitlines()[prompt:] == old.splitlines()[prompt:]
+    assert away(old, new) > 0
+
+
+def _is_prompt(line: dict[str, Any]) -> bool:
+    content = line.get("message", {}).get("content")
+    text = content if isinstance(content, str) else json.dumps(content)
+    return "do it" in text or line.get("payload", {}).get("type") == "user_message"
+
+
 def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> None:
     lines = home.path.read_bytes().splitlines(keepends=True)
     due = reasons(home, clock, keep_recent=0)["extract"]
