@@ -90,9 +90,14 @@ class Call:
         return ConfigService(self.layout.config_file, create=False)
 
     def log(self, *, writes: bool) -> None:
-        """Begin to log: to the file; a call that only reads neither creates nor needs it."""
+        """Begin to log: to the file; a call that only reads neither creates nor needs it.
+
+        Raises Forbidden for one that writes where the settings allow reading only.
+        """
         from bsd.foundation.logs import configure_logs
 
+        if writes:
+            self.refuse_if_readonly()
         self.log_file = self.layout.log_file
         if not writes and not os.access(self.log_file, os.W_OK):
             self.log_file = None
@@ -100,6 +105,14 @@ class Call:
         place = self.layout if self.log_file else None
         how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
         configure_logs(place, *how, stderr_level="error")
+
+    def refuse_if_readonly(self) -> None:
+        """Raise Forbidden if the settings say that nothing is to be changed."""
+        if self.settings and self.settings.readonly:
+            from bsd.foundation.errors import Forbidden
+
+            hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
+            raise Forbidden("bsd only reads here, its settings say", hint=hint)
 
     def examiner(self) -> Examiner:
         """Whoever only looks."""

@@ -210,6 +210,8 @@ def _caretaker(call: Call, place: str | None, *, writes: bool = True) -> Caretak
     layout = _layout(call)
     if layout is not None:
         call.log(writes=writes)
+    elif writes:
+        call.refuse_if_readonly()
     return Caretaker(root or DEFAULT_ROOT, layout, rules)
 
 

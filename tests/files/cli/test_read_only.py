@@ -31,3 +31,30 @@ def test_nothing_is_created_or_touched(bsd: Call, line: str) -> None:
     before = snapshot(bsd.root)
     bsd(*line.split(), BRAINSURGEON_LOG_LEVEL="trace")
     assert snapshot(bsd.root) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "extract main/alpha",
+        "extract",
+        "restore-all --yes",
+        "replace main/alpha --start a --end b --replacement c",
+        "set-extractable main/alpha #1 false",
+        "purge_control set_extractable #1 false --session alpha",
+        "undo main/alpha",
+        "delete main/alpha --yes",
+        "trash empty --yes",
+        "retention",
+        "verify --repair",
+        "config set keep_recent 4",
+        "memory store something",
+        "workspace create w1 --workspace-root {root}/workspaces",
+    ],
+)
+def test_read_only_is_read_only_whatever_is_asked_for(bsd: Call, line: str) -> None:
+    before = snapshot(bsd.root)
+    ended = bsd(*line.format(root=bsd.root).split(), BRAINSURGEON_READONLY="true")
+    assert snapshot(bsd.root) == before
+    assert "bsd only reads here" in ended.err
+    assert ended.code == 77
