@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bsd.api.desk import Desk
-from bsd.lifecycle.retention import (
-    HistoryShelf,
-    StoreShelf,
-    forecast,
-    run_history_retention,
-    run_retention,
-)
+from bsd.lifecycle.expiry import forecast
+from bsd.lifecycle.retention import HistoryShelf, StoreShelf, run_history_retention, run_retention
 from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
 
 

@@ -12,7 +12,7 @@ from bsd.cli.output import print_json, print_table, say
 from bsd.cli.text import counted, size
 
 if TYPE_CHECKING:
-    from bsd.lifecycle.retention import Forecast
+    from bsd.lifecycle.expiry import Forecast
 
 _SHOWN = 20
 
@@ -42,7 +42,8 @@ def retention(call: Call, /, dry_run: bool) -> int:
 
 
 def _foretell(call: Call, keep: str, keep_history: str) -> None:
-    from bsd.lifecycle.retention import HistoryShelf, StoreShelf, forecast
+    from bsd.lifecycle.expiry import forecast
+    from bsd.lifecycle.retention import HistoryShelf, StoreShelf
     from bsd.lifecycle.trash_shelf import TrashShelf
 
     found = forecast(StoreShelf(call.layout, keep), time.time())

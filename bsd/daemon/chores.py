@@ -19,7 +19,8 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.retention import Cleaned, in_plain_words, run_history_retention, run_retention
+from bsd.lifecycle.expiry import Cleaned
+from bsd.lifecycle.retention import in_plain_words, run_history_retention, run_retention
 from bsd.lifecycle.trash_shelf import run_trash_retention
 from bsd.lifecycle.verify import reindex
 from bsd.surgeon import Surgeon

@@ -11,7 +11,8 @@ from bsd.daemon.queue import WorkQueue
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.retention import Shelf, StoreShelf, forecast
+from bsd.lifecycle.expiry import Shelf, forecast
+from bsd.lifecycle.retention import StoreShelf
 from bsd.lifecycle.trash_shelf import TrashShelf
 from bsd.transcript.orphans import list_orphans
 

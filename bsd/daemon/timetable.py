@@ -16,7 +16,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE, PruningConfig
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.retention import lifetime_seconds
+from bsd.lifecycle.expiry import lifetime_seconds
 
 _log = get_logger("jobs")
 

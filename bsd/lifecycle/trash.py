@@ -27,11 +27,11 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
 from bsd.lifecycle.moves import Moves, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
-from bsd.lifecycle.retention import lifetime_seconds
 from bsd.lifecycle.trashed import (
     Aim,
     Deleted,

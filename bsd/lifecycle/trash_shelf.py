@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.retention import Cleaned, Expired, Lot, Thing, clean
+from bsd.lifecycle.expiry import Cleaned, Expired, Lot, Thing, clean
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.trashed import Place, ids
 

@@ -12,15 +12,8 @@ import pytest
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import retention
-from bsd.lifecycle.retention import (
-    Cleaned,
-    StoreShelf,
-    clean,
-    forecast,
-    in_plain_words,
-    run_history_retention,
-    run_retention,
-)
+from bsd.lifecycle.expiry import Cleaned, clean, forecast
+from bsd.lifecycle.retention import StoreShelf, in_plain_words, run_history_retention, run_retention
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from bsd.transcript.lock import own_lock

@@ -177,7 +177,7 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.foundation.layout import Layout
-    from bsd.lifecycle.retention import forecast
+    from bsd.lifecycle.expiry import forecast
     from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
 
     bsd("delete", "main/alpha", "--yes")

@@ -1,0 +1,194 @@
+"""What is kept for a time, and then deleted: by age, lot by lot, or only foretold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bsd.foundation.durations import parse_duration
+from bsd.foundation.errors import BsdError, Busy, os_problem
+from bsd.foundation.logs import get_logger
+from bsd.foundation.sizes import format_size
+from bsd.foundation.times import iso_utc
+
+_log = get_logger("retention")
+
+NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
+
+    path: Path
+    size: int
+    mtime: float
+
+
+Expired = Callable[[Thing], bool]
+
+
+class Lot(Protocol):
+    """Things that are deleted together, under one lock."""
+
+    path: Path
+
+    def things(self) -> list[Thing]:
+        """What lies there now; raises OSError."""
+        ...
+
+    def delete(self, expired: Expired) -> Cleaned:
+        """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
+        ...
+
+    def is_untidy(self) -> bool:
+        """Whether `things` found what is of no use to anybody: leftovers of what was cut short."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove such things; raises Busy at once if somebody is at work there."""
+        ...
+
+
+class Shelf(Protocol):
+    """A place where things are kept for as long as one setting says."""
+
+    name: str  # as in `Deleted 15 extracted files`
+    keep: str  # a duration, or `never`
+
+    def lots(self) -> Iterable[Lot]:
+        """All that lies there; raises BsdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """How much was deleted (bytes), and how much could not be."""
+
+    cleaned: int = 0
+    bytes: int = 0
+    errors: int = 0
+
+    def __add__(self, other: Cleaned) -> Cleaned:
+        return Cleaned(
+            self.cleaned + other.cleaned, self.bytes + other.bytes, self.errors + other.errors
+        )
+
+    def as_json(self) -> dict[str, int]:
+        """Seed 000's fields."""
+        return {"cleaned": self.cleaned, "bytes": self.bytes, "errors": self.errors}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run at `at` (epoch seconds) would delete, and what comes after it."""
+
+    at: float
+    keep: str
+    going: tuple[Thing, ...]  # the oldest first
+    next_expiry: float | None  # of what stays: epoch seconds
+    staying: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(thing.size for thing in self.going)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        lifetime = lifetime_seconds(self.keep) or 0.0
+        return {
+            "keep": self.keep,
+            "cleaned": len(self.going),
+            "bytes": self.bytes,
+            "staying": self.staying,
+            "next_expiry": None if self.next_expiry is None else iso_utc(self.next_expiry),
+            "files": [
+                {
+                    "path": str(thing.path),
+                    "size": thing.size,
+                    "modified": iso_utc(thing.mtime),
+                    "expired": iso_utc(thing.mtime + lifetime),
+                }
+                for thing in self.going
+            ],
+        }
+
+
+def lifetime_seconds(keep: str) -> float | None:
+    """Return how long things are kept; None is for ever."""
+    return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
+
+
+def clean(shelf: Shelf, now: float, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
+    """Delete what is expired at `now` (epoch seconds); failures are logged and counted.
+
+    `stopping` is asked before each lot: what is left then goes with the next run.
+    """
+    lifetime = lifetime_seconds(shelf.keep)
+    done = Cleaned()
+
+    def expired(thing: Thing) -> bool:
+        return lifetime is not None and now - thing.mtime > lifetime
+
+    try:
+        for lot in shelf.lots():
+            if stopping():
+                break
+            done += _clean_lot(lot, expired)
+    except BsdError as problem:
+        _log.error("[RETENTION] The store cannot be read", problem=problem.message)
+        done += Cleaned(errors=1)
+    if done.cleaned:
+        amount = f"{done.cleaned} {shelf.name} file{'' if done.cleaned == 1 else 's'}"
+        _log.info(f"[RETENTION] Deleted {amount} ({format_size(done.bytes)})")
+    return done
+
+
+def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
+    try:
+        # Without the lock: most lots have nothing to give, and need not be locked to know it.
+        if any(map(expired, lot.things())):
+            return lot.delete(expired)
+        if lot.is_untidy():
+            with suppress(Busy):
+                lot.tidy()
+        return Cleaned()
+    except FileNotFoundError:
+        return Cleaned()  # it went by itself
+    except (BsdError, OSError) as error:
+        problem = error if isinstance(error, BsdError) else os_problem(error, f"in {lot.path}")
+        _log.warning("[RETENTION] Not deleted", where=str(lot.path), problem=problem.message)
+        return Cleaned(errors=1)
+
+
+def forecast(shelf: Shelf, at: float) -> Forecast:
+    """Say what `clean` would delete at `at`; changes nothing. Raises BsdError."""
+    lifetime = lifetime_seconds(shelf.keep)
+    going, oldest, staying = [], None, 0
+    for lot in shelf.lots():
+        with suppress(OSError):
+            for thing in lot.things():
+                if lifetime is not None and at - thing.mtime > lifetime:
+                    going.append(thing)
+                    continue
+                staying += 1
+                oldest = thing.mtime if oldest is None else min(oldest, thing.mtime)
+    expiry = oldest + lifetime if oldest is not None and lifetime is not None else None
+    going.sort(key=lambda thing: thing.mtime)
+    return Forecast(at, shelf.keep, tuple(going), expiry, staying)
+
+
+def unlink(thing: Thing) -> Cleaned:
+    """Delete one file; a failure is logged and counted."""
+    try:
+        thing.path.unlink()
+    except FileNotFoundError:
+        return Cleaned()
+    except OSError as error:
+        problem = os_problem(error, f"deleting {thing.path}").message
+        _log.warning("[RETENTION] Not deleted", where=str(thing.path), problem=problem)
+        return Cleaned(errors=1)
+    return Cleaned(1, thing.size)
