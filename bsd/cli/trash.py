@@ -42,7 +42,10 @@ def open_trash(
     from bsd.cli.call import LONGEST_WAIT
     from bsd.lifecycle.trash import Trash
 
-    call.surgeon(writes=writes, sleep=sleep)
+    if writes:
+        call.surgeon(sleep=sleep)
+    else:
+        call.log(writes=False)
     quiet = call.settings.quiet_seconds if call.settings else 2.0
     keep = call.pruning.current.trash_retention
     return Trash(call.layout, keep, wait=LONGEST_WAIT, quiet=quiet, sleep=sleep)
