@@ -121,7 +121,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
-    usual = {"sources": (), "quiet_seconds": 2.0, "log_level": "info", "log_format": "auto"}
+    usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
+    usual |= {"log_level": "info", "log_format": "auto"}
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), **usual))
     monkeypatch.setattr(Call, "settings", settings)
     return Cli(root, surgeon, capsys)
