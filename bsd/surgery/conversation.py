@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn, Value
+from bsd.formats.base import Entry, Facts, Format, ToolCall, Value
 from bsd.formats.links import arguments_path, block_at
 from bsd.formats.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import ACTIONS
+from bsd.surgery.turn import LastTurn
 from bsd.transcript.reader import Line, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
@@ -57,8 +58,7 @@ class Conversation:
 
     def __init__(self, protected_tools: Collection[str] = ()) -> None:
         self._protected_tools = {name.casefold() for name in protected_tools}
-        self._turn_from: int | None = None
-        self._latest_assistant: int | None = None
+        self._last_turn = LastTurn()
         self._waiting: dict[str, int] = {}  # id of a call without result → line
         self._tools: dict[str, str] = {}  # id of a call of a protected tool → its name
         self._own: set[str] = set()  # ids of calls of our own tools
@@ -66,12 +66,7 @@ class Conversation:
     def follow(self, seen: Seen) -> None:
         """Note the next entry."""
         index, facts = seen.line.index, seen.facts
-        if facts.turn is Turn.STARTS or (facts.turn is Turn.OPEN and self._turn_from is None):
-            self._turn_from = index
-        elif facts.turn is Turn.CLOSES:
-            self._turn_from = None
-        if facts.is_assistant:
-            self._latest_assistant = index
+        self._last_turn.follow(index, facts)
         for call in facts.calls:
             if call.id:
                 self._waiting[call.id] = index
@@ -84,8 +79,7 @@ class Conversation:
 
     def turn_open(self, index: int) -> bool:
         """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
-        unfinished = self._turn_from is not None and index >= self._turn_from
-        return unfinished or index == self._latest_assistant
+        return self._last_turn.holds(index)
 
     def own_protection(self, seen: Seen) -> str | None:
         """Why an entry is protected, as far as it can be told where it stands."""

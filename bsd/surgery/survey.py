@@ -17,7 +17,7 @@ from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Format, Turn
+from bsd.formats.base import Entry, Facts, Format
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
@@ -34,6 +34,7 @@ from bsd.surgery.rules import (
     own_tool,
     subject_of,
 )
+from bsd.surgery.turn import LastTurn
 from bsd.transcript.reader import Line, parse_entry
 
 Progress = Callable[[int], None]
@@ -110,8 +111,7 @@ class Survey:
         self._deep: dict[tuple[int, bool], Decision] = {}
         self._kinds: dict[str, int] = {}
 
-        self._turn_from: int | None = None  # line at which an unfinished turn begins
-        self._latest_assistant: int | None = None
+        self._last_turn = LastTurn()
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
         # A compaction took everything before this line out of sight.
         self._barrier = since.barrier if since else 0
@@ -155,7 +155,7 @@ class Survey:
             return
         if facts.is_message:
             self.messages += 1
-        self._follow_turn(line.index, facts)
+        self._last_turn.follow(line.index, facts)
         self._follow_prefix(line.index, facts)
         self._note_bsd(line, entry, facts)
 
@@ -172,16 +172,6 @@ class Survey:
         self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
         self._names.append(facts.id if candidate or self._keep_names else None)
         self._subject.append(number)
-
-    def _follow_turn(self, index: int, facts: Facts) -> None:
-        # A user's message ends what came before it, even a turn that crashed: whoever speaks
-        # again does not wait for it.
-        if facts.turn is Turn.STARTS or (facts.turn is Turn.OPEN and self._turn_from is None):
-            self._turn_from = index
-        elif facts.turn is Turn.CLOSES:
-            self._turn_from = None
-        if facts.is_assistant:
-            self._latest_assistant = index
 
     def _follow_prefix(self, index: int, facts: Facts) -> None:
         if facts.is_compaction:
@@ -358,8 +348,7 @@ class Survey:
 
     def turn_open(self, index: int) -> bool:
         """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
-        unfinished = self._turn_from is not None and index >= self._turn_from
-        return unfinished or index == self._latest_assistant
+        return self._last_turn.holds(index)
 
     def _prefix_bound(self, index: int) -> bool:
         """Whether a later signature covers what the model saw of this line.

@@ -106,8 +106,8 @@ class HelperExchanger(Closing):
                 _send(stdin, b"go")
         except BrokenPipeError:
             pass  # said below, as for an answer that never came
-        except BaseException:
-            self._bury(helper)  # the hook or a signal ended us in the middle of a conversation
+        except BaseException:  # the hook or a signal ended us in the middle of a conversation
+            self._bury(helper)
             raise
         self._bury(helper)
         raise ExchangerLost("the helper process died during an exchange")
