@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bsd.formats.base import Format, NotOurs
-from bsd.formats.claude_code import ClaudeCodeProject
-from bsd.formats.codex import CodexDay
 from bsd.formats.detect import detect
 from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
 from bsd.formats.owner import Owner, Registry
-from bsd.formats.pi import PiProject
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -23,8 +20,7 @@ if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.foundation.source_settings import SourceSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A program whose directory may be a source."""
 
     levels: int  # as in Source
@@ -32,11 +28,32 @@ class Kind:
     owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
 
 
+# Start-up stays light: most calls have no sources, and none has all kinds of them.
+
+
+def _claude_code(projects: Path, directory: Path) -> Owner:
+    from bsd.formats.claude_code import ClaudeCodeProject  # noqa: PLC0415 - see above
+
+    return ClaudeCodeProject(projects, directory)
+
+
+def _codex(sessions: Path, directory: Path) -> Owner:
+    from bsd.formats.codex import CodexDay  # noqa: PLC0415 - see above
+
+    return CodexDay(sessions, directory)
+
+
+def _pi(sessions: Path, directory: Path) -> Owner:
+    from bsd.formats.pi import PiProject  # noqa: PLC0415 - see above
+
+    return PiProject(sessions, directory)
+
+
 # By the word for it in the settings.
 KINDS: Mapping[str, Kind] = {
-    "claude-code": Kind(1, "projects", ClaudeCodeProject),
-    "codex": Kind(3, "sessions", CodexDay),
-    "pi": Kind(1, None, PiProject),
+    "claude-code": Kind(1, "projects", _claude_code),
+    "codex": Kind(3, "sessions", _codex),
+    "pi": Kind(1, None, _pi),
 }
 
 
