@@ -108,7 +108,26 @@ class ConfigService:
         changed = [name for name in wanted if before.get(name) != config.as_json()[name]]
         if changed:
             log.info("Config changed", actor=actor, fields=changed)
+            self._audit(actor, {name: config.as_json()[name] for name in changed}, before)
         return config
+
+    def _audit(
+        self, actor: str, changed: Mapping[str, object], before: Mapping[str, object]
+    ) -> None:
+        from bsd.foundation.audit import AuditLog  # noqa: PLC0415 - most calls change no settings
+
+        # What is in force is in force: a full disk under the audit must not make it look undone.
+        try:
+            AuditLog(self._path.with_name("audit.jsonl")).record(
+                actor=actor,
+                action="config",
+                changed=changed,
+                before={name: before.get(name) for name in changed},
+            )
+        except BsdError as error:
+            log.error(  # noqa: TRY400 - a full disk needs no traceback
+                "The audit log cannot be written", error=error.message, action="config"
+            )
 
     def note_run(self, field: str, when: float | datetime) -> None:
         """Write `last_run_at` or `last_retention_run_at`, leaving all else as the file has it.

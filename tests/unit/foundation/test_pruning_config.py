@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation import pruning_config
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, ConfigError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import close_logs, configure_logs
@@ -321,6 +322,24 @@ def test_an_update_is_written_checked_logged_and_in_force(
     assert line["event"] == "Config changed"
     assert line["actor"] == "1234abcd"
     assert line["fields"] == ["retention"]
+
+
+def test_who_changed_what_stands_in_the_audit(service: ConfigService, layout: Layout) -> None:
+    service.update({"retention": "30m", "keep_recent": 3}, actor="6ab9f1eb")
+    service.update({"retention": "30m"})
+    (line,) = AuditLog(layout.audit_file).read_tail(10)
+    assert line["actor"] == "6ab9f1eb"
+    assert line["action"] == "config"
+    assert (line["changed"], line["before"]) == ({"retention": "30m"}, {"retention": "24h"})
+
+
+def test_an_audit_that_cannot_be_written_undoes_no_change(
+    service: ConfigService, layout: Layout
+) -> None:
+    layout.audit_file.mkdir(parents=True)
+    service.update({"keep_recent": 5})
+    assert service.current.keep_recent == 5
+    assert "The audit log cannot be written" in events(layout)
 
 
 def test_an_update_that_changes_nothing_is_not_logged(
