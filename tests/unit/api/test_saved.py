@@ -11,7 +11,7 @@ import pytest
 from bsd.api import saved
 from bsd.api.saved import SavedByHour
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Forbidden, Unavailable
+from bsd.foundation.errors import Conflict
 
 HOUR = 3600
 
@@ -75,5 +75,5 @@ def test_what_is_very_old_is_summed_up(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises((Unavailable, Forbidden)):
+    with pytest.raises(Conflict):
         SavedByHour(tmp_path).as_json()
