@@ -45,8 +45,11 @@ def run(call: Call, /, http: str | None) -> int:
 
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
+    from bsd.daemon.heap import share_heap
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
+
+    share_heap()
 
     def settings() -> Settings:
         return _settings(call, http)

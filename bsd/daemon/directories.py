@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from bsd.daemon.health import Problem, Trouble, no_access
 from bsd.foundation.errors import BsdError, Invalid, NotFound
-from bsd.foundation.layout import Layout, check_name
+from bsd.foundation.layout import Layout, plain_directories
 from bsd.foundation.sources import Source
 
 
@@ -52,9 +51,7 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         root = os.path.realpath(layout.root, strict=True)
         found.outer.append(Path(root))
         with os.scandir(layout.agents) as entries:
-            names = sorted(
-                (entry.name, not entry.is_symlink()) for entry in entries if _is_dir(entry)
-            )
+            names = sorted(entry.name for entry in entries if _is_dir(entry))
         agents = Path(os.path.realpath(layout.agents))
         found.outer.append(agents)
     except OSError as error:
@@ -65,30 +62,15 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         return
     found.complete = True
     inside = agents.is_relative_to(root)
-    for name, plain in names:
+    for name in names:
         if layout.source_of(name) is not None:
             continue
-        own, sessions = _of_agent(agents, name)
-        if plain and inside and _is_plain(name, sessions):
+        if inside and (plain := plain_directories(agents, name)):
+            own, sessions = plain
             found.sessions[sessions] = (*found.sessions.get(sessions, ()), name)
             found.outer.append(own)
         elif _look_at_sessions(layout, name, found):
             found.outer.append(Path(os.path.realpath(layout.agents / name)))
-
-
-@lru_cache(maxsize=10_000)
-def _of_agent(agents: Path, name: str) -> tuple[Path, Path]:
-    """An agent's directory, and that of its sessions: the same objects at every look."""
-    return agents / name, agents / name / "sessions"
-
-
-def _is_plain(agent: str, sessions: Path) -> bool:
-    """Whether the sessions of an agent lie where they seem to: then no link need be resolved."""
-    try:
-        check_name(agent, "agent")
-        return stat.S_ISDIR(os.lstat(sessions).st_mode)
-    except (Invalid, OSError):
-        return False
 
 
 def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:

@@ -43,7 +43,8 @@ class Ledger:
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
         """Note what became of a session."""
-        listed = document({**result.as_json(), "at": iso_utc(at)})
+        # A copy has the size that it needs; what comes from orjson has kept all that it might need.
+        listed = bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values

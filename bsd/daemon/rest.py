@@ -11,6 +11,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import Rest, StateDb
 from bsd.surgery.settled import fingerprint
 
+# More are not collected before they are written: after a look at all sessions, memory would be
+# full of them until the next scan.
+_MOST_COLLECTED = 1000
+
 
 class Rests:
     """Collects how sessions were left; `flush` writes it, seldom and all at once.
@@ -35,6 +39,9 @@ class Rests:
             settings = self._judged_by.pop(name, None)
             if settings is not None:
                 self._new[name] = Rest(name, settings, *seen, due_at)
+            many = len(self._new) >= _MOST_COLLECTED
+        if many:
+            self.flush()
 
     def unsettled(self, name: SessionName) -> None:
         """A session is looked into: there may be something to do to it."""

@@ -14,7 +14,7 @@ from bsd.daemon import directories
 from bsd.daemon.health import Problem, no_access
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import Layout, SessionName, plain_directories
 
 _ENDING = ".jsonl"
 
@@ -68,10 +68,24 @@ class Scan:
     def changed(self, name: SessionName) -> bool:
         """Whether a hint is worth following: the session is not as `note` left it."""
         try:
-            path = self._layout.sessions_dir(name.agent) / f"{name.session}{_ENDING}"
+            directory = self._directory(name.agent)
         except BsdError:  # a link out of the root: not for us
             return False
+        path = directory / f"{name.session}{_ENDING}"
         return self._compare(name.agent, path) is not None or name in self._reported
+
+    def _directory(self, agent: str) -> Path:
+        """Where an agent's sessions are; raises as `Layout.sessions_dir`.
+
+        Each look at the disk lets all other threads go first, and here somebody waits for us. If
+        nothing below the root is a link, nothing leads out of it.
+        """
+        agents = self._layout.agents
+        if self._layout.source_of(agent) is None and not agents.is_symlink():
+            plain = plain_directories(agents, agent)
+            if plain is not None:
+                return plain[1]
+        return self._layout.sessions_dir(agent)
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
@@ -245,6 +246,27 @@ def _inside_source(source: Source, agent: str) -> Path:
     if real != os.path.join(top, directory.relative_to(source.path)):
         raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
     return Path(real)
+
+
+def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
+    """An agent's own directory and that of its sessions, if both are directories and no links.
+
+    `agents` is that of the root, and no link leads out of there: then nothing else need be
+    resolved, which takes ten times as long.
+    """
+    if not _NAME.fullmatch(agent) or agent in {".", ".."}:
+        return None
+    own, sessions = _plain(agents, agent)
+    with suppress(OSError):
+        if stat.S_ISDIR(os.lstat(own).st_mode) and stat.S_ISDIR(os.lstat(sessions).st_mode):
+            return own, sessions
+    return None
+
+
+@lru_cache(maxsize=10_000)
+def _plain(agents: Path, agent: str) -> tuple[Path, Path]:
+    """The same objects each time: whoever keeps them by path compares them by identity."""
+    return agents / agent, agents / agent / "sessions"
 
 
 def make_private_dir(path: Path) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -75,8 +76,7 @@ CREATE TABLE rests (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):  # and no dataclass: a start makes one of each session
     """How a session was left when there was nothing more to do to it."""
 
     session: SessionName
@@ -169,10 +169,12 @@ class StateDb:
                     "SELECT session, dev, ino, size, mtime_ns, due_at FROM rests WHERE settings = ?"
                 )
                 for name, *file, due_at in database.execute(query, (settings,)):
-                    dev, ino, size, mtime_ns = map(_unsigned, file)
-                    with suppress(BsdError):  # no name that a session may have
+                    try:
                         session = SessionName.parse(name)
-                        found.append(Rest(session, settings, dev, ino, size, mtime_ns, due_at))
+                    except BsdError:  # no name that a session may have
+                        continue
+                    dev, ino, size, mtime_ns = map(_unsigned, file)
+                    found.append(Rest(session, settings, dev, ino, size, mtime_ns, due_at))
         return found
 
     def note_rests(self, rests: Mapping[SessionName, Rest | None]) -> None:
@@ -243,6 +245,8 @@ def _version(database: sqlite3.Connection) -> int:
 
 def _create(database: sqlite3.Connection) -> None:
     """Empty tables, unless another worker, who came at the same moment, has made them already."""
+    # Ids lie about at random: who looks for one reads a page, and who adds one writes a page.
+    database.execute("PRAGMA page_size = 1024")
     database.execute("BEGIN IMMEDIATE")
     with database:
         if _version(database) == _SCHEMA:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import BsdError, Conflict, Forbidden, Unavailable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
 from bsd.transcript.change import Identity
 
 _FORMAT = 1
@@ -217,11 +217,12 @@ class InFlight:
 
     def directories(self) -> Iterator[Path]:
         """Every in-flight directory that exists under the root."""
-        seen = {self.layout.inflight}
+        places = {str(self.layout.inflight)}
         for sessions in self._session_directories():
-            seen.update((sessions.parent / _OWN, sessions / _OWN))
-        for directory in sorted(seen):
-            if directory.is_dir() and self.is_inside(directory):
+            places.update((f"{sessions.parent}/{_OWN}", f"{sessions}/{_OWN}"))
+        # Hardly any of them exists; so only those that do become paths.
+        for directory in sorted(map(Path, filter(os.path.isdir, places))):
+            if self.is_inside(directory):
                 yield directory
 
     def records(self) -> Iterator[Path]:
@@ -246,10 +247,16 @@ class InFlight:
                 yield sessions / _PROBE_THERE
 
     def _session_directories(self) -> Iterator[Path]:
+        agents = Path(os.path.realpath(self.layout.agents))
+        inside = self.is_inside(agents)
         for agent in sorted(_subdirectories(self.layout.agents)):
+            if self.layout.source_of(agent) is not None:
+                continue
+            if inside and (plain := plain_directories(agents, agent)):
+                yield plain[1]
+                continue
             with suppress(BsdError):  # a link that leaves the root, or a name that is none
-                if self.layout.source_of(agent.name) is None:
-                    yield self.layout.sessions_dir(agent.name)
+                yield self.layout.sessions_dir(agent)
 
     def is_inside(self, directory: Path) -> bool:
         """Tell whether a directory lies under the root, links resolved."""
@@ -274,9 +281,10 @@ def _age(path: Path) -> tuple[int, str]:
         return 0, path.name
 
 
-def _subdirectories(path: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        yield from (entry for entry in path.iterdir() if entry.is_dir())
+def _subdirectories(path: Path) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+        return [entry.name for entry in entries if os.path.isdir(entry)]
+    return []
 
 
 def _make_durable(directory: Path) -> Path:

@@ -40,6 +40,8 @@ def latency(scratch: Path, _cache: Path) -> Rows:
     for load, text in ((0, "idle"), (2, "two threads parse")):
         root = scratch / str(load)
         fill(root, _LATENCY_SESSIONS)
+        # Its cron, every two minutes, would queue them all.
+        configure(root, auto_cron=NEVER, retention_cron=NEVER)
         argv = ["-m", "tests.bench.daemon_latency", str(root), str(_LATENCY_SECONDS), str(load)]
         answer = _answer(argv)
         delays = sorted(answer["delays"])

@@ -46,6 +46,17 @@ def test_what_was_left_is_known_to_the_next_one(layout: Layout) -> None:
     assert known(layout) == ({ONE: SEEN, OTHER: SEEN}, {OTHER: 99.5})
 
 
+def test_very_many_are_not_kept_until_somebody_flushes(layout: Layout) -> None:
+    daemon = rests(layout)
+    names = [SessionName("main", f"s{number}") for number in range(1500)]
+    for name in names:
+        work(daemon, name)
+    early = known(layout)[0].keys()
+    assert 1000 <= len(early) < 1500
+    daemon.flush()
+    assert known(layout)[0].keys() == set(names)
+
+
 def test_what_is_being_looked_into_is_not_at_rest(layout: Layout) -> None:
     daemon = rests(layout)
     work(daemon, ONE)
