@@ -17,7 +17,7 @@ from bsd.transcript.leases import tail_hash
 
 # Less than this between two edits is cheaper to read and write with them than to copy apart.
 _SMALL_GAP = 64 << 10
-_GATHER = 4 << 20
+_GATHER = 2 << 20
 _BLOCK = 1 << 20
 _COPYFILE_ACL = 1
 _COPYFILE_XATTR = 4
