@@ -110,9 +110,13 @@ def inline_again(seen: Seen, fmt: Format, stored: Stored) -> bytes:
 
 
 def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
-    """Leave action and entry; what somebody else's tool was given stays."""
+    """Leave action and entry; what somebody else's tool was given stays.
+
+    Patterns go, too: they quote what was to go. A tool called `context` may be another's, but
+    a call of one is only marked when it was ours.
+    """
     path = arguments_path(entry, call)
-    if path is None or not own_tool(call.name):
+    if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
         return raw
     arguments = block_at(entry, path)
     if isinstance(arguments, dict):

@@ -542,6 +542,22 @@ def test_log_and_audit_quote_nothing_of_what_is_said(desk: Desk, agent: Agent) -
     assert "ipsum" not in kept
 
 
+def test_patterns_go_with_what_they_took_away(desk: Desk, agent: Agent) -> None:
+    agent.past()
+    desk.look()
+    agent.user("again")
+    said = agent.says("the password is hunter2, and that is all there is to say")
+    agent.user("forget it")
+    operation = {"start": "the password is hunter2", "end": "that is all", "replacement": "…"}
+    asks = agent.calls(("c1", "context", {"action": "replace", "targets": [operation]}))
+    agent.result("c1", "context", UNKNOWN)
+    agent.says("ok")
+    assert desk.look()
+    assert text_of(desk.entry(said)) == "… there is to say"
+    assert call_of(desk.entry(asks))["arguments"] == {"action": "replace"}
+    assert b"hunter2" not in desk.path.read_bytes()
+
+
 def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:
     old = agent.past()
     desk.look()
