@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bsd.foundation.layout import SessionName
     from bsd.foundation.settings import Settings
 
+# Threads that import at the same time modules which import each other may find one half made.
+_loading = threading.Lock()
+
 
 @command(
     "run",
@@ -86,7 +89,8 @@ def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
     """Let calls of agents be carried out; what that takes is loaded behind the start."""
 
     def carry_out(name: SessionName) -> bool:
-        from bsd.agent.inband import InBand
+        with _loading:
+            from bsd.agent.inband import InBand
 
         return InBand(*parts)(name)
 
@@ -95,7 +99,8 @@ def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
 
 def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
     """Open the API's doors."""
-    from bsd.api.server import ApiServer
+    with _loading:
+        from bsd.api.server import ApiServer
 
     server = ApiServer(routes, settings, daemon)
     server.start()
@@ -103,9 +108,14 @@ def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
 
 
 def _routes(daemon: Daemon, settings: Settings) -> Early:
-    from bsd.api.early import Early
+    with _loading:
+        from bsd.api.early import Early
 
     def make() -> FastAPI:
+        with _loading:
+            return load()
+
+    def load() -> FastAPI:
         import bsd.agent.inband  # noqa: F401 - what is on the disk later may be another release
         from bsd.api.app import create_app
         from bsd.memory.opening import open_memory

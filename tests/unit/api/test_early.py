@@ -47,7 +47,7 @@ def test_how_it_is_is_said_before_and_everything_else_waits() -> None:
             jobs = others.submit(ask, early, "GET", "/api/jobs")
             assert ask(early, "GET", "/api/health").json()["status"] == "ok"
             assert ask(early, "GET", "/api/status").json() == daemon.document
-            assert daemon.beats == [("routes", 60.0)]
+            assert daemon.beats == [("routes", 300.0)]
             assert daemon.ended == []
             assert not jobs.done()
             go_on.set()
@@ -82,5 +82,5 @@ def test_routes_that_cannot_be_loaded_leave_their_promise_broken() -> None:
     assert reply.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert reply.json()["error"] == "the API could not be loaded"
     end_of_loading()
-    assert (daemon.beats, daemon.ended) == ([("routes", 60.0)], [])
+    assert (daemon.beats, daemon.ended) == ([("routes", 300.0)], [])
     assert ask(early, "GET", "/api/health").status == HTTPStatus.OK
