@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +111,33 @@ def _agent(layout: Layout, name: str) -> AgentInfo:
     owner = owner_of(layout, name)
     if database := owner.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    return AgentInfo(name, found, owner.registry().problem)
+    told = [why for why in (owner.registry().problem, _passed_over(layout, name)) if why]
+    return AgentInfo(name, found, "; ".join(told) or None)
+
+
+def _passed_over(layout: Layout, agent: str) -> str | None:
+    """Which transcripts nobody will ever look at, for their names or as links."""
+    odd = []
+    with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
+        odd = sorted(item.name for item in found if _is_odd(item))
+    if not odd:
+        return None
+    shown = ", ".join(repr(name) for name in odd[:3]) + (", …" if len(odd) > 3 else "")
+    files = "1 file is" if len(odd) == 1 else f"{len(odd)} files are"
+    return f"{files} left alone: {shown} (links, or not only letters, digits and . _ @ : + -)"
+
+
+def _is_odd(item: os.DirEntry[str]) -> bool:
+    stem = item.name.removesuffix(".jsonl")
+    if stem == item.name or stem.startswith("."):
+        return False
+    if item.is_symlink():
+        return True
+    try:
+        check_name(stem, "session")
+    except BsdError:
+        return item.is_file()
+    return False
 
 
 def _session_files(layout: Layout, agent: str) -> list[tuple[str, os.stat_result]]:

@@ -100,6 +100,18 @@ def test_sources(layout: Layout, inotify: Path, tmp_path: Path) -> None:
     assert _levels(_checks(layout, inotify)["agents"]) == [Level.OK]
 
 
+def test_files_that_nobody_will_look_at_are_named(layout: Layout, inotify: Path) -> None:
+    sessions = layout.agents / "main" / "sessions"
+    (sessions / "my notes.jsonl").write_text("{}")
+    (sessions / "link.jsonl").symlink_to("a.jsonl")
+    for usual in ("a.jsonl.bak-1", "a.trajectory.jsonl", ".hidden file.jsonl", "notes.txt"):
+        (sessions / usual).write_text("{}")
+    (sessions / "a directory.jsonl").mkdir()
+    _, about = _checks(layout, inotify)["agents"]
+    assert about.level is Level.WARN
+    assert "main: 2 files are left alone: 'link.jsonl', 'my notes.jsonl'" in about.message
+
+
 def test_a_directory_without_agents(tmp_path: Path, inotify: Path) -> None:
     found = _checks(Layout(tmp_path), inotify)
     assert Level.FAIL in _levels(found["access"])
