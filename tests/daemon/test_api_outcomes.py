@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bsd import operation
+from bsd.api.answer import LARGEST_BODY
 from bsd.api.app import create_app
 from bsd.api.desk import Desk
-from bsd.api.answer import LARGEST_BODY
 from bsd.api.server import ApiServer
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout
