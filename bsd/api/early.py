@@ -6,7 +6,6 @@ Loading them takes longer than everything else that a start needs.
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -66,7 +65,6 @@ class Early:
             _log.exception("The routes of the API cannot be loaded")
             self._routes.set_exception(error)
             return
-        gc.freeze()  # what was loaded stays: see `bsd.daemon.service.Daemon.ready`
         self._daemon.end_beat(_NAME)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

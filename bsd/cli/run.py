@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -44,10 +45,15 @@ _loading = threading.Lock()
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.pass_obj
 def run(call: Call, /, http: str | None) -> int:
-    import gc
-
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
+    try:
+        return _run(call, http)
+    finally:
+        gc.enable()
+
+
+def _run(call: Call, http: str | None) -> int:
     from bsd.daemon.heap import share_heap
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
@@ -113,7 +119,11 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
 
     def make() -> FastAPI:
         with _loading:
-            return load()
+            try:
+                return load()
+            finally:
+                gc.freeze()  # see `Daemon.ready`
+                gc.enable()
 
     def load() -> FastAPI:
         import bsd.agent.inband  # noqa: F401 - what is on the disk later may be another release

@@ -121,7 +121,6 @@ class Daemon:
         """Say that everything stands, the doors included."""
         # What was imported stays: looking through it costs each full collection tens of ms.
         gc.freeze()
-        gc.enable()  # whoever started us may have put that off
         self._life.state = "running"
         self._told_status = self._report.in_short()
         self._notifier.ready(self._told_status)

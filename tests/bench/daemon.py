@@ -50,7 +50,7 @@ class Daemon:
         self._place = Path(tempfile.mkdtemp(prefix="bsd-bench-"))
         self.env = environment() | {"BRAINSURGEON_SOCKET": str(self._place / "bsd.sock")}
         self.client = Client(self._place / "bsd.sock")
-        self.seconds_until_ready = 0.0
+        self.seconds_until_ready = self.seconds_until_loaded = 0.0
 
     def __enter__(self) -> Self:
         began = time.perf_counter()
@@ -64,6 +64,8 @@ class Daemon:
             )
         self.wait(self._is_ready, "to be ready")
         self.seconds_until_ready = time.perf_counter() - began
+        self.client.get("/api/jobs")  # waits until the routes are loaded
+        self.seconds_until_loaded = time.perf_counter() - began
         return self
 
     def __exit__(

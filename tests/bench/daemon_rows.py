@@ -138,14 +138,23 @@ def _start(daemon: Daemon, root: Path) -> Rows:
         "≤ 2 × the walk + 0.5 s",
         met=ready <= 2 * walk + 0.5,
     )
+    loaded = daemon.seconds_until_loaded
+    yield row(
+        "the same, until all routes answer",
+        f"{loaded:.2f} s",
+        "",
+        loaded / walk,
+        "reported only",
+        met=True,
+    )
     began = time.perf_counter()
     cpu = daemon.wait_until_idle()
     after = time.perf_counter() - began
     yield row(
         "the same, until nothing is left to do",
-        f"{ready + after:.2f} s",
+        f"{loaded + after:.2f} s",
         f"CPU {cpu:.2f} s",
-        (ready + after) / walk,
+        (loaded + after) / walk,
         "reported only",
         met=True,
     )
