@@ -73,9 +73,6 @@ def test_what_is_appended_leaves_and_comes_back(
     assert LONG in content.values()
     agents = {one["name"]: one["sessions"] for one in daemon.ask("agents")["agents"]}
     assert agents[home.name.agent] == 1
-    done = daemon.bsd("restore-all", "--yes", "--keep-enabled", str(home.name))
-    assert done.returncode == 0, done.stderr
-    assert without_restored(home.path.read_bytes()) == lines
 
 
 @each_kind
@@ -98,3 +95,12 @@ def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
 
     wait_for(is_left_alone, f"{path} to be looked at")
     assert path.read_bytes() == content
+
+
+def test_a_person_brings_all_of_it_back(world: tuple[Running, dict[str, Home]]) -> None:
+    """What then is there is what the programs wrote, however far they have come."""
+    daemon, homes = world
+    done = daemon.bsd("restore-all", "--yes", "--keep-enabled")
+    assert done.returncode == 0, done.stderr
+    for home in homes.values():
+        assert raw(home.kind.lines()).startswith(without_restored(home.path.read_bytes()))

@@ -21,7 +21,7 @@ directories = st.binary(min_size=1, max_size=60).filter(
 
 
 @given(st.lists(directories, min_size=1, max_size=3), st.lists(directories, min_size=1, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_directory_has_one_name_that_leads_back(one: list[bytes], two: list[bytes]) -> None:
     source, other = (Source("s", "k", Path("/s"), len(steps)) for steps in (one, two))
     steps = [os.fsdecode(step) for step in one]
@@ -32,7 +32,7 @@ def test_every_directory_has_one_name_that_leads_back(one: list[bytes], two: lis
 
 
 @given(st.from_regex(r"s(:[A-Za-z0-9._@+-]{0,12}){0,4}", fullmatch=True))
-@settings(max_examples=100)
+@settings(max_examples=30)
 def test_no_name_leads_out(agent: str) -> None:
     source = Source("s", "k", Path("/s"), 2)
     if (found := source.directory(agent)) is not None:
