@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.formats.base import Format
+from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
@@ -17,7 +18,7 @@ from bsd.surgery.settled import fingerprint
 from bsd.transcript.reader import BytesTranscript
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES, policies
-from tests.unit.surgery.theatre import HEADER, NOW, Session, config
+from tests.unit.surgery.theatre import HEADER, NOW, Session, config, jsonl
 from tests.unit.transcript import nasty
 
 RULES: list[dict[str, Any]] = [
@@ -144,6 +145,21 @@ def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
     )
     assert plan.report.reasons["duplicate_entry_id"] == 1
     assert not plan.edits
+
+
+def test_a_result_of_our_own_tool_is_known_whose_call_is_before_the_checkpoint() -> None:
+    call = {"__id": "c", "type": "tool_call", "name": "restore", "toolCallId": "t1"}
+    session = Session(jsonl(call), FLAT)
+    since = extract(session, None, NOW, {"keep_recent": 0})
+    assert since is not None
+    assert (since.index, since.own_calls) == (1, ("t1",))
+    stamp = {"timestamp": int((NOW - 10) * 1000), "output": "x" * 600}
+    for number in (1, 2):  # the second answers a call of somebody else
+        session.raw += jsonl(
+            {"__id": f"e{number}", "type": "tool_result", "toolCallId": f"t{number}", **stamp}
+        )
+    extract(session, since, NOW, {"keep_recent": 0})
+    assert [session.entry(line)["output"] for line in (1, 2)] == ["x" * 600, "[[extracted-e2]]"]
 
 
 def test_a_checkpoint_knows_its_ids_and_the_earlier_ones() -> None:
