@@ -18,6 +18,7 @@ from sys import intern, maxsize
 from typing import Any
 
 from bsd.formats.base import Entry, Facts, Format
+from bsd.formats.links import parent_of
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
@@ -116,6 +117,8 @@ class Survey:
         # A compaction took everything before this line out of sight.
         self._barrier = since.barrier if since else 0
         self._barriers = array("Q")  # line of a compaction, barrier from there on, …
+        self._compaction = since.index if since else 0  # line of the latest
+        self._before: str | None = None  # id of the entry before
         self._signed, self._signed_barrier = array("Q"), array("Q")
         self._binding: dict[str, bool] = {}
 
@@ -156,6 +159,7 @@ class Survey:
         if facts.is_message:
             self.messages += 1
         self._last_turn.follow(line.index, facts)
+        self._follow_branch(line.index, entry, facts)
         self._follow_prefix(line.index, facts)
         self._note_bsd(line, entry, facts)
 
@@ -173,9 +177,20 @@ class Survey:
         self._names.append(facts.id if candidate or self._keep_names else None)
         self._subject.append(number)
 
+    def _follow_branch(self, index: int, entry: Entry, facts: Facts) -> None:
+        # Whoever goes on from before a compaction has it not behind him.
+        parent, before = parent_of(entry), self._before
+        self._before = facts.id
+        if not self._barrier or parent in {None, before}:
+            return
+        if self._line_of(parent, index) < self._compaction:
+            self._barrier = 0
+            self._barriers.extend((index, 0))
+
     def _follow_prefix(self, index: int, facts: Facts) -> None:
         if facts.is_compaction:
             self.compacted = True
+            self._compaction = index
             # What the compaction keeps is still sent, so a signature after it still covers it.
             self._barrier = max(self._barrier, self._line_of(facts.kept_from, index))
             self._barriers.extend((index, self._barrier))
