@@ -97,7 +97,8 @@ class Rounds:
         last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
         since = None if last is None else iso_utc(last)[:19] + "Z"
         told = _log.is_enabled("debug")
-        for name, seen in sessions_by_stat(self._layout):
+        # Nearly all are as old as they were; nobody need make names of those, except for the log.
+        for name, seen in sessions_by_stat(self._layout, None if told else last):
             if last is None or (seen.mtime_ns / 1e9 > last and self._is_open(name)):
                 yield name, seen
             elif told:
@@ -119,15 +120,22 @@ class Rounds:
             _log.error("The time of the run could not be noted", problem=problem.message)
 
 
-def sessions_by_stat(layout: Layout) -> Iterator[tuple[SessionName, Seen]]:
-    """Yield all sessions as they are now; what cannot be read is left out."""
+def sessions_by_stat(
+    layout: Layout, newer_than: float | None = None
+) -> Iterator[tuple[SessionName, Seen]]:
+    """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
+
+    What cannot be read is left out.
+    """
     for directory, agents in directories.look(layout).sessions.items():
         for agent in agents:
             with suppress(OSError, BsdError):
-                yield from _of_agent(layout, agent, directory)
+                yield from _of_agent(layout, agent, directory, newer_than)
 
 
-def _of_agent(layout: Layout, agent: str, directory: Path) -> Iterator[tuple[SessionName, Seen]]:
+def _of_agent(
+    layout: Layout, agent: str, directory: Path, newer_than: float | None
+) -> Iterator[tuple[SessionName, Seen]]:
     owner = owner_of(layout, agent)
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -135,5 +143,7 @@ def _of_agent(layout: Layout, agent: str, directory: Path) -> Iterator[tuple[Ses
                 continue
             with suppress(FileNotFoundError):
                 found = entry.stat(follow_symlinks=False)
+                if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
+                    continue
                 if stat.S_ISREG(found.st_mode):
                     yield SessionName(agent, entry.name.removesuffix(_ENDING)), Seen.of(found)
