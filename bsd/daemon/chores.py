@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -148,8 +149,12 @@ class Chores:
             stopping=self._stopping,
         )
         if not self._stopping():
+            self._rests.keep_only(self._is_there)
             self._config.note_run("last_retention_run_at", started)
         return done
+
+    def _is_there(self, name: SessionName) -> bool:
+        return os.path.lexists(self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl")
 
     def _sessions_in_flight(self) -> set[SessionName]:
         found = set()

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 from bsd.daemon.scan import Seen
 from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import Rest, StateDb
 from bsd.surgery.settled import fingerprint
+
+_log = get_logger("daemon")
 
 # More are not collected before they are written: after a look at all sessions, memory would be
 # full of them until the next scan.
@@ -49,6 +52,11 @@ class Rests:
         with self._lock:
             self._new[name] = None
             self._judged_by[name] = settings
+
+    def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
+        """Forget sessions that are not there any more, with all that was known of them."""
+        if count := self._state.keep_only(is_there):
+            _log.debug("Sessions that are gone were forgotten", count=count)
 
     def flush(self) -> None:
         """Write what came together."""

@@ -10,7 +10,7 @@ import hashlib
 import os
 import sqlite3
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -142,6 +142,22 @@ class StateDb:
         with self._open(create=False) as database:
             if database is not None:
                 _forget(database, name)
+
+    def keep_only(self, is_there: Callable[[SessionName], bool]) -> int:
+        """Drop what is known of sessions that are not there any more; returns of how many."""
+        gone = []
+        with self._open(create=False) as database:
+            if database is not None:
+                query = "SELECT session FROM checkpoints UNION SELECT session FROM rests"
+                for (text,) in database.execute(query).fetchall():
+                    with suppress(BsdError):  # no name that a session may have
+                        name = SessionName.parse(text)
+                        if not is_there(name):
+                            gone.append(name)
+                for name in gone:
+                    _forget(database, name)
+                    database.execute("DELETE FROM rests WHERE session = ?", (str(name),))
+        return len(gone)
 
     def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
         """Which of these ids stand before a checkpoint; raises TemporaryFailure if it is gone."""

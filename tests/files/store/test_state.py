@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.errors import TemporaryFailure
+from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.state import StateDb
+from bsd.store.state import Rest, StateDb
 from bsd.transcript.change import Identity
 from bsd.transcript.reader import TranscriptFile
 from tests.logs import capture_logs
@@ -139,6 +139,27 @@ def test_it_is_not_kept_of_a_file_that_was_replaced(
 def test_it_can_be_forgotten(state: StateDb, session: Path) -> None:
     state.forget(NAME)
     assert load(state, session) is None
+
+
+def test_what_is_gone_is_forgotten_and_the_rest_kept(
+    state: StateDb, session: Path, tmp_path: Path
+) -> None:
+    gone, unsure = SessionName("main", "gone"), SessionName("main", "unsure")
+    state.save(gone, SETTINGS, session, identity(session), AT)
+    state.note_rests({name: Rest(name, SETTINGS, 1, 2, 3, 4, None) for name in (gone, unsure)})
+
+    def is_there(name: SessionName) -> bool:
+        if name == unsure:
+            raise Forbidden("nobody may look")
+        return name == NAME
+
+    assert state.keep_only(is_there) == 1
+    assert load(state, session) == KEPT
+    assert [rest.session for rest in state.rests(SETTINGS)] == [unsure]
+    with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database:
+        counts = "SELECT (SELECT COUNT(*) FROM checkpoints), COUNT(DISTINCT number) FROM ids"
+        assert database.execute(counts).fetchone() == (1, 1)
+    assert state.keep_only(is_there) == 0
 
 
 @pytest.mark.parametrize("damage", [b"not a database at all" * 100, b""])
