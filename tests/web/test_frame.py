@@ -311,13 +311,14 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
             assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] + 1_500_000, (view, sizes)
         # Coming and going leaves nothing either.
         counts = []
-        for _ in range(4):
+        for _ in range(6):
             page.evaluate("location.hash = '#/jobs'")
             expect(page.locator("main h1")).to_have_text("Jobs")
             page.evaluate("location.hash = '#/'")
             expect(rows_of(page)).to_have_count(2)
             counts.append(_size(measured)["JSEventListeners"])
-        assert counts[-1] <= counts[0] + 4, counts
+        # Of a leak each round has its share; one look may be in the middle of drawing.
+        assert min(counts[-2:]) <= counts[0] + 4, counts
 
 
 def _size(measured: CDPSession) -> dict[str, float]:
