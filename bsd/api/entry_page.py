@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -81,7 +82,8 @@ def _kept(store: SessionStore, row: EntryView) -> dict[str, Any]:
     if row.marker is None:
         return {"extracted_preview": None, "unavailable": None}
     try:
-        if store.file(row.marker.ref).stat().st_size > _LARGEST_PREVIEWED:
+        place = next(filter(os.path.exists, store.places(row.marker.ref)), None)
+        if place is not None and place.stat().st_size > _LARGEST_PREVIEWED:
             return {"extracted_preview": None, "unavailable": None}
         line = store.load(row.marker.ref, row.marker.hash)
     except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more

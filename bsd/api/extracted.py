@@ -101,17 +101,22 @@ def _open_values(
 ) -> dict[str, Span | Missing]:
     """Open the stored file and find the values in it."""
     paths = paths_of(marker.keys)
-    path = store.file(marker.ref)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return dict.fromkeys(paths, Missing.GONE)
-    except OSError as error:
-        raise os_problem(error, f"reading {path}") from error
-    content.file = open(descriptor, "rb", buffering=0)  # noqa: SIM115 - the content closes it
-    line = content.file.read()
-    if digest(line) != marker.hash:
-        return dict.fromkeys(paths, Missing.CORRUPT)
+    why = Missing.GONE
+    for path in store.places(marker.ref):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise os_problem(error, f"reading {path}") from error
+        content.file = open(descriptor, "rb", buffering=0)  # noqa: SIM115 - the content closes it
+        line = content.file.read()
+        if digest(line) == marker.hash:
+            break
+        content.close()
+        why = Missing.CORRUPT
+    else:
+        return dict.fromkeys(paths, why)
     spans = _spans(line, paths.values())
     return {key: spans.get(path, Missing.CORRUPT) for key, path in paths.items()}
 

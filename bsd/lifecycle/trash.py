@@ -29,6 +29,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
+from bsd.lifecycle.heirs import Heirs
 from bsd.lifecycle.moves import Moves, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
@@ -76,6 +77,7 @@ class Trash:
         self._clock = clock
         self._sleep = sleep
         self._after_step = after_step
+        self._heirs = Heirs(layout, wait, sleep, actor, clock, after_step)
         self._rest = Rest(layout, exchanger or DirectExchanger(), quiet, clock, sleep)
 
     # --- looking ---
@@ -140,6 +142,7 @@ class Trash:
             names = [member.name for member in members]
             self._rest.settle(names)
             self._rest.wait_for(names, deadline)
+            self._heirs.provide(names, names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._rest.gateway_lock(each, deadline))
@@ -302,6 +305,7 @@ class Trash:
                 raise
             item = self._nameless(place)
         with self._locked([item], damaged=True), _explained(f"deleting {item.id}"):
+            self._heirs.provide([item.name], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             journal.save()
             self._after_step("journal")
@@ -311,11 +315,8 @@ class Trash:
         return item
 
     def _nameless(self, place: Place) -> Trashed:
-        agent, _, session = place.base.partition("_")
-        with suppress(BsdError):
-            name = SessionName(agent.replace("~", "_"), session)
-            if self.layout.trash_name(name) == place.base:
-                return Trashed(place.id, name, self._now(), None, None, "", None)
+        if name := place.name(self.layout):
+            return Trashed(place.id, name, self._now(), None, None, "", None)
         raise Forbidden(f"{place.meta} is damaged", hint="delete it and what begins like it")
 
     def _with_children(self, item: Trashed) -> list[Trashed]:
@@ -361,6 +362,8 @@ class Trash:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
             journal = Journal.read(path)  # its process may have ended it until just now
             _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
+            if journal.aim is not Aim.BACK:  # branches may have been born since
+                self._heirs.provide([item.name for item in journal.items], names)
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)

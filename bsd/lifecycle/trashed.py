@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -59,6 +60,15 @@ class Place:
     def base(self) -> str:
         """What the session's store directory and lock are called."""
         return self.id.rpartition("_")[0]
+
+    def name(self, layout: Layout) -> SessionName | None:
+        """The session, if its name was short enough to stand here whole."""
+        agent, _, session = self.base.partition("_")
+        with suppress(BsdError):
+            name = SessionName(agent.replace("~", "_"), session)
+            if layout.trash_name(name) == self.base:
+                return name
+        return None
 
     @property
     def trashed_at(self) -> float:
@@ -202,6 +212,26 @@ def ids(layout: Layout) -> list[str]:
         raise os_problem(error, f"reading {trash}") from error
     found = (name[: -len(_META)] for name in names)
     return sorted((i for i in found if _ID.fullmatch(i)), key=lambda i: i.rpartition("_")[::-1])
+
+
+def transcripts(layout: Layout) -> Iterator[tuple[SessionName, Place]]:
+    """The sessions in the trash, those included that are only just on their way into it."""
+    trash = layout.trash_dir()
+    try:
+        names = os.listdir(trash)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise os_problem(error, f"reading {trash}") from error
+    for each in sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl")):
+        if _ID.fullmatch(each):
+            place = Place(trash, each)
+            name = place.name(layout)
+            if name is None:
+                with suppress(BsdError, OSError):  # a long name stands whole in the meta file
+                    name = read_meta(layout, place.meta).name
+            if name is not None:
+                yield name, place
 
 
 @dataclass(frozen=True, slots=True)

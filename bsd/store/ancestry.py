@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from bsd.formats.openclaw import branched_from
 from bsd.foundation.errors import BsdError
@@ -26,9 +27,17 @@ def ancestors(layout: Layout, name: SessionName) -> Iterator[SessionName]:
 
 def _parent(layout: Layout, name: SessionName) -> SessionName | None:
     try:
-        with TranscriptFile(layout.session_file(name)) as source:
+        return parent_of(name.agent, layout.session_file(name))
+    except BsdError:  # gone
+        return None
+
+
+def parent_of(agent: str, transcript: Path) -> SessionName | None:
+    """The session that a transcript of this agent was branched off from, by its first line."""
+    try:
+        with TranscriptFile(transcript) as source:
             head = next(iter(source.lines()), None)
         stem = branched_from(parse_entry(head.raw) or {}) if head else None
-        return SessionName(name.agent, stem) if stem else None
+        return SessionName(agent, stem) if stem else None
     except BsdError:  # gone, or a name that no session may have
         return None

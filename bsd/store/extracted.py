@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -93,11 +93,13 @@ def digest(data: bytes) -> str:
 class SessionStore:
     """The extracted lines of one session. Whoever writes holds bsd's own lock of the session."""
 
-    def __init__(self, layout: Layout, name: SessionName) -> None:
+    def __init__(self, layout: Layout, name: SessionName, directory: Path | None = None) -> None:
+        """`directory` is said of a store that lies in the trash."""
         self.name = name
         self._layout = layout
         self._inherited: list[SessionStore] | None = None  # asked for when something is missing
-        self.directory = layout.store_dir(name)
+        self._numbered: dict[str, list[str]] | None = None  # `0045_thinking`: `0045_thinking-2`, …
+        self.directory = directory or layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -152,11 +154,47 @@ class SessionStore:
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
             return found
+        others = (store.own(other, hash) for store, other in self._others(ref))
+        return next((line for line in others if not isinstance(line, Missing)), found)
+
+    def places(self, ref: str) -> Iterator[Path]:
+        """Where the line may lie that `ref` names, the likeliest first; its hash tells."""
+        yield self.file(ref)
+        for store, other in self._others(ref):
+            yield store.file(other)
+
+    def held(self, ref: str, hash: str) -> str | None:
+        """Under which name this very store holds a line: what was handed down may have another."""
+        for other in (ref, *self.alike(ref)):
+            if not isinstance(self.own(other, hash), Missing):
+                return other
+        return None
+
+    def _others(self, ref: str) -> Iterator[tuple[SessionStore, str]]:
+        yield from ((self, other) for other in self.alike(ref))
         if self._inherited is None:
             names = ancestors(self._layout, self.name)
             self._inherited = [SessionStore(self._layout, name) for name in names]
-        inherited = (store.own(ref, hash) for store in self._inherited)
-        return next((line for line in inherited if not isinstance(line, Missing)), found)
+        for store in self._inherited:
+            yield from ((store, other) for other in (ref, *store.alike(ref)))
+
+    def alike(self, ref: str) -> Iterator[str]:
+        """Refs that differ from this one in their last number only."""
+        if self._numbered is None:
+            self._numbered = {}
+            for one in self.refs():
+                base, dash, _ = one.partition("-")
+                if dash:
+                    self._numbered.setdefault(base, [base]).append(one)
+        return (one for one in self._numbered.get(ref.partition("-")[0], ()) if one != ref)
+
+    def free_ref(self, ref: str, used: Container[str]) -> str:
+        """`ref`, or the first name like it that neither is taken nor among `used`."""
+        base, free, number = ref.partition("-")[0], ref, 1
+        while free in used or self.taken(free):
+            number += 1
+            free = f"{base}-{number}"
+        return free
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
         """(ref, hash) of the newest file kept for this entry, if any."""
@@ -177,8 +215,8 @@ class SessionStore:
             self._present = self._list()
         return ref + _FINISHED in self._present
 
-    def keep(self, keeps: Sequence[Keep], source: Readable) -> None:
-        """Make all of `keeps` durable, or none of them; `source` is the planned session file.
+    def keep(self, keeps: Sequence[Keep], source: Readable | None = None) -> None:
+        """Make all of `keeps` durable, or none of them; spans are of `source`, the planned session.
 
         Raises TemporaryFailure if the session turns out not to be the planned one, Unavailable on
         a full disk, Forbidden where we may not write.
@@ -189,6 +227,7 @@ class SessionStore:
         try:
             self._make_directory()
             self._present, present = None, self._list()
+            self._numbered = None
             self._sweep(present)
             with Syncing(self.directory, len(keeps)) as syncing:
                 for keep in keeps:
@@ -222,7 +261,9 @@ class SessionStore:
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 
-    def _write(self, keep: Keep, line: Span | bytes, source: Readable, present: set[str]) -> None:
+    def _write(
+        self, keep: Keep, line: Span | bytes, source: Readable | None, present: set[str]
+    ) -> None:
         stem = self._stem(keep.ref)
         if keep.ref + _FINISHED in present:
             raise TemporaryFailure(f"{stem}{_FINISHED} appeared while its name was to be used")
@@ -262,10 +303,11 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: Span | bytes, source: Readable) -> Iterable[bytes]:
+def _blocks(line: Span | bytes, source: Readable | None) -> Iterable[bytes]:
     if isinstance(line, bytes):
         yield line
         return
+    assert source is not None  # noqa: S101 - a span is always one of a file
     end = line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         yield source.read(offset, min(_COPY_BLOCK, end - offset))

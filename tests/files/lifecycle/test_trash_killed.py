@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from bsd.lifecycle.trash import Trash
 from tests.files.lifecycle import killed
 from tests.files.lifecycle.killed import NAME
 from tests.files.lifecycle.test_trash import put, register, registry, trash_of, tree
+from tests.files.surgeon.conftest import Clock, age, conversation, make_surgeon, write
+from tests.files.surgeon.test_branched import BRANCH, branch_off, texts
 
 KID = SessionName("main", "kid")
 
@@ -82,7 +85,7 @@ def recovered(layout: Layout) -> Trash:
     trash = trash_of(layout)
     trash.items()
     trash.recover()
-    assert not list(layout.moving.iterdir())
+    assert not list(layout.moving.glob("*"))
     left = [path.name for path in layout.agents.rglob("*") if ".bsd" in path.name]
     left += [path.name for path in layout.agents.rglob("*.lock")]
     left += [path.name for path in layout.trash.rglob("*.part")] if layout.trash.exists() else []
@@ -117,6 +120,23 @@ def test_a_permanent_delete_is_finished_or_undone(tmp_path: Path, mounts: str) -
             assert sessions(layout) == before
         else:
             assert not list(layout.extracted.iterdir())
+
+
+def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
+    first = Layout(tmp_path / "0")
+    path = write(first, conversation(2))
+    before = texts(path)
+    make_surgeon(first, Clock()).extract(NAME)
+    age(path)
+    shutil.rmtree(first.inflight)  # it knows the session by where it lay
+    branch_off(first, NAME, BRANCH)
+    gone = 0
+    for layout in kill_at_every_step(tmp_path, "permanent", "one"):
+        recovered(layout)
+        gone += not layout.store_dir(NAME).exists()
+        assert make_surgeon(layout, Clock()).restore_all(BRANCH).unavailable == {}
+        assert texts(layout.session_file(BRANCH)) == before
+    assert gone > 1
 
 
 def test_a_restore_is_finished(tmp_path: Path, mounts: str) -> None:

@@ -1,0 +1,205 @@
+"""What a branch needs of the session it came from is handed down before that one goes for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.api.extracted import open_content
+from bsd.foundation.errors import Busy, Unavailable
+from bsd.foundation.layout import Layout
+from bsd.lifecycle import heirs
+from bsd.lifecycle.retention import run_retention
+from bsd.lifecycle.trash import Trash
+from bsd.lifecycle.trash_shelf import run_trash_retention
+from bsd.lifecycle.verify import verify
+from bsd.store.extracted import SessionStore
+from bsd.surgeon import Surgeon
+from bsd.transcript.lock import own_lock
+from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
+from tests.files.surgeon.test_branched import BRANCH, TWIG, branch_off, texts
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path / "root")
+    (layout.agents / "main" / "sessions").mkdir(parents=True)
+    return layout
+
+
+@pytest.fixture
+def surgeon(layout: Layout) -> Surgeon:
+    return make_surgeon(layout, Clock())
+
+
+@pytest.fixture
+def original(layout: Layout, surgeon: Surgeon) -> dict[str, Any]:
+    """The texts of a session, some of which are away by now."""
+    found = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    return found
+
+
+def trash_of(layout: Layout, **more: Any) -> Trash:
+    return Trash(layout, "14d", **{"wait": 0.0, "quiet": 0.0, **more})
+
+
+def extracted(layout: Layout) -> str:
+    """What the page shows of an entry of the branch."""
+    with closing(open_content(layout, BRANCH, "e1")) as content:
+        (text,) = json.loads(b"".join(content.pieces()))["content"].values()
+    return str(text)
+
+
+def test_a_branch_gets_what_its_parent_takes_along(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+) -> None:
+    path = branch_off(layout, NAME, BRANCH)
+    twig = branch_off(layout, BRANCH, TWIG)
+    stored = {file.name: file.stat().st_mtime_ns for file in layout.store_dir(NAME).glob("0*")}
+    done = trash_of(layout).delete(NAME, permanent=True)
+    assert [item.name for item in done.items] == [NAME]
+    assert not layout.store_dir(NAME).exists()
+
+    own = {file.name: file.stat().st_mtime_ns for file in layout.store_dir(BRANCH).glob("0*")}
+    assert own == stored, "and it is as old as it was"
+    assert verify(layout).clean
+    assert LONG in extracted(layout)
+    trash_of(layout).delete(BRANCH, permanent=True)
+    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert texts(twig) == original
+    assert not path.exists()
+
+
+def test_a_link_of_the_chain_that_has_no_store_of_its_own(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+) -> None:
+    branch_off(layout, NAME, BRANCH)
+    twig = branch_off(layout, BRANCH, TWIG)
+    trash_of(layout).delete(BRANCH, permanent=True)
+    assert not layout.store_dir(BRANCH).exists()
+    trash_of(layout).delete(NAME, permanent=True)
+    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert texts(twig) == original
+
+
+def test_in_the_trash_nothing_is_missing_either(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+) -> None:
+    branch = branch_off(layout, NAME, BRANCH)
+    branch_off(layout, BRANCH, TWIG)
+    trash = trash_of(layout)
+    for name in (BRANCH, TWIG, NAME):
+        trash.delete(name)
+    trash.remove(str(NAME))
+    trash.restore(str(BRANCH))
+    age(branch)
+    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert texts(branch) == original
+    trash.remove(str(TWIG))
+    assert not list(layout.trash.iterdir())
+
+
+def test_the_daemon_hands_down_what_a_former_version_did_not(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = branch_off(layout, NAME, BRANCH)
+    with monkeypatch.context() as former:
+        former.setattr(heirs.Heirs, "provide", lambda *_: None)
+        trash_of(layout).delete(NAME)
+    assert surgeon.restore_all(BRANCH).values == 0
+    later = time.time() + 15 * DAY
+    with own_lock(layout, BRANCH):
+        done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later, wait=0.0)
+    assert (done.cleaned, done.errors) == (0, 1), "not while somebody is at the branch"
+    done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later, wait=0.0)
+    assert done.errors == 0
+    assert not list(layout.trash.iterdir())
+    age(path)
+    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert texts(path) == original
+
+
+def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Surgeon) -> None:
+    original = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    path = branch_off(layout, NAME, BRANCH)
+    own = layout.store_dir(BRANCH)
+    own.mkdir(parents=True, mode=0o700)
+    for stored in layout.store_dir(NAME).glob("0*"):
+        (own / stored.name).write_bytes(b'{"id":"e9"}\n')
+        (own / stored.name.replace(".", "-2.")).write_bytes(b'{"id":"e8"}\n')
+    trash_of(layout).delete(NAME, permanent=True)
+    assert len(list(own.glob("*-3.json"))) == 2
+    assert LONG in extracted(layout)
+    age(path)
+    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert texts(path) == original
+
+
+def test_retention_takes_it_from_the_branch_in_its_time(
+    layout: Layout, original: dict[str, Any]
+) -> None:
+    branch_off(layout, NAME, BRANCH)
+    for file in layout.store_dir(NAME).glob("0*"):
+        age(file, 23 * 3600)
+    trash_of(layout).delete(NAME)
+    soon = time.time() + 2 * 3600
+    assert run_retention(layout, "24h", actor="daemon", clock=lambda: soon).cleaned == 2
+    assert not layout.store_dir(BRANCH).exists()
+
+
+def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> None:
+    original = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    path = branch_off(layout, NAME, BRANCH)
+    surgeon.restore(BRANCH, "e1")
+    age(path)
+    trash_of(layout).delete(NAME, permanent=True)
+    assert len(SessionStore(layout, BRANCH).refs()) == 1
+    age(path)
+    surgeon.restore_all(BRANCH)
+    assert texts(path) == original
+
+
+def test_nothing_goes_if_it_cannot_be_handed_down(
+    layout: Layout, original: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch_off(layout, NAME, BRANCH)
+    kept = sorted(layout.store_dir(NAME).iterdir())
+    with own_lock(layout, BRANCH), pytest.raises(Busy, match="main/branch"):
+        trash_of(layout).delete(NAME, permanent=True)
+
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as disk:
+        disk.setattr("bsd.store.extracted.write_all", full)
+        with pytest.raises(Unavailable):
+            trash_of(layout).delete(NAME, permanent=True)
+    assert layout.session_file(NAME).exists()
+    assert sorted(layout.store_dir(NAME).iterdir()) == kept
+    assert not layout.store_dir(BRANCH).exists()
+    assert not list(layout.moving.glob("*"))
+
+
+def test_who_has_no_branch_reads_no_more_than_first_lines(
+    layout: Layout, original: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, conversation(1), TWIG)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a transcript is read")
+
+    monkeypatch.setattr(heirs, "_markers", refuse)
+    trash = trash_of(layout)
+    trash.delete(NAME)
+    trash.remove(str(NAME))
