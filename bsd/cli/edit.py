@@ -125,7 +125,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     from bsd.foundation.layout import make_private_dir
 
     try:
-        make_private_dir(layout.edits)
+        make_private_dir(layout.refuse_outside(layout.edits))
         directory = Path(tempfile.mkdtemp(prefix=f"{session.session[:100]}-", dir=layout.edits))
         file = directory / "entry.json"
         before = shown.text.encode()

@@ -224,17 +224,31 @@ class Layout:
         return self._store_name(name)
 
     def lock_file(self, name: SessionName) -> Path:
-        """bsd's own lock of a session (not the gateway's)."""
-        return self.locks / f"{self._store_name(name)}.lock"
+        """bsd's own lock of a session (not the gateway's); raises Forbidden as `store_dir`."""
+        return self.lock_file_of(self._store_name(name))
 
-    def _inside(self, path: Path) -> Path:
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(self.root)):
-            raise Forbidden(
-                f"{path} leads out of {self.root}, to {real}",
-                hint="replace the symbolic link by a directory, or use --root",
-            )
-        return real
+    def lock_file_of(self, store: str) -> Path:
+        """The same, by the name of the session's store directory."""
+        return self.refuse_outside(self.locks) / f"{store}.lock"
+
+    def refuse_outside(self, path: Path, hint: str | None = None) -> Path:
+        """`path` as it is named; raises Forbidden if a link leads out of the root."""
+        self._inside(path, hint)
+        return path
+
+    def _inside(self, path: Path, hint: str | None = None) -> Path:
+        return inside(path, self.root, hint)
+
+
+def inside(path: Path, root: Path, hint: str | None = None) -> Path:
+    """`path`, links resolved; raises Forbidden if one leads out of the root."""
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        raise Forbidden(
+            f"{path} leads out of {root}, to {real}",
+            hint=hint or "replace the symbolic link by a directory, or use --root",
+        )
+    return real
 
 
 def _inside_source(source: Source, agent: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 
@@ -17,7 +18,12 @@ _log = get_logger("retention")
 def forget_drafts(layout: Layout, lifetime: float | None, now: float) -> int:
     """Delete drafts that nobody has touched for `lifetime` seconds (None: keep all); how many."""
     gone = 0
-    for directory in _drafts(layout.edits) if lifetime is not None else ():
+    try:
+        edits = layout.refuse_outside(layout.edits)
+    except BsdError as problem:
+        _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
+        return 0
+    for directory in _drafts(edits) if lifetime is not None else ():
         try:
             touched = [
                 entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)

@@ -203,7 +203,7 @@ class _StoreLot:
 
     def _lock(self, wait: float) -> OwnLock:
         """The session's own lock. Its file is named like the directory, so no name is needed."""
-        file = self._layout.locks / f"{self.path.name}.lock"
+        file = self._layout.lock_file_of(self.path.name)
         return OwnLock(
             file, wait, mode=0o600, fallback_to_soft=False, name=_apparent_name(self.path)
         )

@@ -315,7 +315,13 @@ class Journal:
         cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed]
     ) -> Journal:
         """A journal that is not written yet."""
-        return cls(layout.moving / f"{items[0].id}.{aim}.json", aim, actor, at, items)
+        return cls(
+            layout.refuse_outside(layout.moving) / f"{items[0].id}.{aim}.json",
+            aim,
+            actor,
+            at,
+            items,
+        )
 
     @property
     def deletes(self) -> bool:
@@ -358,6 +364,7 @@ class Journal:
 
 
 def journals(layout: Layout) -> Iterator[Path]:
-    """The journals that somebody has not ended, or is at."""
+    """The journals that somebody has not ended, or is at; raises Forbidden."""
+    moving = layout.refuse_outside(layout.moving)
     with suppress(FileNotFoundError):
-        yield from sorted(path for path in layout.moving.iterdir() if path.suffix == ".json")
+        yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bsd.foundation.audit import AuditLog
@@ -27,16 +28,17 @@ def open_memory(
 ) -> Memory:
     """Whoever asks gets a memory of its own, which opens nothing before it is used.
 
-    Without settings it is as the seed describes it.
+    Without settings it is as the seed describes it. Raises Forbidden if a link leads out of the
+    root where nobody has named another place.
     """
     audit = AuditLog(layout.audit_file, clock)
     if settings is None:
-        return Memory(layout.facts_db, actor=actor, audit=audit, clock=clock, stopping=stopping)
+        return Memory(_facts(layout), actor=actor, audit=audit, clock=clock, stopping=stopping)
     words = {
         name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
     }
     return Memory(
-        settings.database or layout.facts_db,
+        settings.database or _facts(layout),
         classes=Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh)),
         classifier=Classifier(rules_for(settings.languages, words)),
         vectors=settings.vectors,
@@ -45,3 +47,8 @@ def open_memory(
         clock=clock,
         stopping=stopping,
     )
+
+
+def _facts(layout: Layout) -> Path:
+    hint = "replace the symbolic link, or name its target as `database` in [memory] of bsd.toml"
+    return layout.refuse_outside(layout.facts_db, hint)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.layout import inside, make_private_dir
 
 _VERSION = 2
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
@@ -61,8 +61,10 @@ def problem_of(error: sqlite3.Error, path: Path) -> Exception:
 def connect(path: Path, wait: float) -> sqlite3.Connection:
     """Open it, or make it; others are waited for `wait` seconds.
 
-    Raises OSError, sqlite3.Error, and Damaged for one of another version.
+    Raises OSError, sqlite3.Error, Damaged for one of another version, and Forbidden if a link leads
+    out of the root, in whose `.brainsurgeon` it lies.
     """
+    inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
     make_private_dir(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))

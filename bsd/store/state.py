@@ -6,6 +6,7 @@ database that cannot be read or written is as good as none.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sqlite3
@@ -231,6 +232,8 @@ class StateDb:
 
     def _connect(self) -> sqlite3.Connection:
         make_private_dir(self._path.parent)
+        if self._path.is_symlink():
+            raise OSError(errno.ELOOP, "a symbolic link", str(self._path))
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_private
+from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.transcript.build import copy_range
 
@@ -45,11 +47,19 @@ def _orphans(directory: Path) -> Iterator[Orphan]:
             yield Orphan(file=about.with_suffix(_BYTES), **json.loads(about.read_bytes()))
 
 
+def _is_inside(layout: Layout) -> bool:
+    with suppress(Forbidden):
+        return bool(layout.refuse_outside(layout.orphans))
+    return False
+
+
 def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
     """Copy `about.size` bytes of an open file from `start`; durable when this returns.
 
     `name` tells these bytes from all others: keeping them twice makes one orphan.
     """
+    if not _is_inside(layout):
+        raise OSError(errno.EXDEV, f"{layout.orphans} leads out of the root")
     directory = make_private_dir(layout.orphans)
     file = directory / f"{name}{_BYTES}"
     half = directory / f"{name}.half"
