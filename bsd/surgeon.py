@@ -7,7 +7,9 @@ from typing import Any
 
 from bsd.examiner import Examiner, Progress
 from bsd.formats.base import Format
+from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
 from bsd.opening import open_session
@@ -46,6 +48,8 @@ from bsd.transcript.recovery import Access, Recovered, recover
 
 __all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
 
+_log = get_logger("surgeon")
+
 
 class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
@@ -75,7 +79,7 @@ class Surgeon(Examiner):
 
     def recover(self) -> list[Recovered]:
         """Finish or undo what an earlier process left half done; call it once at start."""
-        keep = self._config.current.trash_retention
+        keep = self._trash_retention()
         if _something_moves(self.layout):
             # Only then: whoever works on sessions seldom needs to know how they are thrown away.
             from bsd.lifecycle.trash import Trash  # noqa: PLC0415
@@ -87,6 +91,15 @@ class Surgeon(Examiner):
             self._exchanger,
             now_ns=lambda: int(self._patience.clock() * 1e9),
         )
+
+    def _trash_retention(self) -> str:
+        # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
+        # whoever needs some learns of it then.
+        try:
+            return self._config.current.trash_retention
+        except ConfigError as problem:
+            _log.warning("Settings are broken", problem=problem.message)
+            return "never"
 
     def extract(
         self,

@@ -260,8 +260,11 @@ class ConfigService:
             raise self._broken(summary(problem.errors), problem.errors) from None
 
     def _broken(self, what: str, errors: tuple[FieldError, ...] = ()) -> ConfigError:
-        hint = "correct it, or delete it to start again with the defaults"
-        return ConfigError(f"{self._path}: {what}", hint=hint, errors=errors)
+        # Nobody shall delete it and lose a `retention` of `never` unawares.
+        named = ", ".join(dict.fromkeys(error.field for error in errors))
+        mend = f"mend {named} there" if named else "mend it"
+        anew = f"without the file, `retention` is {PruningConfig().retention} until it is set again"
+        return ConfigError(f"{self._path}: {what}", hint=f"{mend}; {anew}", errors=errors)
 
     # --- writing --------------------------------------------------------------------------------
 

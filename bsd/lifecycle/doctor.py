@@ -155,7 +155,11 @@ def _agents(layout: Layout) -> Iterator[Check]:
         hint = "is this OpenClaw's directory? --root DIR names another one"
         yield Check("agents", Level.WARN, f"no agents under {layout.agents}", hint)
     else:
-        yield Check("agents", Level.OK, f"{len(found)} agents with {sessions} sessions")
+        yield Check(
+            "agents",
+            Level.OK,
+            f"{_counted(len(found), 'agent')} with {_counted(sessions, 'session')}",
+        )
     for agent in noted:
         yield Check("agents", Level.WARN, f"{agent.name}: {agent.note}")
 
@@ -228,6 +232,10 @@ def _watches(layout: Layout, inotify: Path) -> Iterator[Check]:
         yield Check("inotify", Level.OK, message)
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _locks(layout: Layout) -> Iterator[Check]:
     held, amiss = 0, False
     for directory in _session_directories(layout):
@@ -241,7 +249,8 @@ def _locks(layout: Layout) -> Iterator[Check]:
                 message = f"{kind} lock {path}: {state.reason}"
                 yield Check("locks", Level.WARN, message, _LOCK_HINTS[kind])
     if not amiss:
-        yield Check("locks", Level.OK, f"{held} sessions are locked by a living process")
+        are = "1 session is" if held == 1 else f"{held} sessions are"
+        yield Check("locks", Level.OK, f"{are} locked by a living process")
 
 
 _LOCK_HINTS = {
@@ -253,12 +262,13 @@ _LOCK_HINTS = {
 def _store(layout: Layout) -> Iterator[Check]:
     found = verify(layout)
     open_findings = found.findings
-    summary = f"{found.placeholders} placeholders, {found.files} stored files"
+    placeholders = _counted(found.placeholders, "placeholder")
+    summary = f"{placeholders}, {_counted(found.files, 'stored file')}"
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return
     hint = "`bsd verify` lists all of it, `bsd verify --repair` mends what can be mended"
-    yield Check("store", Level.FAIL, f"{summary}, {len(open_findings)} problems", hint)
+    yield Check("store", Level.FAIL, f"{summary}, {_counted(len(open_findings), 'problem')}", hint)
     for finding in open_findings[:_FINDINGS_SHOWN]:
         message = f"{finding.kind}: {finding.where}: {finding.message}"
         yield Check("store", Level.FAIL, message, finding.hint)

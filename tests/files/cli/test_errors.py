@@ -196,6 +196,8 @@ def test_settings_that_are_broken(bsd: Call, tmp_path: Path) -> None:
         ended = bsd(*line.split())
         assert ended.code == 78
         assert str(config) in ended.err
+    ended = bsd("restore-all", "main/alpha", "--yes")
+    assert ended.code == 0, "what is away can come back without any settings"
     assert config.read_text() == "{"
     assert bsd("doctor").code == 1
 

@@ -51,6 +51,7 @@ def test_a_healthy_directory(layout: Layout, inotify: Path) -> None:
     found = _checks(layout, inotify)
     wrong = [c for checks in found.values() for c in checks if c.level is Level.FAIL]
     assert wrong == []
+    assert [check.message for check in found["agents"]] == ["1 agent with 1 session"]
     assert set(found) == {
         *("versions", "root", "permissions", "privacy", "agents", "leases", "space", "inotify"),
         *("locks", "store"),

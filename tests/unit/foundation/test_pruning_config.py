@@ -183,7 +183,8 @@ def test_broken_at_first_sight(
         with pytest.raises(ConfigError, match=message) as caught:
             _ = service.current
         assert str(path) in caught.value.message
-        assert caught.value.hint
+        assert "defaults" not in str(caught.value.hint), "which would delete what is kept longer"
+        assert "retention" in str(caught.value.hint)
     with pytest.raises(ConfigError):
         service.update({"enabled": False})
     service.note_run("last_run_at", 0)
