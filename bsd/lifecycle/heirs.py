@@ -96,11 +96,10 @@ class Heirs:
         """The branches, and what each names, has not, and would find no longer."""
         family = _Family(self._layout, agent)
         for kin in family.members:
-            own = family.store_of(kin)
-            stores = family.stores_behind(kin, leaving)
-            stores = [store for store in stores if store.directory != own.directory]
-            if stores:
-                yield kin, list(_legacies(kin, own, stores))
+            if behind := family.stores_behind(kin, leaving):
+                own = family.store_of(kin)
+                stores = [store for store in behind if store.directory != own.directory]
+                yield kin, list(_legacies(kin, own, stores)) if stores else []
 
     def _hand_down(self, kin: _Kin, legacies: list[_Legacy]) -> None:
         own = SessionStore(self._layout, kin.name, kin.store)
@@ -168,6 +167,8 @@ class _Family:
 
     def _names_behind(self, kin: _Kin, leaving: Collection[SessionName]) -> list[SessionName]:
         behind = {kin.name} if kin.name in leaving else set()
+        if kin.parent is None or kin.parent == kin.name:  # most are nobody's branch
+            return sorted(behind)
         seen: set[tuple[SessionName, bool]] = set()
         way = [(kin.parent, False)]
         for name, past in way:  # it grows while it is walked
