@@ -170,7 +170,7 @@ class _Family:
         if kin.parent is None or kin.parent == kin.name:  # most are nobody's branch
             return sorted(behind)
         seen: set[tuple[SessionName, bool]] = set()
-        way = [(kin.parent, False)]
+        way: list[tuple[SessionName | None, bool]] = [(kin.parent, False)]
         for name, past in way:  # it grows while it is walked
             if name is None:
                 continue
