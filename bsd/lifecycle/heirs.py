@@ -71,11 +71,18 @@ class Heirs:
         self._audit = AuditLog(layout.audit_file, clock)
         self._after_step = after_step
 
-    def provide(self, leaving: Collection[SessionName], locked: Collection[SessionName]) -> None:
+    def provide(
+        self,
+        leaving: Collection[SessionName],
+        locked: Collection[SessionName],
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Give their branches what would leave with these sessions; durable when this returns.
 
-        The caller holds bsd's own lock of those that are `locked`. If it raises, nothing may leave:
-        Busy if a branch is being worked on, Unavailable on a full disk, Forbidden.
+        The caller holds bsd's own lock of those that are `locked`; others are waited for, unless
+        it is to be `at_once`. If it raises, nothing may leave: Busy if a branch is being worked
+        on, Unavailable on a full disk, Forbidden.
         """
         for agent in sorted({name.agent for name in leaving}):
             needy = {kin.name for kin, legacies in self._needs(agent, leaving) if legacies}
@@ -83,8 +90,8 @@ class Heirs:
                 continue
             with ExitStack() as locks:
                 for name in sorted(needy - set(locked)):
-                    lock = own_lock(self._layout, name, self._wait, sleep=self._sleep)
-                    locks.enter_context(lock)
+                    wait = 0.0 if at_once else self._wait
+                    locks.enter_context(own_lock(self._layout, name, wait, sleep=self._sleep))
                 # Looked at anew: while it was waited for, a branch may have changed, or moved.
                 for kin, legacies in self._needs(agent, leaving):
                     if kin.name in needy:

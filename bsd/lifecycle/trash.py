@@ -363,7 +363,8 @@ class Trash:
             journal = Journal.read(path)  # its process may have ended it until just now
             _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
             if journal.aim is not Aim.BACK:  # branches may have been born since
-                self._heirs.provide([item.name for item in journal.items], names)
+                leaving = [item.name for item in journal.items]
+                self._heirs.provide(leaving, names, at_once=True)
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)

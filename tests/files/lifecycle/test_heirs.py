@@ -113,7 +113,7 @@ def test_the_daemon_hands_down_what_a_former_version_did_not(
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
     with monkeypatch.context() as former:
-        former.setattr(heirs.Heirs, "provide", lambda *_: None)
+        former.setattr(heirs.Heirs, "provide", lambda *_, **_more: None)
         trash_of(layout).delete(NAME)
     assert surgeon.restore_all(BRANCH).values == 0
     later = time.time() + 15 * DAY
