@@ -18,6 +18,7 @@ from bsd.memory.classes import Classes
 from bsd.memory.classify import Classifier
 from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import count_expired
+from bsd.memory.erasure import erase_words, leave_nothing_behind
 from bsd.memory.fact import Fact, Recalled, Stored
 from bsd.memory.new_fact import NewFact, existing, insert, twin
 from bsd.memory.prune import Pruned, Pruner, delete_facts
@@ -103,12 +104,11 @@ class Memory(Closing):
         Its words stand nowhere in the database afterwards, not even in what is free there.
         """
         db = self._open(write=True)
-        db.run("PRAGMA secure_delete = ON")
+        leave_nothing_behind(db)
         with db.change():
             fact = existing(db, id)
             delete_facts(db, "id = :id", {"id": id}, keep_ids=self.vectors.exist)
-            # The index only notes that a row is gone, until its parts are made one.
-            db.run("INSERT INTO facts_fts (facts_fts) VALUES ('optimize')")
+        erase_words(db)
         self.vectors.settle(db)
         self._record("memory_forget", fact=id)
         return fact

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.foundation.errors import Invalid, NotFound
+from bsd.foundation.errors import Busy, Invalid, NotFound
+from bsd.memory import erasure
+from bsd.memory.database import Database
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import Wanted, freshness
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
+from tests.logs import capture_logs
 
 
 def test_a_fact_is_kept_with_all_that_was_said(memory: Memory) -> None:
@@ -307,14 +311,42 @@ def test_forgetting_is_for_good(memory: Memory) -> None:
         memory.forget(fact.id)
 
 
-def test_what_was_forgotten_stands_nowhere_in_the_file(memory: Memory) -> None:
+def test_what_was_forgotten_stands_nowhere_in_the_file(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_PAGES", 1)
+    steps = 0
+
+    def counted(db: Database, pages: int) -> bool:
+        nonlocal steps
+        steps += 1
+        return merge(db, pages)
+
+    merge = erasure._merge
+    monkeypatch.setattr(erasure, "_merge", counted)
     secret = store(memory, "the password is zebra42", entity="x")
-    for number in range(20):
-        store(memory, f"harbour {number}", entity="x")
+    for number in range(60):
+        words = (hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(12))
+        store(memory, f"harbour {' '.join(words)}", entity="x")
     memory.forget(secret.id)
-    assert len(memory.recall("harbour", limit=50)) == 20
+    assert steps > 3  # short changes, one after the other
+    assert len(memory.recall("harbour", limit=50)) == 50
     memory.close()
     assert b"zebra42" not in memory.path.read_bytes()
+
+
+def test_what_cannot_leave_the_index_yet_is_forgotten_all_the_same(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(db: Database, pages: int) -> bool:
+        raise Busy("the gateway writes")
+
+    monkeypatch.setattr(erasure, "_merge", busy)
+    fact = store(memory, "the password is zebra42")
+    with capture_logs() as logs:
+        assert memory.forget(fact.id).id == fact.id
+    assert [line["problem"] for line in logs if "problem" in line] == ["the gateway writes"]
+    assert memory.recall("zebra42") == []
 
 
 def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> None:
