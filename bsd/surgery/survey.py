@@ -119,7 +119,8 @@ class Survey:
         self._barriers = array("Q")  # line of a compaction, barrier from there on, …
         self._compaction = since.index if since else 0  # line of the latest
         self._before: str | None = None  # id of the entry before
-        self._signed, self._signed_barrier = array("Q"), array("Q")
+        # Lines of signatures, and how far back each of them or a later one reaches.
+        self._signed, self._reach = array("Q"), array("Q")
         self._binding: dict[str, bool] = {}
 
     @classmethod
@@ -199,8 +200,16 @@ class Survey:
             if model not in self._binding:
                 self._binding[model] = self._policy.binds(model)
             if self._binding[model]:
-                self._signed.append(index)
-                self._signed_barrier.append(self._barrier)
+                self._note_signature(index)
+
+    def _note_signature(self, index: int) -> None:
+        self._signed.append(index)
+        self._reach.append(self._barrier)
+        # On a branch that goes on from before a compaction, it reaches further than those before.
+        for earlier in range(len(self._reach) - 2, -1, -1):
+            if self._reach[earlier] <= self._barrier:
+                break
+            self._reach[earlier] = self._barrier
 
     def _line_of(self, entry_id: str | None, otherwise: int) -> int:
         if entry_id is None:
@@ -366,12 +375,9 @@ class Survey:
         return self._last_turn.holds(index)
 
     def _prefix_bound(self, index: int) -> bool:
-        """Whether a later signature covers what the model saw of this line.
-
-        Barriers only grow: if the first signature after it does not reach back, none does.
-        """
+        """Whether a later signature covers what the model saw of this line."""
         first_after = bisect_right(self._signed, index)
-        return first_after < len(self._signed) and self._signed_barrier[first_after] <= index
+        return first_after < len(self._signed) and self._reach[first_after] <= index
 
 
 def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:

@@ -48,3 +48,22 @@ def test_a_compaction_counts_on_its_own_branch(goes_on_from: str | None, taken: 
     )
     plan = session.extract(keep_recent=0)
     assert [keep.entry_id for keep in plan.keeps] == (["e1"] if taken else [])
+
+
+def test_a_branch_that_was_left_frees_nothing_though_it_was_signed_first() -> None:
+    session = Session(
+        jsonl(
+            HEADER,
+            message("u0", None, "user", text("please")),
+            message("e1", "u0", "toolResult", text("x" * 600)),
+            answer("e2", "e1", text("so")),
+            message("u1", "e2", "user", text("and?")),
+            {"type": "compaction", "id": "c", "parentId": "u1", "firstKeptEntryId": "u1"},
+            answer("e3", "c", SIGNED, text("after the compaction")),
+            message("u2", "e2", "user", text("again, from before")),
+            answer("e4", "u2", SIGNED, text("so")),
+            message("u3", "e4", "user", text("well")),
+            answer("e5", "u3", text("so")),
+        )
+    )
+    assert not session.extract(keep_recent=0).keeps
