@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -62,6 +62,8 @@ class SearchExtracted:
     limit: int
     action = "search_extracted"
 
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 Deed = Restore | SetExtractable | GetContext | ActOnContext | SearchExtracted
 
@@ -150,16 +152,16 @@ class PurgeControlArguments(Arguments):
         if self.action == "get_context":
             return GetContext()
         if self.action not in PURGE_ACTIONS:
-            raise _refused(
+            raise refused(
                 "action",
                 f"Unknown action '{self.action}'. Valid actions: {', '.join(PURGE_ACTIONS)}",
             )
         if not self.entry:
-            raise _refused("entry", f"entry parameter is required for {self.action} action")
+            raise refused("entry", f"entry parameter is required for {self.action} action")
         if self.action == "restore":
             return Restore(self.entry, None if self.keys is None else tuple(self.keys))
         if self.value is None:
-            raise _refused(
+            raise refused(
                 "value",
                 "value parameter is required for set_extractable action (true, false, or integer)",
             )
@@ -206,7 +208,7 @@ class ContextArguments(Arguments):
 
     def deed(self) -> Deed:
         if self.action not in CONTEXT_ACTIONS:
-            raise _refused(
+            raise refused(
                 "action",
                 f"Unknown action '{self.action}'. Valid actions: {', '.join(CONTEXT_ACTIONS)}",
             )
@@ -226,7 +228,7 @@ class SearchArguments(Arguments):
         return SearchExtracted(self.query, self.limit)
 
 
-def read_arguments(model: type[Arguments], arguments: object) -> Arguments:
+def read_arguments(model: type[_Model], arguments: object) -> _Model:
     """Read what a model wrote; raises Invalid that names every bad field."""
     if arguments is None:
         arguments = {}
@@ -269,5 +271,6 @@ def _field_error(one: Any) -> FieldError:
             return FieldError(name, f"{name}: {one['msg']}")
 
 
-def _refused(field: str, message: str) -> Invalid:
+def refused(field: str, message: str) -> Invalid:
+    """What to raise for a parameter that does not do."""
     return Invalid(message, hint=f"say what {field} is", errors=(FieldError(field, message),))

@@ -19,8 +19,10 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from bsd import __version__
+from bsd.agent import memory_tool
 from bsd.agent.answers import error_answer, output_schema
 from bsd.agent.instructions import INSTRUCTIONS
+from bsd.agent.memory_tool import OpenMemory
 from bsd.agent.scope import Scope
 from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, in_short, read_call
 from bsd.foundation.errors import BsdError, Unavailable
@@ -39,8 +41,18 @@ class Stopping(Exception):
 class Toolbox:
     """Answers calls of tools, each on a thread of its own."""
 
-    def __init__(self, hands: Hands, scope: Scope, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        hands: Hands,
+        scope: Scope,
+        memory: OpenMemory,
+        stopping: threading.Event,
+        *,
+        readonly: bool,
+    ) -> None:
         self._hands = hands
+        self._memory = memory
+        self._readonly = readonly
         self._scope = scope
         self._stopping = stopping
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
@@ -51,7 +63,8 @@ class Toolbox:
         self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Say which tools there are."""
-        return types.ListToolsResult(tools=[self._described(tool) for tool in TOOLS.values()])
+        tools = [self._described(tool) for tool in TOOLS.values()]
+        return types.ListToolsResult(tools=[*tools, _memory_described()])
 
     async def call(
         self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -98,6 +111,8 @@ class Toolbox:
     def _carry_out(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         if self._stopping.is_set():
             raise Stopping
+        if name == memory_tool.NAME:
+            return memory_tool.carry_out(arguments, self._memory, refresh=not self._readonly)
         call = read_call(name, arguments)
         session = self._scope.find(self._hands.layout, call.session)
         return in_short(carry_out(call, session, self._hands))
@@ -114,13 +129,29 @@ class Toolbox:
                 self._idle.notify_all()
 
 
-def serve(hands: Hands, scope: Scope, stopping: threading.Event) -> None:
-    """Serve until stdin ends, or a signal comes; `stopping` is set then."""
-    anyio.run(_serve, hands, scope, stopping)
+def _memory_described() -> types.Tool:
+    return types.Tool(
+        name=memory_tool.NAME,
+        title=memory_tool.TITLE,
+        description=memory_tool.DESCRIPTION,
+        input_schema=memory_tool.schema(),
+        output_schema=memory_tool.answer_schema(),
+        annotations=types.ToolAnnotations(
+            title=memory_tool.TITLE,
+            read_only_hint=False,
+            destructive_hint=True,
+            idempotent_hint=False,
+            open_world_hint=False,
+        ),
+    )
 
 
-async def _serve(hands: Hands, scope: Scope, stopping: threading.Event) -> None:
-    toolbox = Toolbox(hands, scope, stopping)
+def serve(toolbox: Toolbox) -> None:
+    """Serve until stdin ends, or a signal comes; the toolbox is left then."""
+    anyio.run(_serve, toolbox)
+
+
+async def _serve(toolbox: Toolbox) -> None:
     server: Server[Any] = Server(
         "bsd",
         version=__version__,

@@ -12,6 +12,7 @@ from bsd.cli.tools import wait_for
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
+    from bsd.memory.facts import Memory
     from bsd.surgeon import Surgeon
     from bsd.transcript.exchangers import Exchanger
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     "mcp",
     """
     Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    context and search_extracted. It needs no daemon, and works beside one. Without options every
-    session can be named.
+    context and search_extracted for sessions, memory for facts. It needs no daemon, and works
+    beside one. Without options every session can be named.
 
     \b
     Examples:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
-    from bsd.agent.mcp import serve
+    from bsd.agent.mcp import Toolbox, serve
     from bsd.agent.scope import Scope
     from bsd.foundation.errors import Invalid
     from bsd.foundation.layout import check_name
@@ -50,7 +51,9 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
     stopping = threading.Event()
     call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
     with HelperExchanger() as exchanger:
-        serve(_Hands(call, exchanger, stopping), Scope(agent, session), stopping)
+        hands = _Hands(call, exchanger, stopping)
+        scope, readonly = Scope(agent, session), _readonly(call)
+        serve(Toolbox(hands, scope, hands.memory, stopping, readonly=readonly))
     return 0
 
 
@@ -64,20 +67,26 @@ class _Hands:
     def __init__(self, call: Call, exchanger: Exchanger, stopping: threading.Event) -> None:
         self.layout: Layout = call.layout
         self._config = call.pruning
+        self._memory = call.settings.memory if call.settings else None
         self._readonly = _readonly(call)
         self._quiet = call.settings.quiet_seconds if call.settings else None
         self._exchanger = exchanger
         self._stopping = stopping
 
+    def memory(self, writes: bool) -> Memory:
+        """A memory of its own; raises Forbidden where nothing may be written."""
+        from bsd.memory.opening import open_memory
+
+        self._may(writes=writes)
+        return open_memory(self.layout, self._memory, actor="agent", stopping=self._stopping.is_set)
+
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
         """Whoever does it; raises Forbidden where nothing may be written."""
         from dataclasses import replace
 
-        from bsd.foundation.errors import Forbidden
         from bsd.surgeon import Patience, Surgeon
 
-        if writes and self._readonly:
-            raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
+        self._may(writes=writes)
         patience = Patience(wait_for(self.layout, name), sleep=self._sleep, check=self._check)
         if self._quiet is not None:
             patience = replace(patience, quiet=self._quiet)
@@ -89,6 +98,12 @@ class _Hands:
             # Other threads parse: a lease must not wait for them.
             exchanger=self._exchanger,
         )
+
+    def _may(self, *, writes: bool) -> None:
+        from bsd.foundation.errors import Forbidden
+
+        if writes and self._readonly:
+            raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
 
     def _check(self) -> None:
         from bsd.agent.mcp import Stopping

@@ -16,6 +16,8 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.memory.facts import Memory
+from bsd.memory.new_fact import NewFact
 from bsd.sample import session_lines
 from bsd.surgeon import Surgeon
 from tests.daemon.running import DEADLINE_SECONDS, configure, running
@@ -25,7 +27,8 @@ if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp.client import Client
     from mcp_types import CallToolResult
 
-NAMES = ["purge_control", "restore_remote", "restore", "context", "search_extracted"]
+OF_SESSIONS = ["purge_control", "restore_remote", "restore", "context", "search_extracted"]
+NAMES = [*OF_SESSIONS, "memory"]
 
 
 @dataclass
@@ -112,10 +115,11 @@ def test_every_tool_without_a_daemon(house: House) -> None:
         for tool in listed.tools:
             assert tool.description is not None
             assert len(tool.description) > 100
-            assert "session" in tool.input_schema["required"]
+            assert ("session" in tool.input_schema["required"]) is (tool.name in OF_SESSIONS)
         await every_tool(client, house, "main/alpha")
         await what_is_wrong(client, house)
         await in_parallel(client, house)
+        await the_memory(client)
 
     serve(house, work)
 
@@ -131,6 +135,53 @@ def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: P
     with running(house.root, tmp_path) as daemon:
         serve(house, work, "--session", "main/beta", **daemon.env)
         daemon.must_run()
+
+
+def test_the_memory_is_only_read_where_bsd_only_reads(house: House) -> None:
+    with Memory(Layout(house.root).facts_db) as memory:
+        fact = memory.store(NewFact("harbours have cranes")).fact
+
+    async def work(client: Client) -> None:
+        recall = {"action": "recall", "query": "harbours"}
+        (found,) = answer(await client.call_tool("memory", recall))["results"]
+        assert (found["id"], found["recall_count"]) == (fact.id, 0)
+        forget = {"action": "forget", "id": fact.id}
+        assert "only reads" in error(await client.call_tool("memory", forget))
+
+    serve(house, work, BRAINSURGEON_READONLY="true")
+    with Memory(Layout(house.root).facts_db) as memory:
+        assert memory.get(fact.id) == fact
+
+
+async def the_memory(client: Client) -> None:
+    async def call(action: str, **arguments: Any) -> Any:
+        return answer(await client.call_tool("memory", {"action": action, **arguments}))
+
+    async def refused(**arguments: Any) -> str:
+        return error(await client.call_tool("memory", arguments))
+
+    stored = await call("store", text="We decided to use tabs", entity="style", key="indent")
+    id_ = stored["fact"]["id"]
+    assert (stored["created"], stored["fact"]["decay_class"]) == (True, "permanent")
+    assert (await call("store", text="we decided to  use tabs"))["created"] is False
+    (recalled,) = (await call("recall", query="tabs or spaces"))["results"]
+    assert (recalled["id"], recalled["recall_count"]) == (id_, 1)
+    (looked_up,) = (await call("lookup", entity="STYLE", key="indent"))["results"]
+    assert (looked_up["id"], looked_up["recall_count"]) == (id_, 2)
+    newer = await call("store", text="We use spaces", entity="style", supersedes=id_)
+    assert [one["text"] for one in (await call("lookup", entity="style"))["results"]] == [
+        "We use spaces"
+    ]
+    confirmed = await call("confirm", id=newer["fact"]["id"])
+    assert confirmed["fact"]["confidence"] == 1.0
+    assert (await call("forget", id=newer["fact"]["id"]))["fact"]["text"] == "We use spaces"
+    assert "there is no fact" in await refused(action="forget", id=newer["fact"]["id"])
+    assert "text parameter is required" in await refused(action="store", text=" ")
+    assert "Valid actions: store, recall" in await refused(action="remember")
+    assert "there is no decay class 'tea'" in await refused(
+        action="store", text="x", decay_class="tea"
+    )
+    assert "nonsense is no parameter" in await refused(action="recall", query="x", nonsense=1)
 
 
 async def every_tool(client: Client, house: House, name: str, *, names_it: bool = True) -> None:
