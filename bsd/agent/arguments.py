@@ -16,6 +16,10 @@ from bsd.foundation.errors import FieldError, Invalid
 from bsd.surgery.targets import ACTIONS as CONTEXT_ACTIONS
 from bsd.surgery.targets import Discard, Replacement, read_targets
 
+# Two names of one parameter; the seeds, and the plugin hybrid-memory, use both.
+_PAIRS = (("entry", "entry_id"), ("id", "memoryId"))
+_SAME = (*_PAIRS, *((other, name) for name, other in _PAIRS))
+
 PURGE_ACTIONS = ("get_context", "restore", "set_extractable")
 _MOST_FOUND = 100
 
@@ -68,7 +72,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 Deed = Restore | SetExtractable | GetContext | ActOnContext | SearchExtracted
 
 
-def _split(keys: Any) -> Any:
+def split_list(keys: Any) -> Any:
+    """Read a list of texts, also one that was written with commas."""
     if isinstance(keys, str):
         keys = keys.split(",")
     if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
@@ -89,7 +94,7 @@ def _read_value(value: Any) -> Any:
 
 _Keys = Annotated[
     list[str] | None,
-    BeforeValidator(_split),
+    BeforeValidator(split_list),
     Field(None, description="Only these values, by path or by name; leave it out for all of them."),
 ]
 _Value = Annotated[
@@ -234,9 +239,10 @@ def read_arguments(model: type[_Model], arguments: object) -> _Model:
         arguments = {}
     if not isinstance(arguments, Mapping):
         raise Invalid("the arguments are not a JSON object", hint='send {"name": value, …}')
+    known = [field.alias or name for name, field in model.model_fields.items()]
     given = dict(arguments)
-    for name, other in (("entry", "entry_id"), ("entry_id", "entry")):  # the seeds use both
-        if name in given and name not in model.model_fields and other not in given:
+    for name, other in _SAME:
+        if name in given and name not in known and other in known and other not in given:
             given[other] = given.pop(name)
     try:
         return model.model_validate(given)
@@ -249,9 +255,10 @@ def read_arguments(model: type[_Model], arguments: object) -> _Model:
                 )
             )
         )
-    known = ", ".join(model.model_fields)
     raise Invalid(
-        "; ".join(one.message for one in errors), hint=f"its parameters: {known}", errors=errors
+        "; ".join(one.message for one in errors),
+        hint=f"its parameters: {', '.join(known)}",
+        errors=errors,
     )
 
 
@@ -269,6 +276,22 @@ def _field_error(one: Any) -> FieldError:
             return FieldError(name, "keys must be a list of texts")
         case _:
             return FieldError(name, f"{name}: {one['msg']}")
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of arguments, without the titles, which only repeat the names."""
+    schema: dict[str, Any] = _untitled(model.model_json_schema())
+    return schema
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {
+            key: _untitled(value)
+            for key, value in schema.items()
+            if not (key == "title" and isinstance(value, str))
+        }
+    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def refused(field: str, message: str) -> Invalid:

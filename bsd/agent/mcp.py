@@ -19,13 +19,13 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from bsd import __version__
-from bsd.agent import memory_tool
+from bsd.agent import memory_tools
 from bsd.agent.answers import error_answer, output_schema
 from bsd.agent.instructions import INSTRUCTIONS
-from bsd.agent.memory_tool import OpenMemory
+from bsd.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
 from bsd.agent.scope import Scope
 from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, in_short, read_call
-from bsd.foundation.errors import BsdError, Unavailable
+from bsd.foundation.errors import BsdError, Invalid, Unavailable
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("mcp")
@@ -45,14 +45,11 @@ class Toolbox:
         self,
         hands: Hands,
         scope: Scope,
-        memory: OpenMemory,
+        memory: MemoryHands,
         stopping: threading.Event,
-        *,
-        readonly: bool,
     ) -> None:
         self._hands = hands
         self._memory = memory
-        self._readonly = readonly
         self._scope = scope
         self._stopping = stopping
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
@@ -63,8 +60,11 @@ class Toolbox:
         self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Say which tools there are."""
-        tools = [self._described(tool) for tool in TOOLS.values()]
-        return types.ListToolsResult(tools=[*tools, _memory_described()])
+        for_sessions = [self._described(tool) for tool in TOOLS.values()]
+        for_facts = [
+            _memory_described(tool, self._memory.classes) for tool in MEMORY_TOOLS.values()
+        ]
+        return types.ListToolsResult(tools=[*for_sessions, *for_facts])
 
     async def call(
         self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -111,8 +111,11 @@ class Toolbox:
     def _carry_out(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         if self._stopping.is_set():
             raise Stopping
-        if name == memory_tool.NAME:
-            return memory_tool.carry_out(arguments, self._memory, refresh=not self._readonly)
+        if (tool := MEMORY_TOOLS.get(name)) is not None:
+            return memory_tools.carry_out(tool, arguments, self._memory)
+        if name not in TOOLS:
+            known = ", ".join((*TOOLS, *MEMORY_TOOLS))
+            raise Invalid(f"there is no tool {name}", hint=f"one of {known}")
         call = read_call(name, arguments)
         session = self._scope.find(self._hands.layout, call.session)
         return in_short(carry_out(call, session, self._hands))
@@ -129,17 +132,17 @@ class Toolbox:
                 self._idle.notify_all()
 
 
-def _memory_described() -> types.Tool:
+def _memory_described(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
     return types.Tool(
-        name=memory_tool.NAME,
-        title=memory_tool.TITLE,
-        description=memory_tool.DESCRIPTION,
-        input_schema=memory_tool.schema(),
-        output_schema=memory_tool.answer_schema(),
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.schema(classes),
+        output_schema=tool.output_schema(),
         annotations=types.ToolAnnotations(
-            title=memory_tool.TITLE,
-            read_only_hint=False,
-            destructive_hint=True,
+            title=tool.title,
+            read_only_hint=False,  # also what is only found lives on
+            destructive_hint=tool.deletes,
             idempotent_hint=False,
             open_world_hint=False,
         ),

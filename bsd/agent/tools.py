@@ -19,6 +19,7 @@ from bsd.agent.arguments import (
     SearchExtracted,
     SetExtractable,
     read_arguments,
+    schema_of,
 )
 from bsd.foundation.errors import Busy, Invalid
 
@@ -47,7 +48,7 @@ class Tool:
 
     def schema(self, *, needs_session: bool = True) -> dict[str, Any]:
         """The JSON schema of its arguments; without `session` where there is only one."""
-        schema: dict[str, Any] = _untitled(self.arguments.model_json_schema())
+        schema = schema_of(self.arguments)
         required = [name for name in schema.get("required", []) if name != "session"]
         if needs_session:
             schema["required"] = ["session", *required]
@@ -194,14 +195,3 @@ def search_extracted(layout: Layout, name: SessionName, query: str, limit: int) 
             {"entry_id": hit.entry, "index": hit.index, "snippet": hit.snippet.text} for hit in hits
         ],
     }
-
-
-def _untitled(schema: Any) -> Any:
-    """Leave out the titles, which only repeat the names."""
-    if isinstance(schema, dict):
-        return {
-            key: _untitled(value)
-            for key, value in schema.items()
-            if not (key == "title" and isinstance(value, str))
-        }
-    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema

@@ -11,6 +11,7 @@ from bsd.cli.call import SESSION, Call, command
 from bsd.cli.tools import wait_for
 
 if TYPE_CHECKING:
+    from bsd.agent.memory_tools import MemoryHands
     from bsd.foundation.layout import Layout, SessionName
     from bsd.memory.facts import Memory
     from bsd.surgeon import Surgeon
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     "mcp",
     """
     Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    context and search_extracted for sessions, memory for facts. It needs no daemon, and works
-    beside one. Without options every session can be named.
+    context and search_extracted for sessions; memory_store, memory_recall, memory_lookup,
+    memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It needs no daemon,
+    and works beside one. Without options every session can be named.
 
     \b
     Examples:
@@ -52,8 +54,7 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
     call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
     with HelperExchanger() as exchanger:
         hands = _Hands(call, exchanger, stopping)
-        scope, readonly = Scope(agent, session), _readonly(call)
-        serve(Toolbox(hands, scope, hands.memory, stopping, readonly=readonly))
+        serve(Toolbox(hands, Scope(agent, session), hands.memory(), stopping))
     return 0
 
 
@@ -73,8 +74,15 @@ class _Hands:
         self._exchanger = exchanger
         self._stopping = stopping
 
-    def memory(self, writes: bool) -> Memory:
-        """A memory of its own; raises Forbidden where nothing may be written."""
+    def memory(self) -> MemoryHands:
+        """Whoever asks for facts gets a memory of its own."""
+        from bsd.agent.memory_tools import MemoryHands
+        from bsd.memory.opening import classes_of
+
+        classes = tuple(classes_of(self._memory).lifetimes)
+        return MemoryHands(self._open_memory, classes, refresh=not self._readonly)
+
+    def _open_memory(self, writes: bool) -> Memory:
         from bsd.memory.opening import open_memory
 
         self._may(writes=writes)

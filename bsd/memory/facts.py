@@ -148,9 +148,11 @@ class Memory(Closing):
         anew = self._refresh(db, found, now)
         return [anew.get(fact.id, fact) for fact in found]
 
-    def get(self, id: str) -> Fact:
-        """One fact, as it is; raises NotFound."""
-        return existing(self._open(write=False), id)
+    def get(self, id: str, *, refresh: bool = False) -> Fact:
+        """One fact; raises NotFound. Only with `refresh` it lives on by that."""
+        db = self._open(write=refresh)
+        fact = existing(db, id)
+        return self._refresh(db, [fact], self._now()).get(id, fact) if refresh else fact
 
     # --- forgetting ---
 
@@ -196,10 +198,7 @@ class Memory(Closing):
 
     def stats(self) -> dict[str, Any]:
         """Counts of facts, by class too; `vectors` is null where there are none to be counted."""
-        db = self._open(write=False)
-        by_class = dict(
-            map(tuple, db.all("SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"))
-        )
+        by_class = self.by_class()
         vectors, problem = None, None
         if self.vectors.exist:
             try:
@@ -208,13 +207,24 @@ class Memory(Closing):
                 problem = error.message
         return {
             "database": str(self.path),
-            "created_by_bsd": schema.noted(db, schema.CREATED_BY) == "bsd",
+            "created_by_bsd": self.is_ours(),
             "facts": sum(by_class.values()),
             "vectors": vectors,
             "vectors_problem": problem,
             "by_class": by_class,
-            "expired": count_expired(db, self._now()),
+            "expired": self.expired(),
         }
+
+    def by_class(self) -> dict[str, int]:
+        """How many facts there are of each class that has any."""
+        rows = self._open(write=False).all(
+            "SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"
+        )
+        return dict(map(tuple, rows))
+
+    def expired(self) -> int:
+        """How many facts wait to be pruned, since their time is over."""
+        return count_expired(self._open(write=False), self._now())
 
     def exists(self) -> bool:
         """Whether there is a database."""

@@ -39,7 +39,7 @@ def open_memory(
     }
     return Memory(
         settings.database or _facts(layout),
-        classes=Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh)),
+        classes=classes_of(settings),
         classifier=Classifier(rules_for(settings.languages, words)),
         vectors=settings.vectors,
         actor=actor,
@@ -47,6 +47,13 @@ def open_memory(
         clock=clock,
         stopping=stopping,
     )
+
+
+def classes_of(settings: MemorySettings | None) -> Classes:
+    """The seed's classes, with those that the settings add or change."""
+    if settings is None:
+        return Classes()
+    return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))
 
 
 def _facts(layout: Layout) -> Path:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp_types import CallToolResult
 
 OF_SESSIONS = ["purge_control", "restore_remote", "restore", "context", "search_extracted"]
-NAMES = [*OF_SESSIONS, "memory"]
+OF_FACTS = [
+    *("memory_store", "memory_recall", "memory_lookup", "memory_confirm", "memory_forget"),
+    *("memory_checkpoint", "memory_prune"),
+]
 
 
 @dataclass
@@ -111,11 +114,12 @@ def error(result: CallToolResult) -> str:
 def test_every_tool_without_a_daemon(house: House) -> None:
     async def work(client: Client) -> None:
         listed = await client.list_tools()
-        assert [tool.name for tool in listed.tools] == NAMES
+        assert [tool.name for tool in listed.tools] == [*OF_SESSIONS, *OF_FACTS]
         for tool in listed.tools:
             assert tool.description is not None
             assert len(tool.description) > 100
-            assert ("session" in tool.input_schema["required"]) is (tool.name in OF_SESSIONS)
+            required = tool.input_schema.get("required", [])
+            assert ("session" in required) is (tool.name in OF_SESSIONS)
         await every_tool(client, house, "main/alpha")
         await what_is_wrong(client, house)
         await in_parallel(client, house)
@@ -142,11 +146,11 @@ def test_the_memory_is_only_read_where_bsd_only_reads(house: House) -> None:
         fact = memory.store(NewFact("harbours have cranes")).fact
 
     async def work(client: Client) -> None:
-        recall = {"action": "recall", "query": "harbours"}
-        (found,) = answer(await client.call_tool("memory", recall))["results"]
+        recalled = await client.call_tool("memory_recall", {"query": "harbours"})
+        (found,) = answer(recalled)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
-        forget = {"action": "forget", "id": fact.id}
-        assert "only reads" in error(await client.call_tool("memory", forget))
+        forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
+        assert "only reads" in error(forgotten)
 
     serve(house, work, BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:
@@ -154,34 +158,30 @@ def test_the_memory_is_only_read_where_bsd_only_reads(house: House) -> None:
 
 
 async def the_memory(client: Client) -> None:
-    async def call(action: str, **arguments: Any) -> Any:
-        return answer(await client.call_tool("memory", {"action": action, **arguments}))
+    async def call(tool: str, **arguments: Any) -> Any:
+        return answer(await client.call_tool(f"memory_{tool}", arguments))
 
-    async def refused(**arguments: Any) -> str:
-        return error(await client.call_tool("memory", arguments))
+    async def refused(tool: str, **arguments: Any) -> str:
+        return error(await client.call_tool(f"memory_{tool}", arguments))
 
     stored = await call("store", text="We decided to use tabs", entity="style", key="indent")
     id_ = stored["fact"]["id"]
-    assert (stored["created"], stored["fact"]["decay_class"]) == (True, "permanent")
-    assert (await call("store", text="we decided to  use tabs"))["created"] is False
+    assert stored["message"] == (
+        'Stored: "We decided to use tabs" [entity: style] [decay: permanent]'
+    )
     (recalled,) = (await call("recall", query="tabs or spaces"))["results"]
     assert (recalled["id"], recalled["recall_count"]) == (id_, 1)
     (looked_up,) = (await call("lookup", entity="STYLE", key="indent"))["results"]
     assert (looked_up["id"], looked_up["recall_count"]) == (id_, 2)
-    newer = await call("store", text="We use spaces", entity="style", supersedes=id_)
-    assert [one["text"] for one in (await call("lookup", entity="style"))["results"]] == [
-        "We use spaces"
-    ]
-    confirmed = await call("confirm", id=newer["fact"]["id"])
-    assert confirmed["fact"]["confidence"] == 1.0
-    assert (await call("forget", id=newer["fact"]["id"]))["fact"]["text"] == "We use spaces"
-    assert "there is no fact" in await refused(action="forget", id=newer["fact"]["id"])
-    assert "text parameter is required" in await refused(action="store", text=" ")
-    assert "Valid actions: store, recall" in await refused(action="remember")
-    assert "there is no decay class 'tea'" in await refused(
-        action="store", text="x", decay_class="tea"
-    )
-    assert "nonsense is no parameter" in await refused(action="recall", query="x", nonsense=1)
+    assert (await call("confirm", memoryId=id_))["fact"]["confidence"] == 1.0
+    saved = await call("checkpoint", action="save", intent="rename it", state="half done")
+    restored = await call("checkpoint", action="restore")
+    assert restored["checkpoint"]["id"] == saved["fact"]["id"]
+    assert (await call("prune"))["by_class"]["checkpoint"] == 1
+    assert (await call("forget", memoryId=id_))["fact"]["text"] == "We decided to use tabs"
+    assert "there is no fact" in await refused("forget", memoryId=id_)
+    assert "text parameter is required" in await refused("store", text=" ")
+    assert "there is no decay class 'tea'" in await refused("store", text="x", decayClass="tea")
 
 
 async def every_tool(client: Client, house: House, name: str, *, names_it: bool = True) -> None:
