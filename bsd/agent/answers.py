@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bsd.agent.arguments import schema_of
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
 
@@ -78,7 +79,7 @@ _PLAIN = re.compile(
 
 def output_schema(tool: str) -> dict[str, Any]:
     """The JSON schema of a tool's answers."""
-    schemas = [one.model_json_schema() for one in _ANSWERS[tool]]
+    schemas = [schema_of(one) for one in _ANSWERS[tool]]
     return schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": schemas}
 
 

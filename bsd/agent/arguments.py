@@ -279,7 +279,7 @@ def _field_error(one: Any) -> FieldError:
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of arguments, without the titles, which only repeat the names."""
+    """The JSON schema of arguments or answers, without the titles: they only repeat the names."""
     schema: dict[str, Any] = _untitled(model.model_json_schema())
     return schema
 

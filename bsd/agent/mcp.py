@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -47,7 +47,11 @@ class Toolbox:
         scope: Scope,
         memory: MemoryHands,
         stopping: threading.Event,
+        *,
+        offered: Collection[str],
     ) -> None:
+        """`offered`: the names of the tools that there are."""
+        self._offered = offered
         self._hands = hands
         self._memory = memory
         self._scope = scope
@@ -60,11 +64,11 @@ class Toolbox:
         self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Say which tools there are."""
+        classes = self._memory.classes
         for_sessions = [self._described(tool) for tool in TOOLS.values()]
-        for_facts = [
-            _memory_described(tool, self._memory.classes) for tool in MEMORY_TOOLS.values()
-        ]
-        return types.ListToolsResult(tools=[*for_sessions, *for_facts])
+        for_facts = [_memory_described(tool, classes) for tool in MEMORY_TOOLS.values()]
+        tools = [*for_sessions, *for_facts]
+        return types.ListToolsResult(tools=[one for one in tools if one.name in self._offered])
 
     async def call(
         self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -111,11 +115,10 @@ class Toolbox:
     def _carry_out(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
         if self._stopping.is_set():
             raise Stopping
+        if name not in self._offered:
+            raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._offered)}")
         if (tool := MEMORY_TOOLS.get(name)) is not None:
             return memory_tools.carry_out(tool, arguments, self._memory)
-        if name not in TOOLS:
-            known = ", ".join((*TOOLS, *MEMORY_TOOLS))
-            raise Invalid(f"there is no tool {name}", hint=f"one of {known}")
         call = read_call(name, arguments)
         session = self._scope.find(self._hands.layout, call.session)
         return in_short(carry_out(call, session, self._hands))

@@ -91,7 +91,7 @@ class MemoryTool:
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON schema of its answers."""
-        return self.answer.model_json_schema()
+        return schema_of(self.answer)
 
 
 MEMORY_TOOLS = {

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It needs no daemon,
     and works beside one. Without options every session can be named.
 
+    Each tool's description takes room in the agent's context: --tools leaves out what it need not
+    have.
+
     \b
     Examples:
       bsd mcp
       bsd mcp --agent main
-      bsd mcp --session main/4f2a
+      bsd mcp --session main/4f2a --tools sessions
       openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
     """,
 )
@@ -38,10 +41,19 @@ if TYPE_CHECKING:
 @click.option(
     "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
 )
+@click.option(
+    "--tools",
+    type=click.Choice(["all", "sessions", "memory"]),
+    default="all",
+    show_default=True,
+    help="Those for sessions, for facts, or both.",
+)
 @click.pass_obj
-def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
+def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str) -> int:
     from bsd.agent.mcp import Toolbox, serve
+    from bsd.agent.memory_tools import MEMORY_TOOLS
     from bsd.agent.scope import Scope
+    from bsd.agent.tools import TOOLS
     from bsd.foundation.errors import Invalid
     from bsd.foundation.layout import check_name
     from bsd.transcript.exchangers import HelperExchanger
@@ -54,7 +66,10 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None) -> int:
     call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
     with HelperExchanger() as exchanger:
         hands = _Hands(call, exchanger, stopping)
-        serve(Toolbox(hands, Scope(agent, session), hands.memory(), stopping))
+        offered = {"sessions": tuple(TOOLS), "memory": tuple(MEMORY_TOOLS)}
+        names = offered.get(tools, (*TOOLS, *MEMORY_TOOLS))
+        scope = Scope(agent, session)
+        serve(Toolbox(hands, scope, hands.memory(), stopping, offered=names))
     return 0
 
 

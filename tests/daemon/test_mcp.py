@@ -132,27 +132,31 @@ def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: P
     async def work(client: Client) -> None:
         for tool in (await client.list_tools()).tools:
             assert "session" not in tool.input_schema["properties"]
+            assert tool.name in OF_SESSIONS
         await every_tool(client, house, "main/beta", names_it=False)
         other = {"session": "main/alpha", "action": "get_context"}
         assert "serve main/beta only" in error(await client.call_tool("purge_control", other))
 
     with running(house.root, tmp_path) as daemon:
-        serve(house, work, "--session", "main/beta", **daemon.env)
+        serve(house, work, "--session", "main/beta", "--tools", "sessions", **daemon.env)
         daemon.must_run()
 
 
-def test_the_memory_is_only_read_where_bsd_only_reads(house: House) -> None:
+def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> None:
     with Memory(Layout(house.root).facts_db) as memory:
         fact = memory.store(NewFact("harbours have cranes")).fact
 
     async def work(client: Client) -> None:
+        assert [tool.name for tool in (await client.list_tools()).tools] == OF_FACTS
+        look = await client.call_tool("purge_control", {"action": "get_context", "session": "beta"})
+        assert "there is no tool purge_control" in error(look)
         recalled = await client.call_tool("memory_recall", {"query": "harbours"})
         (found,) = answer(recalled)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
         forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
         assert "only reads" in error(forgotten)
 
-    serve(house, work, BRAINSURGEON_READONLY="true")
+    serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:
         assert memory.get(fact.id) == fact
 
