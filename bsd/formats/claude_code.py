@@ -4,6 +4,9 @@ Every line is an object with a `type`; one block of a message is a line, and wha
 together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
 never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor the
 last turn, with which it goes on when a session is resumed.
+
+Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. Whoever continues one reads that
+file and begins with another prompt, so the turn it has ended with is as any other.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
 from bsd.formats.content import calls_in, leaf_values, text_value
 from bsd.formats.detect import first_entries
-from bsd.formats.owner import ENDING, Registry
+from bsd.formats.owner import ENDING, Kind, Owner, Registry
 from bsd.formats.reading import entry_time_ms, message_of, text_of
 from bsd.foundation.value_path import ValuePath
 
@@ -57,7 +60,7 @@ class ClaudeCode:
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
             is_assistant=is_assistant,
-            turn=_turn(entry, kind, goes_on=result is not None or bool(calls)),
+            turn=self._turn(entry, kind, goes_on=result is not None or bool(calls)),
             role="toolResult" if result is not None else text_of(message.get("role")),
             time_ms=entry_time_ms(entry),
             signed_by=_signed_by(message) if is_assistant else None,
@@ -84,6 +87,30 @@ class ClaudeCode:
                 values += _copies(value, (key,), at_least)
         return values
 
+    def _turn(self, entry: Entry, kind: str, *, goes_on: bool) -> Turn:
+        """Say what a line does to its turn: only the next prompt ends one."""
+        if goes_on:
+            return Turn.OPEN
+        # Once, what subagents were asked and did stood among the lines of their session.
+        prompts = _is_prompt(entry, kind) and entry.get("isSidechain") is not True
+        return Turn.STARTS if prompts else Turn.NONE
+
+
+class ClaudeCodeSubagent(ClaudeCode):
+    """The same lines, in the file of a subagent."""
+
+    def _turn(self, entry: Entry, kind: str, *, goes_on: bool) -> Turn:
+        """Only an answer that says so ends a turn here; older versions left that out."""
+        if goes_on:
+            return Turn.OPEN
+        if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
+            return Turn.CLOSES
+        return Turn.STARTS if _is_prompt(entry, kind) else Turn.NONE
+
+
+def _is_prompt(entry: Entry, kind: str) -> bool:
+    return kind == "user" and entry.get("isMeta") is not True
+
 
 def _result_of(message: Entry) -> str | None:
     """The call that a user's message answers, if it is an answer."""
@@ -97,14 +124,6 @@ def _blocks(message: Entry) -> Iterator[Entry]:
     content = message.get("content")
     if isinstance(content, list):
         yield from (block for block in content if isinstance(block, dict))
-
-
-def _turn(entry: Entry, kind: str, *, goes_on: bool) -> Turn:
-    """Say what a line does to its turn: only the next prompt ends one."""
-    if goes_on:
-        return Turn.OPEN
-    prompts = kind == "user" and entry.get("isMeta") is not True
-    return Turn.STARTS if prompts else Turn.NONE
 
 
 def _signed_by(message: Entry) -> str | None:
@@ -192,6 +211,7 @@ def _apart(values: list[Value]) -> list[Value]:
 
 
 CLAUDE_CODE = ClaudeCode()
+SUBAGENT = ClaudeCodeSubagent()
 
 
 # --- detection ---
@@ -202,19 +222,19 @@ _MESSAGES_LOOKED_AT = 20
 _VERSIONS = re.compile(r"[12]\.")
 
 
-def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+def _detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> Format | NotOurs:
     """Tell a session by its first messages: a single one that is not as we know it is enough."""
     known = 0
     for entry in first_entries(first_lines, _LINES_LOOKED_AT):
         if not isinstance(kind := entry.get("type"), str):
             return NotOurs("not a Claude Code session: a line has no type")
         if kind in _MESSAGES:
-            if what := _unknown(entry, kind):
+            if what := _unknown(entry, kind) or (fmt is SUBAGENT and _not_a_subagents(entry)):
                 return NotOurs(f"a Claude Code session of unknown form: {what}")
             known += 1
             if known == _MESSAGES_LOOKED_AT:
                 break
-    return CLAUDE_CODE if known else NotOurs("no Claude Code session, or one without messages")
+    return fmt if known else NotOurs("no Claude Code session, or one without messages")
 
 
 def _unknown(entry: Entry, kind: str) -> str | None:
@@ -232,9 +252,16 @@ def _unknown(entry: Entry, kind: str) -> str | None:
     return None
 
 
+def _not_a_subagents(entry: Entry) -> str | None:
+    if entry.get("isSidechain") is True and text_of(entry.get("agentId")) is not None:
+        return None
+    return "a subagent's message without isSidechain or agentId"
+
+
 # --- directories: projects/<project>/<session>.jsonl, sessions/<pid>.json beside projects/ ---
 
 _SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SUBAGENT = re.compile(r"agent-[A-Za-z0-9_@-]+")
 _PROCESS = re.compile(r"[0-9]+\.json")
 _QUIET_SECONDS = 10.0
 # Without the files that say who is at work, nothing else tells that somebody is.
@@ -264,21 +291,27 @@ class ClaudeCodeProject:
         return self.projects.parent / "sessions"
 
     def is_session_file(self, name: str) -> bool:
-        """Not so: subagents, what was put aside, copies made while compacting."""
+        """Not so: what was put aside, copies made while compacting, subagents of old versions.
+
+        Those lay here (`agent-<id>.jsonl`); none of them says that a turn of it has ended.
+        """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
-        return _detect(first_lines)
+        return _detect(first_lines, CLAUDE_CODE)
 
     def in_use(self, session: str) -> str | None:
         """A process that is idle has all in memory, and reopens the file for each line."""
+        return self._in_use(session)
+
+    def _in_use(self, session: str, *, by_idle: bool = False) -> str | None:
         try:
             found = [each for each in self._running.iterdir() if _PROCESS.fullmatch(each.name)]
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             return f"cannot tell whether it is running: {self._running}: {error.strerror}"
-        return next(filter(None, (_busy(path, session) for path in found)), None)
+        return next(filter(None, (_has(path, session, by_idle=by_idle) for path in found)), None)
 
     def registry(self) -> Registry:
         return Registry()
@@ -290,8 +323,40 @@ class ClaudeCodeProject:
         return nullcontext()  # it has none
 
 
-def _busy(path: Path, session: str) -> str | None:
-    """Why a process counts as busy with a session, by what it says of itself."""
+class ClaudeCodeSubagents(ClaudeCodeProject):
+    """The subagents of one session, or of one of its workflows: an agent's sessions."""
+
+    __slots__ = ()
+
+    def is_session_file(self, name: str) -> bool:
+        return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        return _detect(first_lines, SUBAGENT)
+
+    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+        """A process that is idle may have some at work, and may continue any at any time."""
+        return self._in_use(self.directory.relative_to(self.projects).parts[1], by_idle=True)
+
+
+def _owner(projects: Path, directory: Path) -> Owner:
+    is_project = directory.parent == projects
+    return (ClaudeCodeProject if is_project else ClaudeCodeSubagents)(projects, directory)
+
+
+KIND = Kind(
+    routes=(
+        (None,),
+        (None, None, "subagents"),
+        (None, None, "subagents", "workflows", None),
+    ),
+    called="projects",
+    owner=_owner,
+)
+
+
+def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
+    """Why a session counts as in use by a process, by what it says of itself."""
     if not _is_alive(int(path.stem)):
         return None
     try:
@@ -303,9 +368,11 @@ def _busy(path: Path, session: str) -> str | None:
     if not isinstance(said, dict):
         return f"cannot tell whether it is running: {path} is not as expected"
     other = isinstance(said.get("sessionId"), str) and said["sessionId"] != session
-    if other or said.get("status") == "idle":
+    if other:
         return None
-    return f"process {path.stem} is busy with it"
+    if said.get("status") != "idle":
+        return f"process {path.stem} is busy with it"
+    return f"process {path.stem} may go on with it" if by_idle else None
 
 
 def _is_alive(pid: int) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
 from bsd.formats.content import leaf_values, text_value
 from bsd.formats.detect import first_entries
-from bsd.formats.owner import ENDING, Registry
+from bsd.formats.owner import ENDING, Kind, Registry
 from bsd.formats.reading import entry_time_ms, text_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.value_path import ValuePath
@@ -320,3 +320,6 @@ def _held(path: Path, otherwise: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)  # and with it goes the lock
+
+
+KIND = Kind(routes=((None, None, None),), called="sessions", owner=CodexDay)

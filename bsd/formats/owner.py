@@ -6,13 +6,14 @@ How it calls its files, when it is at work, how it keeps others out while it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bsd.formats.base import Format, NotOurs
+from bsd.foundation.sources import Route
 
 ENDING = ".jsonl"
 
@@ -100,3 +101,11 @@ class Owner(Protocol):
     def lock(self, session: str) -> AbstractContextManager[object] | None:
         """Its own lock of a session, which raises Busy at once; None is a file beside it."""
         ...
+
+
+class Kind(NamedTuple):
+    """A program whose directory may be a source."""
+
+    routes: tuple[Route, ...]  # as in Source
+    called: str | None  # how its directory of sessions is always called
+    owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's

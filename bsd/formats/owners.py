@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bsd.formats.base import Format, NotOurs
 from bsd.formats.detect import detect
 from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
-from bsd.formats.owner import Owner, Registry
+from bsd.formats.owner import Kind, Owner, Registry
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -20,40 +20,32 @@ if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.foundation.source_settings import SourceSettings
 
 
-class Kind(NamedTuple):
-    """A program whose directory may be a source."""
-
-    levels: int  # as in Source
-    called: str | None  # how its directory of sessions is always called
-    owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
-
-
 # Start-up stays light: most calls have no sources, and none has all kinds of them.
 
 
-def _claude_code(projects: Path, directory: Path) -> Owner:
-    from bsd.formats.claude_code import ClaudeCodeProject  # noqa: PLC0415 - see above
+def _claude_code() -> Kind:
+    from bsd.formats.claude_code import KIND  # noqa: PLC0415 - see above
 
-    return ClaudeCodeProject(projects, directory)
-
-
-def _codex(sessions: Path, directory: Path) -> Owner:
-    from bsd.formats.codex import CodexDay  # noqa: PLC0415 - see above
-
-    return CodexDay(sessions, directory)
+    return KIND
 
 
-def _pi(sessions: Path, directory: Path) -> Owner:
-    from bsd.formats.pi import PiProject  # noqa: PLC0415 - see above
+def _codex() -> Kind:
+    from bsd.formats.codex import KIND  # noqa: PLC0415 - see above
 
-    return PiProject(sessions, directory)
+    return KIND
+
+
+def _pi() -> Kind:
+    from bsd.formats.pi import KIND  # noqa: PLC0415 - see above
+
+    return KIND
 
 
 # By the word for it in the settings.
-KINDS: Mapping[str, Kind] = {
-    "claude-code": Kind(1, "projects", _claude_code),
-    "codex": Kind(3, "sessions", _codex),
-    "pi": Kind(1, None, _pi),
+KINDS: Mapping[str, Callable[[], Kind]] = {
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "pi": _pi,
 }
 
 
@@ -62,7 +54,7 @@ def owner_of(layout: Layout, agent: str) -> Owner:
     if source := layout.source_of(agent):
         # By its name alone, as this is asked for every session of a list; opening one looks closer.
         directory = source.directory(agent) or layout.sessions_dir(agent)
-        return KINDS[source.kind].owner(source.path, directory)
+        return KINDS[source.kind]().owner(source.path, directory)
     return _RootAgent(layout.agents / agent)
 
 
@@ -77,19 +69,19 @@ def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:
 
 
 def _source(given: SourceSettings) -> Source:
-    kind = KINDS.get(given.kind)
-    if kind is None:
+    if given.kind not in KINDS:
         known = ", ".join(KINDS)
         raise ConfigError(
             f"the source {given.path} is of no known kind: {given.kind!r}",
             hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
         )
+    kind = KINDS[given.kind]()
     if kind.called is not None and given.path.name != kind.called:
         raise ConfigError(
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
-    return Source(given.called, given.kind, given.path, kind.levels)
+    return Source(given.called, given.kind, given.path, kind.routes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Turn, Value
 from bsd.formats.detect import detect, first_entries
 from bsd.formats.openclaw import OPENCLAW, OpenClaw
-from bsd.formats.owner import ENDING, Registry
+from bsd.formats.owner import ENDING, Kind, Registry
 from bsd.formats.reading import message_of, text_of
 
 _VERSIONS = (2, 3)
@@ -93,3 +93,6 @@ def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
         yield line
         if line.strip():
             return
+
+
+KIND = Kind(routes=((None,),), called=None, owner=PiProject)

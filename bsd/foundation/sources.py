@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # What no name may hold, and the two characters that mean something here.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
 _ESCAPE = re.compile(rb"\+([0-9A-F]{2})")
 _STEP = ":"
+
+# A way down to directories that hold sessions: each step has this name, or may have any (None).
+# Only the latter are part of an agent's name.
+Route = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +32,23 @@ class Source:
     name: str  # how the names of its agents begin; holds no colon
     kind: str
     path: Path
-    levels: int  # directories between it and a session, 1 or more
+    routes: tuple[Route, ...]  # each with another number of steps that may have any name
 
-    def agent(self, *steps: str) -> str:
+    def agent(self, *names: str) -> str:
         """The name of the agent whose sessions lie below these directories."""
-        return _STEP.join((self.name, *map(_written, steps)))
+        return _STEP.join((self.name, *map(_written, names)))
 
     def directory(self, agent: str) -> Path | None:
         """The directory that an agent's name stands for; None if it is none of this source."""
         name, *steps = agent.split(_STEP)
-        read = [_read(step) for step in steps]
-        if name != self.name or len(read) != self.levels or not all(map(_is_shown, read)):
+        names = [_read(step) for step in steps]
+        route = next((each for each in self.routes if each.count(None) == len(names)), None)
+        if name != self.name or route is None or not all(map(_is_shown, names)):
             return None
+        left = iter(names)
+        path = self.path.joinpath(*(next(left) if step is None else step for step in route))
         # One directory has one name: no other spelling of it counts.
-        return self.path.joinpath(*read) if self.agent(*read) == agent else None
+        return path if self.agent(*names) == agent else None
 
     def directories(self) -> Iterator[tuple[str, Path]]:
         """Every directory that may hold sessions, with its agent's name; raises OSError.
@@ -47,38 +56,68 @@ class Source:
         Links are not followed. What vanishes meanwhile, or cannot be read further down, is left
         out.
         """
-        for steps, path in _below(self.path, self.levels):
-            if len(steps) == self.levels:
-                yield self.agent(*steps), path
+        for place in _walk(self.path, self.routes):
+            if () in place.left:
+                yield self.agent(*place.names), place.path
 
     def between(self) -> Iterator[Path]:
-        """The directories in which others appear that may hold sessions; raises OSError."""
-        yield self.path
-        for steps, path in _below(self.path, self.levels - 1):
-            if steps:
-                yield path
+        """The directories in which those of the first route appear; raises OSError.
+
+        What lies at the end of another is found by whoever looks again.
+        """
+        for place in _walk(self.path, (self.routes[0][:-1],)):
+            yield place.path
 
 
-def _below(top: Path, levels: int) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """The directories down to so many levels below one, and how they are called from there."""
-    found: list[tuple[tuple[str, ...], Path]] = [((), top)]
-    for steps, path in found:  # it grows while it is walked
-        if steps:
-            yield steps, path
-        if len(steps) == levels:
-            continue
+class _Place(NamedTuple):
+    """A directory on a route."""
+
+    path: Path
+    names: tuple[str, ...]  # of those on the way to it that may have any
+    left: tuple[Route, ...]  # what is still to go
+
+
+def _walk(top: Path, routes: tuple[Route, ...]) -> Iterator[_Place]:
+    """All directories on these routes that are there, the topmost first."""
+    found = [_Place(top, (), routes)]
+    for place in found:  # it grows while it is walked
+        yield place
         try:
-            with os.scandir(path) as entries:
-                names = sorted(
-                    entry.name
-                    for entry in entries
-                    if _is_shown(entry.name) and entry.is_dir(follow_symlinks=False)
-                )
+            found += _next(place)
         except OSError:
-            if not steps:
+            if place is found[0]:
                 raise
-            continue
-        found += [((*steps, name), path / name) for name in names]
+
+
+def _next(place: _Place) -> list[_Place]:
+    steps = dict.fromkeys(route[0] for route in place.left if route)
+    found = []
+    for step in steps:
+        left = tuple(route[1:] for route in place.left if route and route[0] == step)
+        if step is None:
+            found += [
+                _Place(place.path / name, (*place.names, name), left)
+                for name in _directories_in(place.path)
+            ]
+        elif _is_directory(path := place.path / step):
+            found.append(_Place(path, place.names, left))
+    return found
+
+
+def _directories_in(path: Path) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if _is_shown(entry.name) and entry.is_dir(follow_symlinks=False)
+        )
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _is_shown(name: str) -> bool:

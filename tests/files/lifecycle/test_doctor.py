@@ -92,7 +92,7 @@ def test_an_agent_that_moved_to_sqlite(layout: Layout, inotify: Path) -> None:
 
 def test_sources(layout: Layout, inotify: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs" / "-p").mkdir(parents=True)
-    found = [Source("c", "claude-code", tmp_path / name, 1) for name in ("theirs", "none")]
+    found = [Source("c", "claude-code", tmp_path / name, ((None,),)) for name in ("theirs", "none")]
     layout = Layout(layout.root, tuple(found))
     one, two = _checks(layout, inotify)["sources"]
     assert (one.level, two.level) == (Level.OK, Level.WARN)

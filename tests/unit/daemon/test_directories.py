@@ -24,7 +24,7 @@ def layout(tmp_path: Path) -> Layout:
     (project / f"{SESSION}.jsonl").write_text("{}\n")
     (project / "agent-a1.jsonl").write_text("{}\n")
     (tmp_path / "home").symlink_to(tmp_path / "real")
-    source = Source("claude", "claude-code", tmp_path / "home" / "projects", 1)
+    source = Source("claude", "claude-code", tmp_path / "home" / "projects", ((None,),))
     return Layout(tmp_path / "root", (source,))
 
 

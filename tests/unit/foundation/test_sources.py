@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, NotFound
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.settings import load_settings
-from bsd.foundation.sources import Source
+from bsd.foundation.sources import Route, Source
 
 # As the file system has them: bytes, but no slash, no NUL, and not hidden.
 directories = st.binary(min_size=1, max_size=60).filter(
@@ -20,10 +20,14 @@ directories = st.binary(min_size=1, max_size=60).filter(
 )
 
 
+def any_names(steps: int) -> Route:
+    return (None,) * steps
+
+
 @given(st.lists(directories, min_size=1, max_size=3), st.lists(directories, min_size=1, max_size=3))
 @settings(max_examples=30)
 def test_every_directory_has_one_name_that_leads_back(one: list[bytes], two: list[bytes]) -> None:
-    source, other = (Source("s", "k", Path("/s"), len(steps)) for steps in (one, two))
+    source, other = (Source("s", "k", Path("/s"), (any_names(len(to)),)) for to in (one, two))
     steps = [os.fsdecode(step) for step in one]
     agent = source.agent(*steps)
     assert check_name(agent, "agent") == agent
@@ -34,7 +38,7 @@ def test_every_directory_has_one_name_that_leads_back(one: list[bytes], two: lis
 @given(st.from_regex(r"s(:[A-Za-z0-9._@+-]{0,12}){0,4}", fullmatch=True))
 @settings(max_examples=30)
 def test_no_name_leads_out(agent: str) -> None:
-    source = Source("s", "k", Path("/s"), 2)
+    source = Source("s", "k", Path("/s"), (any_names(2),))
     if (found := source.directory(agent)) is not None:
         assert os.path.normpath(found) == str(found)
         assert found.parent.parent == Path("/s")
@@ -45,7 +49,7 @@ def test_no_name_leads_out(agent: str) -> None:
     "agent", ["s", "s:", "s:a", "s:a:b:c", "s:..:b", "s:+2E+2E:b", "s:a+2Fb:c", "s:+61:b", "t:a:b"]
 )
 def test_what_is_no_name(agent: str) -> None:
-    assert Source("s", "k", Path("/s"), 2).directory(agent) is None
+    assert Source("s", "k", Path("/s"), (any_names(2),)).directory(agent) is None
 
 
 def test_agents_are_the_directories_at_one_depth(tmp_path: Path) -> None:
@@ -53,7 +57,7 @@ def test_agents_are_the_directories_at_one_depth(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "2025" / "09" / "file").touch()
     (tmp_path / "2025" / "09" / "link").symlink_to(tmp_path)
-    source = Source("codex", "k", tmp_path, 3)
+    source = Source("codex", "k", tmp_path, (any_names(3),))
     assert dict(source.directories()) == {
         "codex:2025:09:24": tmp_path / "2025/09/24",
         "codex:2025:09:25": tmp_path / "2025/09/25",
@@ -61,7 +65,32 @@ def test_agents_are_the_directories_at_one_depth(tmp_path: Path) -> None:
     above = [tmp_path, tmp_path / "2025", tmp_path / "2025/09", tmp_path / "2025/10"]
     assert list(source.between()) == above
     with pytest.raises(FileNotFoundError):
-        list(Source("x", "k", tmp_path / "none", 1).directories())
+        list(Source("x", "k", tmp_path / "none", (any_names(1),)).directories())
+
+
+FORKED: tuple[Route, ...] = (any_names(1), (None, None, "deep"), (None, None, "deep", "er", None))
+
+
+def test_routes_part_and_what_has_a_fixed_name_is_no_part_of_an_agents(tmp_path: Path) -> None:
+    for name in ["p/s/deep/er/w", "p/deep/t", "p/s/other", "q/s", "deep/s/deep", "p/.h/deep"]:
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "q" / "s" / "deep").symlink_to(tmp_path / "p" / "s" / "deep")
+    (tmp_path / "q" / "t").mkdir()
+    (tmp_path / "q" / "t" / "deep").touch()
+    source = Source("c", "k", tmp_path, FORKED)
+    found = dict(source.directories())
+    assert found == {
+        "c:deep": tmp_path / "deep",
+        "c:p": tmp_path / "p",
+        "c:q": tmp_path / "q",
+        "c:deep:s": tmp_path / "deep/s/deep",
+        "c:p:s": tmp_path / "p/s/deep",
+        "c:p:s:w": tmp_path / "p/s/deep/er/w",
+    }
+    assert all(source.directory(agent) == path for agent, path in found.items())
+    assert source.directory("c:p:s:w:x") is None
+    # Sessions come and go in hundreds: only where the first ones appear somebody must be told.
+    assert list(source.between()) == [tmp_path]
 
 
 @pytest.fixture
@@ -71,7 +100,7 @@ def layout(tmp_path: Path) -> Layout:
     (tmp_path / "theirs" / "-p" / "s.jsonl").write_text("{}\n")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "s.jsonl").write_text("{}\n")
-    return Layout(tmp_path / "root", (Source("c", "k", tmp_path / "theirs", 1),))
+    return Layout(tmp_path / "root", (Source("c", "k", tmp_path / "theirs", (any_names(1),)),))
 
 
 def test_sessions_lie_there_and_everything_of_ours_in_the_root(layout: Layout) -> None:
