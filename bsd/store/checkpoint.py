@@ -24,9 +24,7 @@ class Checkpoint:
     index: int  # number of the line that begins here, 0-based
     messages: int  # message entries before
     ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
-    barrier: int  # line before which a compaction took everything out of sight
     own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
-    bound: bool = False  # an entry before is `prefix_bound`: a compaction unsettles it
     earlier: Ids | None = field(default=None, compare=False)  # known without being listed
 
     def among(self, ids: Collection[int]) -> set[int]:

@@ -58,7 +58,7 @@ def plan_discard(
         by_start[target.hash[:SHORTEST]].append(number)
     for seen in read_through(source, fmt):
         conversation.follow(seen)
-        prefix.follow(seen.line.index, seen.facts)
+        prefix.follow(seen.line.index, seen.entry, seen.facts)
         hashes = known_hashes(seen.line.raw, seen.entry)
         meant = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
         for number in dict.fromkeys(meant):

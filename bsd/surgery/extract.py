@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from sys import maxsize
 
@@ -67,18 +67,9 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     """
     wanted = None if only is None else locate(source, fmt, only).line.index
     policy = Policy.of(config)
-    read = partial(
-        Survey.of,
-        source,
-        fmt,
-        policy,
-        now,
-        keep_names=tell is not None,
-        progress=progress,
+    survey = Survey.of(
+        source, fmt, policy, now, keep_names=tell is not None, progress=progress, since=since
     )
-    survey = read(since=since)
-    if since and since.bound and survey.compacted:
-        survey = read()  # what a signature bound before, the compaction may have freed
     surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
     tally = _Tally(maxsize if dry_run else budget_bytes, dry_run=dry_run)
     settling = Settling(survey, policy)

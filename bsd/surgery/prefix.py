@@ -1,15 +1,25 @@
-"""Which entries a later signature covers: a provider that checks it refuses what is changed."""
+"""Which entries a later signature covers: a provider that checks it refuses what is changed.
+
+A signature covers everything before it on its branch, but for what a compaction between took out
+of sight. Nothing that follows takes that back: not even a compaction, since whoever goes on from
+before it sends the signature again. So what is covered stays so until the signature leaves.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
 
-from bsd.formats.base import Facts
+from bsd.formats.base import Entry, Facts
+from bsd.formats.links import parent_of
+from bsd.store.checkpoint import Checkpoint
 
 Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them
 
+NO_ID = 0
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -21,29 +31,84 @@ def never(_model: str) -> bool:
     return False
 
 
+def id_hash(entry_id: str) -> int:
+    """Return 8 bytes that stand for an id, the same in every process."""
+    return int.from_bytes(
+        blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )
+
+
 class Prefix:
-    """Follows a session to its end."""
+    """Follows a session to its end, from its first line or `since` a checkpoint of it.
 
-    def __init__(self, binds: Binds) -> None:
-        self._binds = binds
-        self._signed, self._barriers = array("Q"), array("Q")
-        # A compaction took everything before this line out of sight.
+    Of what is before the checkpoint only the ids matter: a compaction there is before every line
+    that is followed, so it can take none of them out of sight.
+    """
+
+    def __init__(self, binds: Binds, since: Checkpoint | None = None) -> None:
+        # Of each entry that was followed.
+        self.lines, self.ids = array("Q"), array("Q")
+        self._binds = lru_cache(maxsize=128)(binds)
+        self._since = since
+        # Lines of signatures, and how far back each reaches: ever less far, as those that a later
+        # one covers with all that they cover are of no account.
+        self._signed, self._reach = array("Q"), array("Q")
+        # The latest compaction took everything before this line out of sight.
         self._barrier = 0
-        self._lines: dict[str, int] = {}
+        self._compacted = 0  # entries before that compaction
+        self._compacted_ids: set[int] | None = None
+        self._before: str | None = None  # id of the entry before
 
-    def follow(self, index: int, facts: Facts) -> None:
+    def follow(self, index: int, entry: Entry, facts: Facts) -> None:
         """Note the next entry."""
-        if facts.id is not None:
-            self._lines.setdefault(facts.id, index)
+        if self._barrier and self._goes_back(parent_of(entry)):
+            self._barrier = 0
         if facts.is_compaction:
             # What it keeps is still sent, so a signature after it still covers that.
-            kept_from = self._lines.get(facts.kept_from or "", index)
-            self._barrier = max(self._barrier, kept_from)
+            self._barrier = self._line_of(facts.kept_from, index)
+            self._compacted, self._compacted_ids = len(self.ids), None
         elif facts.signed_by is not None and self._binds(facts.signed_by):
-            self._signed.append(index)
-            self._barriers.append(self._barrier)
+            self._note_signature(index)
+        self._before = facts.id
+        self.lines.append(index)
+        self.ids.append(id_hash(facts.id) if facts.id else NO_ID)
+
+    def _goes_back(self, parent: str | None) -> bool:
+        """Whether an entry goes on from before the compaction: then it has it not behind it."""
+        if parent is None or parent == self._before:
+            return False
+        if self._compacted_ids is None:
+            self._compacted_ids = set(self.ids[: self._compacted])
+        number = id_hash(parent)
+        return number in self._compacted_ids or self._is_earlier(number)
+
+    def _line_of(self, entry_id: str | None, otherwise: int) -> int:
+        if entry_id is None:
+            return otherwise
+        number = id_hash(entry_id)
+        if self._is_earlier(number):
+            return 0  # before all that was followed: which line it is makes no difference
+        try:
+            return self.lines[self.ids.index(number)]
+        except ValueError:
+            return otherwise
+
+    def _is_earlier(self, number: int) -> bool:
+        return self._since is not None and bool(self._since.among([number]))
+
+    def _note_signature(self, index: int) -> None:
+        while self._reach and self._reach[-1] >= self._barrier:
+            self._signed.pop()
+            self._reach.pop()
+        self._signed.append(index)
+        self._reach.append(self._barrier)
+
+    @property
+    def signed(self) -> bool:
+        """Whether there are signatures that cover what is before them."""
+        return bool(self._signed)
 
     def covers(self, index: int) -> bool:
         """Whether a line is covered; ask once all was followed."""
         after = bisect_right(self._signed, index)
-        return after < len(self._signed) and self._barriers[after] <= index
+        return after < len(self._signed) and self._reach[after] <= index

@@ -108,7 +108,7 @@ class _Finder:
     def look(self, seen: Seen, fmt: Format) -> None:
         """Search one entry."""
         self._conversation.follow(seen)
-        self.prefix.follow(seen.line.index, seen.facts)
+        self.prefix.follow(seen.line.index, seen.entry, seen.facts)
         if not self._is_searched(seen):
             return
         protection = self._conversation.own_protection(seen)

@@ -27,7 +27,8 @@ _ANYWHERE = frozenset(
     )
 )
 # Settled once the entry is older than every rule's window: before, a rule that fits another of
-# its values may still have its say. Of `prefix_bound` a compaction makes something else.
+# its values may still have its say. What a signature covers, it covers for good: a compaction frees
+# only for the signatures after it.
 _WHEN_OLD = frozenset(
     (Reason.EXTRACT, Reason.VALUES_TOO_SMALL, Reason.PREFIX_BOUND, "not_editable")
 )
@@ -62,7 +63,6 @@ class Settling:
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
         self._shift = 0  # bytes by which what follows moves
-        self._bound = False
         self._end: Outcome | None = None  # the first that is not settled
         self._unbinds = False  # a signature leaves that binds what is before it
 
@@ -81,7 +81,6 @@ class Settling:
             return
         self._rows += 1
         self._shift += shift
-        self._bound |= outcome.bound
 
     def stop(self, outcome: Outcome) -> None:
         """End here, at an entry that was not looked at."""
@@ -92,4 +91,4 @@ class Settling:
         if self._unbinds:
             return None
         offset = self._end.offset if self._end else self._survey.end_offset
-        return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)
+        return self._survey.checkpoint(self._rows, offset + self._shift)

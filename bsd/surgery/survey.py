@@ -11,20 +11,19 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import pairwise
 from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
 from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.links import parent_of
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Leaked, Source
 from bsd.surgery.policy import Policy
+from bsd.surgery.prefix import NO_ID, Prefix
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -41,7 +40,6 @@ from bsd.transcript.reader import Line, parse_entry
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
 
-_NO_ID = 0
 _PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
 _MOST_WARNINGS = 100
@@ -65,15 +63,7 @@ class Outcome:
     age_s: float | None  # seconds, if its time is known
     marked: bool  # it has an `_extracted` member, ours or not
     position: int  # message entries after it
-    bound: bool  # a later signature covers what the model saw of it
     decision: Decision
-
-
-def id_hash(entry_id: str) -> int:
-    """Return 8 bytes that stand for an id, the same in every process."""
-    return int.from_bytes(
-        blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    )
 
 
 class Survey:
@@ -93,7 +83,6 @@ class Survey:
         self._keep_names = keep_names
         self._since = since
         self.messages = since.messages if since else 0
-        self.compacted = False  # there is a compaction among the lines that were read
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
         self.unreadable = 0  # lines that are not blank and hold no JSON object
@@ -101,8 +90,9 @@ class Survey:
         self.refs: set[str] = set()  # names of stored files that markers use
 
         # One row per entry.
-        self._index, self._offset, self._length = array("Q"), array("Q"), array("Q")
-        self._id, self._time = array("Q"), array("d")
+        self._prefix = Prefix(policy.binds, since)
+        self._index, self._id = self._prefix.lines, self._prefix.ids
+        self._offset, self._length, self._time = array("Q"), array("Q"), array("d")
         self._messages_to, self._subject, self._kind = array("Q"), array("L"), array("L")
         self._names: list[str | None] = []
         self._subjects: list[Subject] = []
@@ -114,14 +104,6 @@ class Survey:
 
         self._last_turn = LastTurn()
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
-        # A compaction took everything before this line out of sight.
-        self._barrier = since.barrier if since else 0
-        self._barriers = array("Q")  # line of a compaction, barrier from there on, …
-        self._compaction = since.index if since else 0  # line of the latest
-        self._before: str | None = None  # id of the entry before
-        # Lines of signatures, and how far back each of them or a later one reaches.
-        self._signed, self._reach = array("Q"), array("Q")
-        self._binding: dict[str, bool] = {}
 
     @classmethod
     def of(
@@ -160,66 +142,20 @@ class Survey:
         if facts.is_message:
             self.messages += 1
         self._last_turn.follow(line.index, facts)
-        self._follow_branch(line.index, entry, facts)
-        self._follow_prefix(line.index, facts)
+        self._prefix.follow(line.index, entry, facts)
         self._note_bsd(line, entry, facts)
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
         values = fmt.values(entry, self._shortest)
         subject = subject_of(entry, facts, values, self._policy, own_result=own_result)
         number, candidate = self._hold(subject)
-        self._index.append(line.index)
         self._offset.append(line.offset)
         self._length.append(len(line.raw))
-        self._id.append(id_hash(facts.id) if facts.id else _NO_ID)
         self._time.append(nan if facts.time_ms is None else facts.time_ms)
         self._messages_to.append(self.messages)
         self._kind.append(self._kinds.setdefault(facts.kind, len(self._kinds)))
         self._names.append(facts.id if candidate or self._keep_names else None)
         self._subject.append(number)
-
-    def _follow_branch(self, index: int, entry: Entry, facts: Facts) -> None:
-        # Whoever goes on from before a compaction has it not behind him.
-        parent, before = parent_of(entry), self._before
-        self._before = facts.id
-        if not self._barrier or parent in {None, before}:
-            return
-        if self._line_of(parent, index) < self._compaction:
-            self._barrier = 0
-            self._barriers.extend((index, 0))
-
-    def _follow_prefix(self, index: int, facts: Facts) -> None:
-        if facts.is_compaction:
-            self.compacted = True
-            self._compaction = index
-            # What the compaction keeps is still sent, so a signature after it still covers it.
-            self._barrier = max(self._barrier, self._line_of(facts.kept_from, index))
-            self._barriers.extend((index, self._barrier))
-        elif facts.signed_by is not None:
-            model = facts.signed_by
-            if model not in self._binding:
-                self._binding[model] = self._policy.binds(model)
-            if self._binding[model]:
-                self._note_signature(index)
-
-    def _note_signature(self, index: int) -> None:
-        self._signed.append(index)
-        self._reach.append(self._barrier)
-        # On a branch that goes on from before a compaction, it reaches further than those before.
-        for earlier in range(len(self._reach) - 2, -1, -1):
-            if self._reach[earlier] <= self._barrier:
-                break
-            self._reach[earlier] = self._barrier
-
-    def _line_of(self, entry_id: str | None, otherwise: int) -> int:
-        if entry_id is None:
-            return otherwise
-        if self._since and self._since.among([id_hash(entry_id)]):
-            return 0  # before all that was read: which line it is makes no difference
-        try:
-            return self._index[self._id.index(id_hash(entry_id))]
-        except ValueError:
-            return otherwise
 
     def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
         """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
@@ -302,7 +238,7 @@ class Survey:
                 time_ms,
                 self._id[row] in duplicates,
                 self.turn_open(index),
-                self._prefix_bound(index),
+                self._prefix.covers(index),
             )
             number = self._subject[row]
             yield Outcome(
@@ -314,7 +250,6 @@ class Survey:
                 None if time_ms is None else max(0.0, self._now - time_ms / 1000),
                 self._subjects[number].marked,
                 standing.position,
-                standing.prefix_bound,
                 self._decide(number, standing),
             )
 
@@ -340,44 +275,30 @@ class Survey:
         twice = {one for one, other in pairwise(ids) if one == other}
         if since := self._since:
             twice |= since.among(ids)
-        return twice - {_NO_ID}
+        return twice - {NO_ID}
 
     @property
     def signed(self) -> bool:
         """Whether there are signatures that bind what is before them."""
-        return bool(self._signed)
+        return self._prefix.signed
 
-    def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
-        """Return the checkpoint after so many of the entries that were read.
-
-        `offset` is where the next one will begin; `bound` says that one before it is bound.
-        """
+    def checkpoint(self, rows: int, offset: int) -> Checkpoint:
+        """Return the checkpoint after so many entries; `offset`: where the next will begin."""
         since = self._since
         index = self._index[rows] if rows < len(self._index) else self.end_index
-        barrier = since.barrier if since else 0
-        for line, value in zip(self._barriers[::2], self._barriers[1::2], strict=True):
-            if line < index:
-                barrier = value
         before = since.messages if since else 0
         return Checkpoint(
             offset,
             index,
             self._messages_to[rows - 1] if rows else before,
             self._id[:rows],
-            barrier,
             tuple(call for call, line in self._own_calls.items() if line < index),
-            bound or bool(since and since.bound),
             since.earlier if since and not since.ids else since,
         )
 
     def turn_open(self, index: int) -> bool:
         """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
         return self._last_turn.holds(index)
-
-    def _prefix_bound(self, index: int) -> bool:
-        """Whether a later signature covers what the model saw of this line."""
-        first_after = bisect_right(self._signed, index)
-        return first_after < len(self._signed) and self._reach[first_after] <= index
 
 
 def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterator[Leaked]:

@@ -25,7 +25,7 @@ NAME = SessionName("main", "s1")
 SETTINGS = "abc"
 CONTENT = b"".join(b"line %d\n" % number for number in range(2000))
 IDS = array("Q", [5, 2**64 - 1, 5, 2**63])
-AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, IDS, 7, ("call",), True)
+AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, IDS, ("call",))
 KEPT = replace(AT, ids=array("Q"))  # its ids stay in the database
 
 
@@ -187,12 +187,22 @@ def test_a_database_of_another_version_is_made_anew(
     assert load(state, session) == KEPT
 
 
-def test_a_row_that_makes_no_sense_is_not_used(
-    state: StateDb, session: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "place",
+    [
+        b'{"offset":1}',
+        # Of a version that kept more.
+        b'{"offset":1,"index":1,"messages":1,"barrier":0,"own_calls":[],"bound":false}',
+    ],
+)
+def test_a_row_of_another_version_is_not_used(
+    state: StateDb, session: Path, tmp_path: Path, place: bytes
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database, database:
-        database.execute("UPDATE checkpoints SET place = ?", (b'{"offset":1}',))
+        database.execute("UPDATE checkpoints SET place = ?", (place,))
     assert load(state, session) is None
+    state.save(NAME, SETTINGS, session, identity(session), AT)
+    assert load(state, session) == KEPT
 
 
 def test_without_a_database_nothing_is_known_and_nothing_made(

@@ -164,7 +164,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     old = jsonl(HEADER, *[user(f"{n} restore") for n in range(50)])
     new = jsonl(user(), assistant(CALL), NOT_FOUND, END)
     source = Counted(old + new)
-    since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"), barrier=0)
+    since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
     monkeypatch.setattr("bsd.agent.own_calls.parse_entry", spy(parsed))
     (call,) = own_calls(source, OPENCLAW, Policy.of(config()), since)

@@ -14,9 +14,13 @@ from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
+from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Reason
 from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import Outcome, Survey
 from bsd.transcript.reader import BytesTranscript
 from tests.unit.surgery.sessions import sessions
+from tests.unit.surgery.test_prefix import entries
 from tests.unit.surgery.test_properties import EXAMPLES, policies
 from tests.unit.surgery.theatre import HEADER, NOW, Session, config, jsonl
 from tests.unit.transcript import nasty
@@ -38,43 +42,14 @@ def extract(
     return plan.checkpoint
 
 
-@st.composite
-def bound_sessions(draw: st.DrawFn) -> tuple[bytes, Format]:
-    """Signatures that bind what is before them, and compactions that set it free."""
-    lines = [json.dumps(HEADER)]
-    for number in range(draw(st.integers(1, 12))):
-        entry: dict[str, Any] = {"type": "message", "id": f"e{number}"}
-        kind = draw(st.sampled_from(["result", "result", "signed", "plain", "user", "compaction"]))
-        if kind == "compaction":
-            kept = draw(st.none() | st.integers(0, 12))
-            entry = {"type": "compaction", "id": f"e{number}", "summary": "s"}
-            if kept is not None:
-                entry["firstKeptEntryId"] = f"e{kept}"
-        elif kind == "result":
-            entry["message"] = {
-                "role": "toolResult",
-                "content": [{"type": "text", "text": "x" * 40}],
-                "details": {"diff": "d" * 40},
-            }
-        elif kind == "user":
-            entry["message"] = {"role": "user", "content": "go on"}
-        else:
-            block = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 9}
-            entry["message"] = {
-                "role": "assistant",
-                "api": "anthropic-messages",
-                "model": "claude-opus-6" if kind == "signed" else "claude-opus-4-5",
-                "stopReason": "stop",
-                "content": [block],
-            }
-        lines.append(json.dumps(entry))
-    return "\n".join(lines).encode() + b"\n", OPENCLAW
+bound_sessions = entries().map(lambda some: (jsonl(HEADER, *some), OPENCLAW))
+several_policies = policies | st.just({"trigger_rules": RULES}) | st.just({"min_value_length": 20})
 
 
 @settings(nasty.unhurried, max_examples=EXAMPLES)
 @given(
-    sessions() | bound_sessions(),
-    policies | st.just({"trigger_rules": RULES}) | st.just({"min_value_length": 20}),
+    sessions() | bound_sessions,
+    several_policies,
     st.data(),
 )
 def test_a_checkpoint_hides_nothing(
@@ -96,6 +71,29 @@ def test_a_checkpoint_hides_nothing(
         if since:
             assert by_parts.raw[: since.offset].count(b"\n") == since.index
     assert by_parts.shelf.files == whole.shelf.files
+
+
+@settings(nasty.unhurried, max_examples=EXAMPLES)
+@given(bound_sessions, several_policies, st.data())
+def test_from_a_checkpoint_on_every_entry_is_judged_as_from_the_first_line(
+    given: tuple[bytes, Format], fields: dict[str, Any], data: st.DataObject
+) -> None:
+    raw, fmt = given
+    lines = raw.splitlines(keepends=True)
+    then = data.draw(st.integers(1, len(lines)))
+    session = Session(b"".join(lines[:then]), fmt)
+    since = extract(session, None, NOW, fields)
+    session.raw += b"".join(lines[then:])
+
+    def judged(since: Checkpoint | None) -> list[Outcome]:
+        policy = Policy.of(config(**fields))
+        survey = Survey.of(session.source, fmt, policy, NOW, keep_names=True, since=since)
+        return list(survey.outcomes())
+
+    first = since.index if since else 0
+    whole = judged(None)
+    assert judged(since) == [one for one in whole if one.index >= first]
+    assert not [one for one in whole if one.index < first and one.decision.reason is Reason.EXTRACT]
 
 
 def test_what_is_settled_is_not_read_again() -> None:
@@ -163,8 +161,8 @@ def test_a_result_of_our_own_tool_is_known_whose_call_is_before_the_checkpoint()
 
 
 def test_a_checkpoint_knows_its_ids_and_the_earlier_ones() -> None:
-    earlier = Checkpoint(0, 0, 0, array("Q", [1, 2]), 0)
-    checkpoint = Checkpoint(0, 0, 0, array("Q", [3, 2**64 - 1]), 0, earlier=earlier)
+    earlier = Checkpoint(0, 0, 0, array("Q", [1, 2]))
+    checkpoint = Checkpoint(0, 0, 0, array("Q", [3, 2**64 - 1]), earlier=earlier)
     assert checkpoint.among([1, 3, 4, 2**64 - 1]) == {1, 3, 2**64 - 1}
 
 

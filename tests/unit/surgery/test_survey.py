@@ -10,7 +10,8 @@ from bsd.formats.base import Format
 from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.surgery.policy import Policy
-from bsd.surgery.survey import Survey, id_hash
+from bsd.surgery.prefix import id_hash
+from bsd.surgery.survey import Survey
 from bsd.transcript.reader import BytesTranscript
 from tests.unit.surgery.test_extract import LONG, message, turn
 from tests.unit.surgery.theatre import HEADER, NOW, config, jsonl
