@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
     from bsd.lifecycle import catalog
 
     agents = catalog.agents(call.layout)
+    _note_missing(call, agent)
     if agent is not None:
         agents = [info for info in agents if info.name == agent]
         if not agents:
@@ -60,6 +62,23 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
     for info in agents:
         if info.note:
             note(f"{info.name}: {info.note}")
+
+
+def _note_missing(call: Call, agent: str | None) -> None:
+    """Name the sources that cannot be read, all of them or this agent's: not one session shows."""
+    from bsd.foundation.errors import os_problem
+
+    for source in call.layout.sources:
+        if agent is not None and source is not call.layout.source_of(agent):
+            continue
+        try:
+            os.scandir(source.path).close()
+        except (FileNotFoundError, NotADirectoryError):
+            note(f"There is no {source.path}, which the settings name as {source.name}.")
+            note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+        except OSError as error:
+            problem = os_problem(error, f"The source {source.name}: reading {source.path}")
+            note(f"{problem.message}\nTry: {problem.hint}")
 
 
 def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str, Any]]:

@@ -1,0 +1,59 @@
+"""Other programs' sessions on the command line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.files.cli.conftest import Call, Ended
+
+
+def with_sources(bsd: Call, top: Path, *arguments: str, **paths: Path) -> Ended:
+    """Call bsd with settings that name these directories as sources."""
+    settings = top / "config" / "bsd" / "bsd.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(
+        "".join(
+            f'[[sources]]\nkind = "pi"\nname = "{name}"\npath = "{path}"\n'
+            for name, path in paths.items()
+        )
+    )
+    return bsd(*arguments, XDG_CONFIG_HOME=str(top / "config"))
+
+
+def test_a_source_that_is_not_there_is_told_beside_the_list(bsd: Call, tmp_path: Path) -> None:
+    (here := tmp_path / "here" / "-p").mkdir(parents=True)
+    gone = tmp_path / "gone"
+    ended = with_sources(bsd, tmp_path, "sessions", "--json", here=here.parent, gone=gone)
+    assert ended.code == 0
+    assert len(ended.document["sessions"]) == 4
+    assert f"There is no {gone}, which the settings name as gone." in ended.err
+    assert "Try: mend `path`" in ended.err
+    assert str(here) not in ended.err
+    # Whoever asks for other sessions is told of what he asked for.
+    ended = with_sources(bsd, tmp_path, "sessions", "--agent", "main", gone=gone)
+    assert (ended.code, ended.err.count("gone")) == (0, 0)
+    ended = with_sources(bsd, tmp_path, "sessions", "--agent", "gone:-p", gone=gone)
+    assert ended.code != 0
+    assert "There is no" in ended.err
+
+
+def test_a_source_that_cannot_be_read_is_told(
+    bsd: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (closed := tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)  # a test may run as root, whom nothing refuses
+    ended = with_sources(bsd, tmp_path, "sessions", closed=closed)
+    assert ended.code == 0
+    assert f"The source closed: reading {closed}: Permission denied\nTry: run as" in ended.err
