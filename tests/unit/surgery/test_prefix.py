@@ -135,6 +135,17 @@ def test_a_compaction_may_keep_what_an_earlier_one_took() -> None:
     assert covered(session) == {1, 2, 3, 4}
 
 
+def test_each_compaction_has_its_own_before() -> None:
+    session: list[Entry] = [{"type": "message", "id": "e0"}]
+    for number in (1, 2):
+        session.append({"type": "compaction", "id": f"c{number}"})
+        session.append({"type": "message", "id": f"a{number}", "parentId": f"c{number}"})
+        # Not from before the latest compaction: to know that, its ids are looked at.
+        session.append({"type": "message", "id": f"b{number}", "parentId": f"c{number}"})
+    session.append({"type": "message", "id": "s", "parentId": "b1", "message": _message("signed")})
+    assert covered(session) == set(range(7))
+
+
 def test_a_compaction_may_keep_and_a_branch_go_on_from_what_is_before_the_checkpoint() -> None:
     start: list[Entry] = [{"type": "message", "id": f"e{n}"} for n in range(3)]
     signed: Entry = {"type": "message", "id": "s", "message": _message("signed")}
