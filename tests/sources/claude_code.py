@@ -57,6 +57,20 @@ def claude_code_lines(turns: int = 3) -> list[dict[str, Any]]:
     return notes + [line for turn in range(turns) for line in claude_code_turn(turn * 7)]
 
 
+def subagent_lines(calls: int = 5, agent: str = "a7be2f0c41d9") -> list[dict[str, Any]]:
+    """What one writes in a file of its own: a task, calls, results without copies, an answer."""
+    line = claude_code_line
+    lines = [line(0, "user", "Find out who calls it.")]
+    for first in range(1, 2 * calls, 2):
+        call = {"type": "tool_use", "id": f"toolu_{first}", "name": "Grep", "input": {"p": "x"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{first}", "content": LONG * 2}
+        lines.append(line(first, "assistant", [call], stop_reason="tool_use"))
+        lines.append(line(first + 1, "user", [result]))
+    answer = [{"type": "text", "text": LONG}]
+    lines.append(line(2 * calls + 1, "assistant", answer, stop_reason="end_turn"))
+    return [each | {"isSidechain": True, "agentId": agent} for each in lines]
+
+
 def claude_code_reads(content: bytes) -> list[dict[str, Any]]:
     """Read a session as strictly as its owner and the provider behind it would.
 

@@ -9,20 +9,48 @@ from typing import Any
 
 import pytest
 
-from tests.files.cli.conftest import Call, Ended
+from tests.files.cli.conftest import Call, Ended, out_of
+from tests.openclaw_tree import set_at_rest
+from tests.sources import CLAUDE_CODE
+from tests.sources.claude_code import claude_code_lines, subagent_lines
+from tests.sources.tree import Home, away, raw, without_restored
 
 
-def with_sources(bsd: Call, top: Path, *arguments: str, **paths: Path) -> Ended:
+def with_sources(bsd: Call, top: Path, *arguments: str, kind: str = "pi", **paths: Path) -> Ended:
     """Call bsd with settings that name these directories as sources."""
     settings = top / "config" / "bsd" / "bsd.toml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(
         "".join(
-            f'[[sources]]\nkind = "pi"\nname = "{name}"\npath = "{path}"\n'
+            f'[[sources]]\nkind = "{kind}"\nname = "{name}"\npath = "{path}"\n'
             for name, path in paths.items()
         )
     )
     return bsd(*arguments, XDG_CONFIG_HOME=str(top / "config"))
+
+
+def test_a_subagents_file_from_the_list_to_its_last_byte(bsd: Call, tmp_path: Path) -> None:
+    claude = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+    path = claude.path.with_suffix("") / "subagents" / "agent-a7be2f0c41d9.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(old := raw(subagent_lines()))
+    set_at_rest(path)
+
+    def call(*arguments: str) -> Ended:
+        ended = with_sources(bsd, tmp_path, *arguments, kind="claude-code", claude=claude.source)
+        assert (ended.code, ended.err) == (0, "")
+        return ended
+
+    project, session = "claude:-home-me-project", CLAUDE_CODE.session
+    listed = {one["session"] for one in call("sessions", "--json").document["sessions"]}
+    name = f"{project}:{session}/{path.stem}"
+    assert {name, f"{project}/{session}"} <= listed
+    done = call("extract", name, "--keep-recent", "2", "--json").document
+    assert out_of(done, name)["values"] == 4
+    assert away(old, path.read_bytes()) == 4
+    set_at_rest(path)
+    call("restore-all", name, "--yes", "--json")
+    assert without_restored(path.read_bytes()) == old
 
 
 def test_a_source_that_is_not_there_is_told_beside_the_list(bsd: Call, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bsd.formats.base import Format, NotOurs, Shape, Turn
-from bsd.formats.claude_code import CLAUDE_CODE, ClaudeCodeProject
+from bsd.formats.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
+from bsd.formats.owner import Owner
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600
@@ -147,6 +148,31 @@ def test_turns(entry: dict[str, Any], turn: Turn) -> None:
     assert CLAUDE_CODE.facts(entry).turn is turn
 
 
+ASIDE = {"isSidechain": True, "agentId": "a1b2c3"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "turn"),
+    [
+        (line("user", "do it"), Turn.STARTS),
+        (line("user", "caveat", isMeta=True), Turn.NONE),
+        (result("r"), Turn.OPEN),
+        (answered("tool_use", CALL), Turn.OPEN),
+        (answered("end_turn", CALL), Turn.OPEN),
+        (answered("end_turn"), Turn.CLOSES),
+        (answered(None), Turn.NONE),  # of an older version, or the rest may follow
+        (answered("max_tokens"), Turn.NONE),
+        (line("attachment", attachment={}), Turn.NONE),
+    ],
+)
+def test_turns_of_subagents(entry: dict[str, Any], turn: Turn) -> None:
+    assert SUBAGENT.facts(entry | ASIDE).turn is turn
+
+
+def test_what_a_subagent_was_asked_is_no_prompt_among_the_lines_of_its_session() -> None:
+    assert CLAUDE_CODE.facts(line("user", "do it", isSidechain=True)).turn is Turn.NONE
+
+
 def test_facts() -> None:
     facts = CLAUDE_CODE.facts(result("r"))
     assert (facts.id, facts.kind, facts.role) == ("u1", "tool_result", "toolResult")
@@ -254,6 +280,31 @@ def test_names(project: ClaudeCodeProject, name: str, is_session: bool) -> None:
     assert project.is_session_file(name) is is_session
 
 
+@pytest.fixture(params=["subagents", "subagents/workflows/wf_1"])
+def subagents(request: pytest.FixtureRequest, project: ClaudeCodeProject) -> Owner:
+    directory = project.directory / SESSION / request.param
+    directory.mkdir(parents=True)
+    return KIND.owner(project.projects, directory)
+
+
+def test_the_directory_tells_whose_files_they_are(
+    project: ClaudeCodeProject, subagents: Owner
+) -> None:
+    assert KIND.owner(project.projects, project.directory) == project
+    names = ["agent-a1b2c3.jsonl", "agent-acompact-1f.jsonl", "agent-aname@team-1f.jsonl"]
+    assert all(map(subagents.is_session_file, names))
+    others = [f"{SESSION}.jsonl", "agent-a1.meta.json", "journal.jsonl", "agent-a1.x.jsonl"]
+    assert not any(map(subagents.is_session_file, others))
+
+
+@pytest.mark.parametrize("missing", [None, "isSidechain", "agentId", "sessionId"])
+def test_subagents_are_told_by_their_messages(subagents: Owner, missing: str | None) -> None:
+    odd = without(line("user", "b") | ASIDE, missing) if missing else line("user", "b") | ASIDE
+    lines = [json.dumps(each).encode() for each in (line("user", "a") | ASIDE, odd)]
+    found = subagents.detect(lines)
+    assert isinstance(found, NotOurs) if missing else found is SUBAGENT
+
+
 # --- who is at work ---
 
 
@@ -277,6 +328,20 @@ def test_a_busy_process_keeps_its_session(project: ClaudeCodeProject) -> None:
     assert "cannot tell" in (project.in_use(SESSION) or "")
     path.write_text("[]")
     assert "cannot tell" in (project.in_use(SESSION) or "")
+
+
+def test_a_living_process_keeps_its_subagents_even_if_it_is_idle(
+    project: ClaudeCodeProject, subagents: Owner
+) -> None:
+    assert subagents.in_use("agent-a1") is None
+    path = says(project, os.getpid(), status="idle")
+    assert "may go on" in (subagents.in_use("agent-a1") or "")
+    says(project, os.getpid(), status="busy")
+    assert "is busy" in (subagents.in_use("agent-a1") or "")
+    path.write_text(json.dumps({"status": "idle"}))  # whose it is, it does not say
+    assert subagents.in_use("agent-a1")
+    path.write_text(json.dumps({"sessionId": SESSION.replace("8", "9"), "status": "busy"}))
+    assert subagents.in_use("agent-a1") is None
 
 
 def test_a_process_that_is_gone_keeps_nothing(project: ClaudeCodeProject) -> None:
