@@ -11,11 +11,10 @@ from fastapi import FastAPI
 from bsd import __version__
 from bsd.api.answer import LARGEST_BODY, Answer
 from bsd.api.auth import ReadOnlyGuard
-from bsd.api.description import describe_names
+from bsd.api.description import complete, document_of
 from bsd.api.desk import Desk
 from bsd.api.errors import handle_errors
 from bsd.api.feed import Feed, Subscription
-from bsd.api.models import Error
 from bsd.api.routes import config as config_routes
 from bsd.api.routes import context as context_routes
 from bsd.api.routes import entries as entries_routes
@@ -70,7 +69,7 @@ def create_app(
         redoc_url=None,
         default_response_class=Answer,
         max_body_size=LARGEST_BODY,
-        responses={"default": {"model": Error, "description": "What went wrong"}},
+        responses={"default": document_of("Error", description="What went wrong")},
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         # Nothing is ever told to anybody who was not asked for.
         telemetry={
@@ -96,5 +95,5 @@ def create_app(
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
     app.include_router(savings_routes.routes(desk.layout.audit_file))
     app.include_router(page_routes.routes())
-    describe_names(app)
+    complete(app)
     return app

@@ -8,6 +8,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
+from bsd.api.description import body
 from bsd.foundation.errors import FieldError, Invalid
 
 _EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'
@@ -16,7 +17,12 @@ _EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'
 class Wish(BaseModel):
     """What somebody may ask for in a body; nothing else may stand there."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        populate_by_name=False,
+        defer_build=True,  # until one comes
+    )
 
 
 _W = TypeVar("_W", bound=Wish)
@@ -54,11 +60,4 @@ async def wish(request: Request, model: type[_W], *, optional: bool = False) -> 
 
 def described(model: type[Wish], *, required: bool = True) -> dict[str, Any]:
     """Say in OpenAPI what a body may hold."""
-    return described_as(model.model_json_schema(), required=required)
-
-
-def described_as(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
-    """Say in OpenAPI that a body is such a document."""
-    return {
-        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
-    }
+    return body(model.model_json_schema, required=required)

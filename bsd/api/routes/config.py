@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from fastapi import APIRouter, Request, Response
 
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import json_object
-from bsd.api.description import settings_schema
+from bsd.api.description import answers, body, settings_schema
 from bsd.api.routes.threads import in_thread
-from bsd.foundation.pruning_check import RuntimeConfig
 from bsd.foundation.pruning_fields import FIELDS, PruningConfig
 
 
@@ -25,19 +24,15 @@ class Configured(Protocol):
     def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig: ...
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "The fields to change; `last_*` are ignored.",
-        "content": {"application/json": {"schema": settings_schema(FIELDS)}},
-    }
-}
+_BODY = body(
+    lambda: settings_schema(FIELDS), description="The fields to change; `last_*` are ignored."
+)
 
 
 def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
     router = APIRouter(tags=["config"])
 
-    @router.get("/api/config", response_model=None, responses={200: {"model": RuntimeConfig}})
+    @router.get("/api/config", response_model=None, responses=answers("RuntimeConfig"))
     async def show() -> Response:
         """All runtime settings; needs no API key."""
         return _answer(await in_thread(lambda: config.current))
@@ -45,7 +40,7 @@ def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
     @router.post(
         "/api/config",
         response_model=None,
-        responses={200: {"model": RuntimeConfig}},
+        responses=answers("RuntimeConfig"),
         openapi_extra=_BODY,
     )
     async def change(request: Request) -> Response:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bsd.api import session_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, wish
+from bsd.api.description import answers
 from bsd.api.desk import Desk
 from bsd.api.routes.threads import changing
 from bsd.surgery.targets import REPLACE, Replacement
@@ -50,7 +50,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.post(
         f"{_PATH}/context",
         response_model=None,
-        responses={200: {"model": models.ContextChanged}},
+        responses=answers("ContextChanged"),
         openapi_extra=described(ContextWish),
     )
     async def change_context(
@@ -67,7 +67,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.post(
         f"{_PATH}/replace",
         response_model=None,
-        responses={200: {"model": models.ContextChanged}},
+        responses=answers("ContextChanged"),
         openapi_extra=described(ReplaceWish),
     )
     async def replace(

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
-from bsd.api import session_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
-from bsd.api.body import Wish, described, described_as, wish
+from bsd.api.body import Wish, described, wish
+from bsd.api.description import answers, body
 from bsd.api.desk import Desk, entry_name
 from bsd.api.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.api.entry_page import EntryFilter
@@ -53,7 +53,7 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _look(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRIES, response_model=None, responses={200: {"model": models.Entries}})
+    @router.get(_ENTRIES, response_model=None, responses=answers("Entries"))
     async def entries(
         agent: str,
         session: str,
@@ -75,7 +75,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
         wanted = EntryFilter(start, before, limit, types, extracted)
         return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
 
-    @router.get(_ENTRY, response_model=None, responses={200: {"model": models.EntryDocument}})
+    @router.get(_ENTRY, response_model=None, responses=answers("EntryDocument"))
     async def entry(agent: str, session: str, entry: str) -> Response:
         """A whole entry as it stands, for reading and editing."""
 
@@ -92,7 +92,7 @@ def _content(router: APIRouter, desk: Desk) -> None:
     @router.get(
         _ENTRY + "/extracted",
         response_model=None,
-        responses={200: {"model": models.ExtractedContent}},
+        responses=answers("ExtractedContent"),
     )
     async def extracted(agent: str, session: str, entry: str) -> Response:
         """What was taken out of an entry, without putting it back."""
@@ -106,7 +106,7 @@ def _content(router: APIRouter, desk: Desk) -> None:
 
 
 def _meta(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRY + "/meta", response_model=None, responses={200: {"model": models.Meta}})
+    @router.get(_ENTRY + "/meta", response_model=None, responses=answers("Meta"))
     async def meta(agent: str, session: str, entry: str) -> Response:
         """What is noted on an entry."""
         return Answer(
@@ -116,7 +116,7 @@ def _meta(router: APIRouter, desk: Desk) -> None:
     @router.put(
         _ENTRY + "/meta",
         response_model=None,
-        responses={200: {"model": models.MetaSet}},
+        responses=answers("MetaSet"),
         openapi_extra=described(MetaWish),
     )
     async def set_meta(request: Request, agent: str, session: str, entry: str) -> Response:
@@ -135,7 +135,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         _ENTRY + "/restore",
         response_model=None,
-        responses={200: {"model": models.Restored}},
+        responses=answers("Restored"),
         openapi_extra=described(RestoreWish, required=False),
     )
     async def restore(request: Request, agent: str, session: str, entry: str) -> Response:
@@ -154,8 +154,8 @@ def _changes(router: APIRouter, desk: Desk) -> None:
     @router.put(
         _ENTRY,
         response_model=None,
-        responses={200: {"model": models.Edited}},
-        openapi_extra=described_as(EDIT_SCHEMA),
+        responses=answers("Edited"),
+        openapi_extra=body(lambda: EDIT_SCHEMA),
     )
     async def edit(request: Request, agent: str, session: str, entry: str) -> Response:
         """Change values of an entry; all other bytes stay."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Response
 
 from bsd.api.answer import Answer
-from bsd.api.models import Job, Jobs
+from bsd.api.description import answers
 from bsd.api.routes.threads import changing, in_thread
 
 
@@ -22,12 +22,12 @@ class Jobber(Protocol):
 def routes(daemon: Jobber) -> APIRouter:
     router = APIRouter(tags=["jobs"])
 
-    @router.get("/api/jobs", response_model=None, responses={200: {"model": Jobs}})
+    @router.get("/api/jobs", response_model=None, responses=answers("Jobs"))
     async def jobs() -> Response:
         """All jobs, by name, with their last and next runs."""
         return Answer({"jobs": await in_thread(daemon.jobs)})
 
-    @router.post("/api/jobs/{name}/run", response_model=None, responses={200: {"model": Job}})
+    @router.post("/api/jobs/{name}/run", response_model=None, responses=answers("Job"))
     async def run(name: str) -> Response:
         """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
         return Answer(await changing(daemon.run_job, name))

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Protocol, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from bsd.api import memory_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, wish
+from bsd.api.description import answers
 from bsd.api.routes.threads import changing, reading
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
@@ -110,7 +110,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/store",
         response_model=None,
-        responses={200: {"model": models.StoredFact}},
+        responses=answers("StoredFact"),
         openapi_extra=described(StoreWish),
     )
     async def store(request: Request) -> Response:
@@ -123,7 +123,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/confirm",
         response_model=None,
-        responses={200: {"model": models.ConfirmedFact}},
+        responses=answers("ConfirmedFact"),
         openapi_extra=described(FactWish),
     )
     async def confirm(request: Request) -> Response:
@@ -135,7 +135,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/forget",
         response_model=None,
-        responses={200: {"model": models.ForgottenFact}},
+        responses=answers("ForgottenFact"),
         openapi_extra=described(FactWish),
     )
     async def forget(request: Request) -> Response:
@@ -149,7 +149,7 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/recall",
         response_model=None,
-        responses={200: {"model": models.RecallAnswer}},
+        responses=answers("RecallAnswer"),
     )
     async def search(
         request: Request,
@@ -168,7 +168,7 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/recall",
         response_model=None,
-        responses={200: {"model": models.RecallAnswer}},
+        responses=answers("RecallAnswer"),
         openapi_extra=described(RecallWish),
     )
     async def recall(request: Request) -> Response:
@@ -201,7 +201,7 @@ def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/lookup",
         response_model=None,
-        responses={200: {"model": models.LookupAnswer}},
+        responses=answers("LookupAnswer"),
     )
     async def look(
         request: Request,
@@ -220,7 +220,7 @@ def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/lookup",
         response_model=None,
-        responses={200: {"model": models.LookupAnswer}},
+        responses=answers("LookupAnswer"),
         openapi_extra=described(LookupWish),
     )
     async def lookup(request: Request) -> Response:
@@ -246,9 +246,7 @@ async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> 
 
 
 def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
-    @router.get(
-        "/api/memory/stats", response_model=None, responses={200: {"model": models.MemoryStats}}
-    )
+    @router.get("/api/memory/stats", response_model=None, responses=answers("MemoryStats"))
     async def stats(request: Request) -> Response:
         """Counts of facts, by class too, and of those that are to be pruned."""
         return Answer(await reading(_with, opening, request, lambda memory: memory.stats()))
@@ -256,7 +254,7 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/prune",
         response_model=None,
-        responses={200: {"model": models.PruneAnswer}},
+        responses=answers("PruneAnswer"),
         openapi_extra=described(MemoryPruneWish, required=False),
     )
     async def prune(request: Request) -> Response:
@@ -279,7 +277,7 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/backfill",
         response_model=None,
-        responses={200: {"model": models.BackfillAnswer}},
+        responses=answers("BackfillAnswer"),
     )
     async def backfill(request: Request) -> Response:
         """Find the class of all facts anew, and when they expire by it."""
@@ -291,7 +289,7 @@ def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/checkpoint",
         response_model=None,
-        responses={200: {"model": models.SavedCheckpoint}},
+        responses=answers("SavedCheckpoint"),
         openapi_extra=described(CheckpointWish),
     )
     async def save(request: Request) -> Response:
@@ -313,7 +311,7 @@ def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/checkpoint",
         response_model=None,
-        responses={200: {"model": models.CheckpointAnswer}},
+        responses=answers("CheckpointAnswer"),
     )
     async def restore(request: Request) -> Response:
         """The last checkpoint that has not expired; null if there is none."""

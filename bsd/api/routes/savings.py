@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from bsd.api.answer import Answer
-from bsd.api.models import Savings
+from bsd.api.description import answers
 from bsd.api.routes.threads import in_thread
 from bsd.api.saved import SavedByHour
 
@@ -16,7 +16,7 @@ def routes(audit_file: Path) -> APIRouter:
     router = APIRouter(tags=["state"])
     saved = SavedByHour(audit_file)
 
-    @router.get("/api/savings", response_model=None, responses={200: {"model": Savings}})
+    @router.get("/api/savings", response_model=None, responses=answers("Savings"))
     async def savings() -> Response:
         """Bytes by which sessions became shorter, and longer again, by hour."""
         return Answer(await in_thread(saved.as_json))

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from bsd.api import session_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
-from bsd.api.body import Wish, described, described_as, json_object, wish
-from bsd.api.description import settings_schema
+from bsd.api.body import Wish, described, json_object, wish
+from bsd.api.description import answers, body, settings_schema
 from bsd.api.desk import Desk
 from bsd.api.entry_page import EntryFilter
 from bsd.api.listing import Filter
@@ -53,13 +52,13 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _lists(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/agents", response_model=None, responses={200: {"model": models.Agents}})
+    @router.get("/api/agents", response_model=None, responses=answers("Agents"))
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
         return Answer({"agents": [asdict(info) for info in found]})
 
-    @router.get("/api/sessions", response_model=None, responses={200: {"model": models.Sessions}})
+    @router.get("/api/sessions", response_model=None, responses=answers("Sessions"))
     async def sessions(
         agent: _Text = None,
         status: Annotated[
@@ -84,7 +83,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         wanted = Filter(agent, status, q)
         return Answer(await reading(desk.page, wanted, limit, cursor))
 
-    @router.get("/api/search", response_model=None, responses={200: {"model": models.Found}})
+    @router.get("/api/search", response_model=None, responses=answers("Found"))
     async def search(
         q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
         agent: _Text = None,
@@ -98,7 +97,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}",
         response_model=None,
-        responses={200: {"model": models.SessionDetail}},
+        responses=answers("SessionDetail"),
     )
     async def session(
         agent: str,
@@ -123,7 +122,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}/context",
         response_model=None,
-        responses={200: {"model": models.Context}},
+        responses=answers("Context"),
     )
     async def context(agent: str, session: str) -> Response:
         """What an agent may know of its session: sizes, what is away, what could be."""
@@ -132,7 +131,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}/summary",
         response_model=None,
-        responses={200: {"model": models.Summary}},
+        responses=answers("Summary"),
     )
     async def summary(agent: str, session: str) -> Response:
         """What was asked for and done, by plain rules on the words; no model is asked."""
@@ -141,7 +140,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}/history",
         response_model=None,
-        responses={200: {"model": models.HistoryList}},
+        responses=answers("HistoryList"),
     )
     async def history(agent: str, session: str) -> Response:
         """The operations that can be undone, the newest first."""
@@ -157,7 +156,7 @@ def _deletion(router: APIRouter, desk: Desk) -> None:
     @router.delete(
         "/api/sessions/{agent}/{session}",
         response_model=None,
-        responses={200: {"model": models.Deleted}},
+        responses=answers("Deleted"),
     )
     async def delete(
         request: Request, agent: str, session: str, *, permanent: bool = False
@@ -176,8 +175,8 @@ def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/extract",
         response_model=None,
-        responses={200: {"model": models.Extraction}},
-        openapi_extra=described_as(settings_schema(_OVERRIDES), required=False),
+        responses=answers("Extraction"),
+        openapi_extra=body(lambda: settings_schema(_OVERRIDES), required=False),
     )
     async def extract(
         request: Request, agent: str, session: str, *, dry_run: bool = False
@@ -195,7 +194,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/undo",
         response_model=None,
-        responses={200: {"model": models.Undone}},
+        responses=answers("Undone"),
         openapi_extra=described(UndoWish, required=False),
     )
     async def undo(request: Request, agent: str, session: str) -> Response:

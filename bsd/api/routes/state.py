@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Response
 
 from bsd.api import glance
+from bsd.api.description import answers, document_of
 from bsd.api.metrics import MetricsPage
-from bsd.api.models import Health, Status
 from bsd.api.routes.threads import in_thread
 
 
@@ -31,13 +31,13 @@ def routes(daemon: Observed) -> APIRouter:
     @router.get(
         "/api/health",
         response_model=None,
-        responses={200: {"model": Health}, 503: {"model": Health, "description": "Not ready"}},
+        responses=answers("Health") | {503: document_of("Health", description="Not ready")},
     )
     async def health() -> Response:
         """Whether all is well. 503 before the start is complete and while it stops."""
         return await in_thread(glance.health, daemon)
 
-    @router.get("/api/status", response_model=None, responses={200: {"model": Status}})
+    @router.get("/api/status", response_model=None, responses=answers("Status"))
     async def status() -> Response:
         """Everything at a glance."""
         return await in_thread(glance.status, daemon)

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from bsd.api import session_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.cleaning import forecast_all, run_all
+from bsd.api.description import answers
 from bsd.api.desk import Desk, trash_name
 from bsd.api.routes.threads import changing, reading
 from bsd.foundation.errors import BsdError
@@ -24,14 +24,14 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _trash(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/trash", response_model=None, responses={200: {"model": models.TrashList}})
+    @router.get("/api/trash", response_model=None, responses=answers("TrashList"))
     async def trash() -> Response:
         """What can be brought back, and until when; the oldest first."""
         items = await reading(lambda: desk.trash().items())
         keep = desk.config.current.trash_retention
         return Answer({"keep": keep, "sessions": [item.as_json() for item in items]})
 
-    @router.delete("/api/trash", response_model=None, responses={200: {"model": models.Emptied}})
+    @router.delete("/api/trash", response_model=None, responses=answers("Emptied"))
     async def empty(request: Request) -> Response:
         """Delete all that is in the trash for good."""
         return Answer(await changing(_empty, desk, actor_of(request)))
@@ -41,16 +41,14 @@ def _one(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/trash/{id}/restore",
         response_model=None,
-        responses={200: {"model": models.Returned}},
+        responses=answers("Returned"),
     )
     async def restore(request: Request, id: str) -> Response:
         """Bring a session back, with the children that went with it."""
         actor = actor_of(request)
         return Answer(await changing(lambda: desk.trash(actor).restore(trash_name(id)).as_json()))
 
-    @router.delete(
-        "/api/trash/{id}", response_model=None, responses={200: {"model": models.Removed}}
-    )
+    @router.delete("/api/trash/{id}", response_model=None, responses=answers("Removed"))
     async def remove(request: Request, id: str) -> Response:
         """Delete one session in the trash for good."""
         actor = actor_of(request)
@@ -63,7 +61,7 @@ def _retention(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/retention/run",
         response_model=None,
-        responses={200: {"model": models.Retention}},
+        responses=answers("Retention"),
     )
     async def run_retention(request: Request, *, dry_run: bool = False) -> Response:
         """Delete what was kept long enough, or say what would go."""

@@ -11,10 +11,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bsd.api import workspace_models as models
 from bsd.api.actor import actor_of
 from bsd.api.answer import Answer
 from bsd.api.body import Wish, described, wish
+from bsd.api.description import answers
 from bsd.api.routes.threads import changing, reading
 from bsd.workspaces.caretaker import Caretaker
 
@@ -41,9 +41,7 @@ def routes(caretaker: Caretaker) -> APIRouter:
 
 
 def _all(router: APIRouter, caretaker: Caretaker) -> None:
-    @router.get(
-        "/api/workspaces", response_model=None, responses={200: {"model": models.Workspaces}}
-    )
+    @router.get("/api/workspaces", response_model=None, responses=answers("Workspaces"))
     async def workspaces(*, sizes: bool = False) -> Response:
         """All workspaces, the longest unused first; `sizes` looks at every file in them."""
         found = await reading(caretaker.sessions, sizes=sizes)
@@ -53,7 +51,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
     @router.post(
         "/api/workspaces",
         response_model=None,
-        responses={200: {"model": models.Created}},
+        responses=answers("Created"),
         openapi_extra=described(CreateWish, required=False),
     )
     async def create(request: Request) -> Response:
@@ -67,7 +65,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
     @router.post(
         "/api/workspaces/prune",
         response_model=None,
-        responses={200: {"model": models.Pruned}},
+        responses=answers("Pruned"),
         openapi_extra=described(PruneWish, required=False),
     )
     async def prune(request: Request, *, dry_run: bool = False) -> Response:
@@ -78,9 +76,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
         done = await act(_for(caretaker, request).prune, rules, dry_run=dry_run)
         return Answer(done.as_json())
 
-    @router.post(
-        "/api/workspaces/repair", response_model=None, responses={200: {"model": models.Repairs}}
-    )
+    @router.post("/api/workspaces/repair", response_model=None, responses=answers("Repairs"))
     async def repair_all(request: Request, *, dry_run: bool = False) -> Response:
         """Make missing and broken metadata anew from the files' times."""
         return Answer(await _repair(caretaker, request, None, dry_run=dry_run))
@@ -90,7 +86,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
     @router.get(
         "/api/workspaces/{session_id}",
         response_model=None,
-        responses={200: {"model": models.Workspace}},
+        responses=answers("Workspace"),
     )
     async def workspace(session_id: str) -> Response:
         """One workspace, with its size."""
@@ -99,7 +95,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
     @router.post(
         "/api/workspaces/{session_id}/touch",
         response_model=None,
-        responses={200: {"model": models.Touched}},
+        responses=answers("Touched"),
     )
     async def touch(request: Request, session_id: str) -> Response:
         """Note that it is used now; `metadata` is null for one without any, which gets none."""
@@ -110,7 +106,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
     @router.post(
         "/api/workspaces/{session_id}/repair",
         response_model=None,
-        responses={200: {"model": models.Repairs}},
+        responses=answers("Repairs"),
     )
     async def repair(request: Request, session_id: str, *, dry_run: bool = False) -> Response:
         """Make the metadata of one anew, if they are missing or broken."""
