@@ -10,13 +10,14 @@ from bsd.memory.classes import Classes
 from bsd.memory.classify import Classifier
 from bsd.memory.database import Database, Row
 from bsd.memory.decay import BASE
+from bsd.memory.fact import text_of, whole_number
 
 _BATCH = 2000
 
 # Rows that are as they were when they were read; what began to fade begins anew by its new times.
 _UPDATE = f"""UPDATE facts SET decay_class = :class, expires_at = :expires_at,
     confidence = {BASE}, bsd_base_confidence = NULL
-    WHERE rowid = :rowid AND text = :text AND superseded_at IS NULL
+    WHERE rowid = :rowid AND text IS :text AND superseded_at IS NULL
     AND last_confirmed_at IS :last_confirmed_at"""  # noqa: S608 - our own words
 
 
@@ -50,9 +51,13 @@ def _batches(db: Database) -> Iterator[list[Row]]:
 
 def _judged(row: Row, classifier: Classifier, classes: Classes) -> dict[str, object] | None:
     """What is to be changed about a fact, if anything is."""
-    name = classifier.classify(row["entity"], row["key"], row["text"])
+    entity, key, text = (text_of(row[name]) for name in ("entity", "key", "text"))
+    name = classifier.classify(entity, key, text or "")
     confirmed = row["last_confirmed_at"]
-    expires_at = classes.expiry(name, row["created_at"] if confirmed is None else confirmed)
+    since = whole_number(row["created_at"] if confirmed is None else confirmed)
+    if since is None:
+        return None  # nobody knows how old it is
+    expires_at = classes.expiry(name, since)
     if (name, expires_at) == (row["decay_class"], row["expires_at"]):
         return None
     return {

@@ -10,17 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.foundation.errors import (
-    BsdError,
-    Busy,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    Unavailable,
-    os_problem,
-)
+from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.foundation.layout import make_private_dir
+from bsd.memory.problems import forbidden, problem_of
 from bsd.memory.text import normalized_hash
 
 # As the plugin does: whoever writes is done long before that.
@@ -50,6 +42,8 @@ class Database:
         self.path = path
         self.readonly = readonly
         _prepare(path, create=create)
+        if not readonly and not os.access(path, os.W_OK):
+            raise forbidden(path, "its permissions")  # SQLite would leave files of ours behind
         with self._errors():
             self._db = sqlite3.connect(
                 f"file:{quote(str(path))}?mode={_mode(path, readonly=readonly)}",
@@ -127,53 +121,9 @@ class Database:
             ) from error
 
 
-def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
-    """Say what an error of SQLite means for the user."""
-    text = str(error)
-    # The low byte is the kind, the others are details.
-    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(
-                f"{path} is in use by another program: {text}",
-                hint="run it again in a moment; a backup or a shell may hold a transaction open",
-            )
-        case sqlite3.SQLITE_CORRUPT:
-            return Unavailable(
-                f"{path} is damaged: {text}",
-                hint=f"keep a copy, then `sqlite3 {path} .recover` saves what can be saved",
-            )
-        case sqlite3.SQLITE_NOTADB:
-            return Unavailable(
-                f"{path} is not a database",
-                hint="name the right one as `database` in [memory] of bsd.toml",
-            )
-        case sqlite3.SQLITE_FULL:
-            return Unavailable(
-                f"{path}: there is no room on the disk",
-                hint="free some space on this disk and run it again; nothing was half written",
-            )
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return Forbidden(
-                f"{path} cannot be written: {text}",
-                hint="run as the owner of this file, or mend its permissions and its directory's",
-            )
-        case sqlite3.SQLITE_CANTOPEN:
-            return Unavailable(
-                f"{path} cannot be opened: {text}",
-                hint="bsd must be able to write in its directory, for the files beside it",
-            )
-        case sqlite3.SQLITE_IOERR:
-            return Unavailable(f"{path}: {text}", hint="see the system log for trouble of the disk")
-        case _ if "fts5" in text and "no such module" in text:
-            return Unavailable(
-                "the memory needs an SQLite with FTS5, which this Python's has not",
-                hint="install Python or SQLite from your distribution",
-            )
-        case _:
-            return Conflict(
-                f"{path} is not as a database of facts should be: {text}",
-                hint="name the right one as `database` in [memory] of bsd.toml",
-            )
+def nothing_there(path: Path) -> NotFound:
+    """For a file that is missing, or in which nothing has been stored yet."""
+    return NotFound(f"there is no database {path}", hint="`bsd memory store` begins one")
 
 
 def _prepare(path: Path, *, create: bool) -> None:
@@ -181,7 +131,7 @@ def _prepare(path: Path, *, create: bool) -> None:
     try:
         if not path.exists():
             if not create:
-                raise NotFound(f"there is no database {path}", hint="`bsd memory store` begins one")
+                raise nothing_there(path)
             make_private_dir(path.parent)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         elif not path.is_file():
@@ -194,9 +144,20 @@ def _prepare(path: Path, *, create: bool) -> None:
 
 
 def _mode(path: Path, *, readonly: bool) -> str:
-    # A connection that could not write would leave the files of the write-ahead log behind.
-    may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    return "ro" if readonly and not may_write else "rw"
+    if not readonly or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return "rw"
+    # Where nobody has it open, files of the write-ahead log would be made, and stay: of somebody
+    # who may not write, in the way of those who may.
+    return "ro" if Path(f"{path}-wal").exists() or not _logs_ahead(path) else "ro&immutable=1"
+
+
+def _logs_ahead(path: Path) -> bool:
+    """Whether writes go into a log of their own first, as the header of the file says."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20)[18:] == b"\2\2"
+    except OSError:
+        return False  # SQLite will say so
 
 
 def _text(raw: bytes) -> str:

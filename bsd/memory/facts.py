@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,16 @@ from typing import Any
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.closing import Closing
-from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
 from bsd.memory import checkpoints, recall, schema
 from bsd.memory.backfill import backfill
 from bsd.memory.classes import Classes
-from bsd.memory.classify import Classifier
+from bsd.memory.classify import DEFAULT_CLASS, Classifier
 from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import count_expired
 from bsd.memory.erasure import erase_words, leave_nothing_behind
-from bsd.memory.fact import Fact, Recalled, Stored
+from bsd.memory.fact import Fact, Recalled, Stored, text_of
 from bsd.memory.new_fact import NewFact, existing, insert, twin
 from bsd.memory.prune import Pruned, Pruner, delete_facts
 from bsd.memory.recall import Wanted
@@ -220,15 +221,21 @@ class Memory(Closing):
         rows = self._open(write=False).all(
             "SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"
         )
-        return dict(map(tuple, rows))
+        counts: Counter[str] = Counter()
+        for name, count in rows:
+            counts[text_of(name) or DEFAULT_CLASS] += count
+        return dict(counts)
 
     def expired(self) -> int:
         """How many facts wait to be pruned, since their time is over."""
         return count_expired(self._open(write=False), self._now())
 
     def exists(self) -> bool:
-        """Whether there is a database."""
-        return self.path.is_file()
+        """Whether anything has been stored; raises Forbidden if that cannot be seen."""
+        try:
+            return self.path.is_file() and self.path.stat().st_size > 0
+        except OSError as error:
+            raise os_problem(error, f"opening {self.path}") from error
 
     def is_ours(self) -> bool:
         """Whether bsd created the database, and nobody else."""

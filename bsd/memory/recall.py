@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from bsd.memory.database import Database, Row
 from bsd.memory.decay import BASE
@@ -14,6 +15,7 @@ from bsd.memory.text import storable
 _WEEK = 7 * 86_400
 _WORDS, _FRESHNESS, _CONFIDENCE = 0.6, 0.25, 0.15  # what each weighs in a score
 _SHORTEST_WORD = 2
+_MOST_WORDS = 1000  # in one query: FTS5's time grows with their square
 _QUOTES = str.maketrans("", "", "'\"")
 
 
@@ -55,7 +57,8 @@ class Wanted:
 def expression(query: str) -> str:
     """What FTS5 is asked: any of the words of two characters or more."""
     words = storable(query).translate(_QUOTES).split()
-    return " OR ".join(f'"{word}"' for word in words if len(word) >= _SHORTEST_WORD)
+    long = (f'"{word}"' for word in words if len(word) >= _SHORTEST_WORD)
+    return " OR ".join(islice(long, _MOST_WORDS))
 
 
 def search(db: Database, query: str, wanted: Wanted, limit: int, now: int) -> list[Recalled]:
@@ -72,23 +75,23 @@ def search(db: Database, query: str, wanted: Wanted, limit: int, now: int) -> li
     )
     if not rows:
         return []
-    found = [Recalled(Fact.of(row), score) for row, score in _scored(rows, now)]
+    found = _scored(rows, now)
     found.sort(key=lambda one: (one.score, _said_at(one.fact)), reverse=True)
     return found[:limit]
 
 
-def _scored(rows: Sequence[Row], now: int) -> list[tuple[Row, float]]:
+def _scored(rows: Sequence[Row], now: int) -> list[Recalled]:
     ranks = [row["rank"] for row in rows]
     best = min(ranks)
     spread = (max(ranks) - best) or 1.0
     return [
-        (
-            row,
-            _WORDS * (1 - (row["rank"] - best) / spread)
-            + _FRESHNESS * freshness(row["expires_at"], now)
-            + _CONFIDENCE * row["confidence"],  # nothing counts as nothing
+        Recalled(
+            fact,
+            _WORDS * (1 - (rank - best) / spread)
+            + _FRESHNESS * freshness(fact.expires_at, now)
+            + _CONFIDENCE * fact.confidence,  # nothing counts as nothing
         )
-        for row in rows
+        for rank, fact in zip(ranks, map(Fact.of, rows), strict=True)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from bsd.foundation.errors import Conflict
-from bsd.memory.database import Database
+from bsd.memory.database import Database, nothing_there
 
 # In the plugin's order; what the first version had comes first.
 COLUMNS = {
@@ -47,7 +47,8 @@ _TIMES = (
     *("superseded_at", "valid_from", "valid_until"),
 )
 _BATCH = 5000
-_MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
+MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
+LARGEST = "9e99"  # for SQL, whose texts are greater than all numbers
 
 # What a column holds in rows that are older than it.
 _FIRST_VALUES = {
@@ -152,7 +153,7 @@ def pretend(db: Database) -> None:
     """
     known = _columns(db)
     if not known:
-        raise _something_else(db)
+        raise _something_else(db) if _objects(db) else nothing_there(db.path)
     lacking = [name for name in (*COLUMNS, *OWN_COLUMNS) if name not in known]
     if lacking or _in_milliseconds(db, known):
         shown = [_as_seconds(name) if name in _TIMES else name for name in known]
@@ -180,7 +181,7 @@ def _lacking(db: Database) -> list[str]:
     if _in_milliseconds(db, known):
         for name in (name for name in _TIMES if name in known):
             statements.append(
-                f"UPDATE facts SET {name} = {name} / 1000 WHERE {name} > {_MILLISECONDS}"  # noqa: S608
+                f"UPDATE facts SET {name} = {name} / 1000 WHERE {_too_late(name)}"  # noqa: S608
             )
     statements += [
         f"UPDATE facts SET {name} = {value} WHERE {name} IS NULL"  # noqa: S608 - our own words
@@ -191,19 +192,17 @@ def _lacking(db: Database) -> list[str]:
 
 
 def _lacking_words(db: Database, objects: dict[str, str]) -> list[str]:
+    statements = [sql for name, sql in _TRIGGERS.items() if name not in objects]
     if "facts_fts" not in objects:
-        rebuild = "INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')"
-        missing = [sql for name, sql in _TRIGGERS.items() if name not in objects]
-        return [_WORDS, *missing, rebuild]
-    statements = []
-    for name, sql in _TRIGGERS.items():
-        if name not in objects:
-            statements.append(sql)
-        elif name == "facts_au" and _ANY_UPDATE.search(objects[name]):
-            # The plugin's own words, but only when text changes: soft decay and recall change none.
-            columns = ", ".join(row["name"] for row in db.all("PRAGMA table_info(facts_fts)"))
-            better = _ANY_UPDATE.sub(f"UPDATE OF {columns} ON facts", objects[name], count=1)
-            statements += ["DROP TRIGGER facts_au", better]
+        statements.insert(0, _WORDS)
+    if statements:  # nobody knows what it has missed
+        statements.append("INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')")
+    old = objects.get("facts_au", "")
+    if "facts_fts" in objects and _ANY_UPDATE.search(old):
+        # The plugin's own words, but only when text changes: soft decay and recall change none.
+        columns = ", ".join(row["name"] for row in db.all("PRAGMA table_info(facts_fts)"))
+        better = _ANY_UPDATE.sub(f"UPDATE OF {columns} ON facts", old, count=1)
+        statements += ["DROP TRIGGER facts_au", better]
     return statements
 
 
@@ -233,7 +232,7 @@ def _lacking_indexes(db: Database) -> dict[str, str]:
 
 def _fill_hashes(db: Database) -> None:
     """Say of each text what it is the same as: the plugin does not always do so."""
-    missing = "SELECT rowid FROM facts WHERE normalized_hash IS NULL"
+    missing = "SELECT rowid FROM facts WHERE normalized_hash IS NULL AND text IS NOT NULL"
     while db.one(f"{missing} LIMIT 1"):
         with db.change():
             db.run(
@@ -254,14 +253,18 @@ def _columns(db: Database) -> list[str]:
 def _in_milliseconds(db: Database, known: list[str]) -> bool:
     """Whether the newest fact, or the one that lives longest, has its times in milliseconds."""
     return any(
-        (db.value(f"SELECT MAX({name}) FROM main.facts") or 0) > _MILLISECONDS  # noqa: S608
+        db.one(f"SELECT 1 FROM main.facts WHERE {_too_late(name)} LIMIT 1")  # noqa: S608 - as above
         for name in ("created_at", "expires_at")
         if name in known
     )
 
 
 def _as_seconds(name: str) -> str:
-    return f"CASE WHEN {name} > {_MILLISECONDS} THEN {name} / 1000 ELSE {name} END AS {name}"
+    return f"CASE WHEN {_too_late(name)} THEN {name} / 1000 ELSE {name} END AS {name}"
+
+
+def _too_late(name: str) -> str:
+    return f"{name} > {MILLISECONDS} AND {name} < {LARGEST}"
 
 
 def _assumed(name: str) -> str:

@@ -10,9 +10,10 @@ def storable(text: str) -> str:
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
-def normalized_hash(text: str | None) -> str | None:
+def normalized_hash(text: object) -> str | None:
     """SHA-256 of the text without its case and with single spaces, as the plugin has it."""
     if text is None:
         return None
-    normal = " ".join(text.split()).lower()
+    said = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    normal = " ".join(said.split()).lower()
     return hashlib.sha256(normal.encode("utf-8", "replace")).hexdigest()

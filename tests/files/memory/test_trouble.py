@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
-from bsd.memory.database import Database, problem_of
+from bsd.memory.database import Database
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
+from bsd.memory.problems import problem_of
 from tests.files.memory.memories import Clock, rows, sound, store
 
 OPERATIONS: dict[str, Callable[[Memory], object]] = {
