@@ -31,10 +31,6 @@ class Classes:
         lifetime = self.lifetimes[name]
         return None if lifetime is None else moment + lifetime
 
-    def living_on(self) -> dict[str, int]:
+    def living_on(self) -> dict[str, int | None]:
         """Lifetimes of the classes that a recall refreshes."""
-        return {
-            name: lifetime
-            for name, lifetime in self.lifetimes.items()
-            if name in self.refreshed and lifetime is not None
-        }
+        return {name: self.lifetimes[name] for name in self.lifetimes if name in self.refreshed}

@@ -13,9 +13,10 @@ is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bsd.memory.database import Database
+from bsd.memory.schema import LARGEST
 
 FAINTEST = 0.1  # below this a fact is forgotten
 _QUARTER_HOURS = 4 * 3600  # an hour, as seconds are counted here
@@ -33,8 +34,16 @@ _HALVINGS = (
 EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
 # `+`: of two indexes, the one that finds next to nothing. One that expires this very second fades
 # as well: it is deleted a second later, and a tick at either moment shall find the same.
-_STILL_THERE = f"expires_at IS NOT NULL AND +expires_at >= :now AND {BASE} > {FAINTEST}"
-_PAST = f"{_MOMENT} < 4 * :now AND {_STILL_THERE}"
+# Texts are no times, and the half of one is nothing: what is no number is left as it is.
+_NUMBERS = " AND ".join(
+    f"+{name} < {LARGEST}" for name in ("expires_at", "last_confirmed_at", "confidence")
+)
+_STILL_THERE = (
+    f"expires_at IS NOT NULL AND +expires_at >= :now AND {_NUMBERS} AND {BASE} > {FAINTEST}"
+)
+_PAST = f"{_MOMENT} <= 4 * :now - 1 AND {_STILL_THERE}"
+_WITHIN = f"{_MOMENT} > :since AND {_MOMENT} <= :until"
+_BEGINNING = -(1 << 62)
 # Whatever its class, and although it may never expire (as the plugin has it).
 FAINT = f"confidence < {FAINTEST}"
 
@@ -43,10 +52,17 @@ FAINT = f"confidence < {FAINTEST}"
 class Fading:
     """Facts that have been halved equally often, as conditions of SQL."""
 
-    when: str
     faded: str  # the confidence that is left
-    parameters: dict[str, int]
+    now: int
+    since: int  # the moment of each is later, and not later than `until`
+    until: int
     mostly_goes: bool = False  # then it need not be updated before
+
+    when = f"{_WITHIN} AND {_STILL_THERE}"
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        return {"now": self.now, "since": self.since, "until": self.until}
 
     @property
     def stays(self) -> str:
@@ -73,21 +89,29 @@ def fading(now: int) -> Iterator[Fading]:
     No confidence up to 1 survives more than three halvings: for all that usually is there, the
     divisor is a constant.
     """
-    until = 4 * now
+    until = 4 * now - 1
     for count in range(1, _USUAL_HALVINGS + 1):
         since = 4 * now - _QUARTER_HOURS * count
-        yield Fading(
-            f"{_MOMENT} > :since AND {_MOMENT} < :until AND {_STILL_THERE}",
-            f"({BASE} / {1 << count})",
-            {"now": now, "since": since, "until": until},
+        yield Fading(f"({BASE} / {1 << count})", now, since, until)
+        until = since
+    yield Fading(f"({BASE} / (1 << {_HALVINGS}))", now, _BEGINNING, until, mostly_goes=True)
+
+
+def in_parts(db: Database, each: Fading, size: int) -> Iterator[Fading]:
+    """The same facts, the youngest first, about `size` at a time: as many as began to fade then."""
+    while True:
+        since = db.value(
+            f"SELECT {_MOMENT} FROM facts WHERE expires_at IS NOT NULL AND {_WITHIN}"  # noqa: S608
+            f" ORDER BY {_MOMENT} DESC LIMIT 1 OFFSET {size}",
+            each.parameters,
         )
-        until = since + 1
-    yield Fading(
-        f"{_MOMENT} < :until AND {_STILL_THERE}",
-        f"({BASE} / (1 << {_HALVINGS}))",
-        {"now": now, "until": until},
-        mostly_goes=True,
-    )
+        if since is None:
+            yield each
+            return
+        # Of more than `size` that began at the same moment, none waits.
+        since = min(since, each.until - 1)
+        yield replace(each, since=since)
+        each = replace(each, until=since)
 
 
 def count_expired(db: Database, now: int) -> int:

@@ -125,10 +125,12 @@ def lookup(
     return [Fact.of(row) for row in rows]
 
 
-def refresh(db: Database, ids: Sequence[str], living_on: Mapping[str, int], now: int) -> None:
+def refresh(
+    db: Database, ids: Sequence[str], living_on: Mapping[str, int | None], now: int
+) -> None:
     """Note that these facts were recalled; those of classes that live on begin anew.
 
-    `living_on`: lifetimes by class, in seconds.
+    `living_on`: lifetimes by class, in seconds; None for ever.
     """
     chosen = "id IN (SELECT value FROM json_each(:ids))"
     told = {"ids": json.dumps(list(ids)), "now": now}

@@ -36,7 +36,7 @@ def test_only_stable_and_active_facts_live_on() -> None:
 def test_classes_of_the_user_count_as_well() -> None:
     classes = Classes({"ephemeral": HOUR, "for_ever": None}, frozenset({"ephemeral", "for_ever"}))
     assert classes.expiry("ephemeral", 10) == 10 + HOUR
-    assert classes.living_on() == {"ephemeral": HOUR}
+    assert classes.living_on() == {"ephemeral": HOUR, "for_ever": None}
 
 
 def test_an_unknown_class_is_refused_with_the_nearest() -> None:
