@@ -61,8 +61,12 @@ class Keeper:
 
         What goes wrong is logged: a database in use, or damaged, is no reason not to start.
         """
-        if not (self._settings.database or self._layout.facts_db).is_file():
-            return None
+        try:
+            # Whatever it is: most roots have none, and need not load what looks closer.
+            if not (self._settings.database or self._layout.facts_db).exists():
+                return None
+        except OSError:
+            pass  # nobody may look there: the memory says so
         try:
             with self._memory() as memory:
                 return self._begin(memory) if self._is_mine(memory) else None
@@ -77,27 +81,28 @@ class Keeper:
                 f"startup prune removed {done.expired} expired facts",
                 vectors_deleted=done.vectors_deleted,
             )
-        last_run = memory.noted(_LAST_RUN)
-        if isinstance(last_run, int):
-            return float(last_run)
-        # The hour begins with the first sight: restarts shall not put it off for ever.
         now = int(self._clock())
+        last_run = memory.noted(_LAST_RUN)
+        if isinstance(last_run, int) and last_run <= now:
+            return float(last_run)
+        # The hour begins with the first sight: restarts shall not put it off for ever. A run in
+        # the future was noted by a wrong clock.
         memory.note(_LAST_RUN, now)
         return float(now)
 
     def run(self) -> None:
         """Every hour; raises BsdError, and an hour later nothing is lost by that."""
         started = int(self._clock())
-        with self._memory() as memory:
-            if not self._is_mine(memory):
-                return
-            try:
+        try:
+            with self._memory() as memory:
+                if not self._is_mine(memory):
+                    return
                 done = memory.prune()
                 if not self._stopping():
                     memory.note(_LAST_RUN, started)
-            except BsdError as problem:
-                _log.warning(f"periodic prune failed: {problem.message}", hint=problem.hint)
-                raise
+        except BsdError as problem:
+            _log.warning(f"periodic prune failed: {problem.message}", hint=problem.hint)
+            raise
         tell = _log.info if done.something else _log.debug
         tell(
             f"periodic prune — {done.expired} expired, {done.decayed} decayed",

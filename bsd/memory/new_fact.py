@@ -12,6 +12,7 @@ from bsd.memory.classes import Classes
 from bsd.memory.classify import Classifier
 from bsd.memory.database import Database
 from bsd.memory.fact import FIELDS, SHOWN, Fact
+from bsd.memory.schema import MILLISECONDS
 from bsd.memory.text import normalized_hash, storable
 
 _HINT = "`bsd memory recall` and `bsd memory lookup` show ids"
@@ -48,6 +49,9 @@ class NewFact:
         for name, share in (("confidence", self.confidence), ("importance", self.importance)):
             if not 0 <= share <= 1:  # NaN neither
                 errors.append(FieldError(name, f"{name} must be a number between 0 and 1"))
+        for name, moment in (("expires_at", self.expires_at), ("source_date", self.source_date)):
+            if moment is not None and moment > MILLISECONDS:
+                errors.append(FieldError(name, f"{name} is too large for seconds since 1970"))
         if errors:
             raise Invalid(
                 "; ".join(one.message for one in errors),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,9 +204,46 @@ def test_a_damaged_database_does_not_keep_the_daemon_from_starting(tmp_path: Pat
     keeper = Keeper(
         Layout(tmp_path), MemorySettings(enabled=True), stopping=lambda: False, clock=Clock()
     )
-    assert keeper.begin() is None
-    with pytest.raises(BsdError, match="is not a database"):
-        keeper.run()
+    with capture_logs() as logs:
+        assert keeper.begin() is None
+        with pytest.raises(BsdError, match="is not a database"):
+            keeper.run()
+    (told,) = [event["event"] for event in logs if event["event"].startswith("periodic")]
+    assert told == f"periodic prune failed: {path} is not a database"
+
+
+def test_a_place_that_nobody_may_see_does_not_keep_the_daemon_from_starting(
+    world: World, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.store("right now", expires_at=NOW + 5)
+
+    def stat(path: Path, **_: Any) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stat)
+        world.start()
+        world.step(HOUR)
+    (start,) = said(told, "startup prune")
+    assert start["event"].endswith("facts.db: Permission denied")
+    (hour,) = said(told, "periodic prune")
+    assert hour["event"].startswith("periodic prune failed: ")
+    assert all("exception" not in event for event in told)
+    world.step(HOUR)
+    assert world.left() == {}
+
+
+def test_a_run_that_a_wrong_clock_noted_puts_nothing_off(world: World) -> None:
+    world.store("right now")
+    world.clock.now += 90 * DAY
+    world.start()  # the first sight, far ahead
+    world.clock.now = NOW
+    world.store("right now, too")
+    world.clock.now += 18 * HOUR - 60
+    for _ in range(3):
+        world.start()
+        world.step(40 * 60)
+    assert world.left() == {"right now, too": 0.25}, "it ran after 80 minutes"
 
 
 def test_a_real_daemon_prunes_at_its_start_and_lists_the_job(tmp_path: Path) -> None:
