@@ -63,8 +63,9 @@ class Keeper:
         """
         try:
             # Whatever it is: most roots have none, and need not load what looks closer.
-            if not (self._settings.database or self._layout.facts_db).exists():
-                return None
+            (self._settings.database or self._layout.facts_db).stat()
+        except FileNotFoundError:
+            return None
         except OSError:
             pass  # nobody may look there: the memory says so
         try:

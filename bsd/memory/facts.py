@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from bsd.foundation.audit import AuditLog
@@ -233,9 +234,12 @@ class Memory(Closing):
     def exists(self) -> bool:
         """Whether anything has been stored; raises Forbidden if that cannot be seen."""
         try:
-            return self.path.is_file() and self.path.stat().st_size > 0
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except OSError as error:
             raise os_problem(error, f"opening {self.path}") from error
+        return S_ISREG(found.st_mode) and found.st_size > 0
 
     def is_ours(self) -> bool:
         """Whether bsd created the database, and nobody else."""

@@ -16,16 +16,19 @@ _NAME_IT = "name the right one as `database` in [memory] of bsd.toml"
 def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
     """Say what an error of SQLite means for the user."""
     text = str(error)
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     # The low byte is the kind, the others are details.
-    match code & 0xFF:
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Busy(
                 f"{path} is in use by another program: {text}",
                 hint="run it again in a moment; a backup or a shell may hold a transaction open",
             )
         case sqlite3.SQLITE_CORRUPT:
-            return _damaged(path, text, index=code == sqlite3.SQLITE_CORRUPT_VTAB)
+            return Unavailable(
+                f"{path} is damaged: {text}",
+                hint=f"keep a copy; {_anew(path)} mends it if only the index of words is damaged,"
+                f" `sqlite3 {path} .recover` saves what can be saved",
+            )
         case sqlite3.SQLITE_NOTADB:
             return Unavailable(f"{path} is not a database", hint=_NAME_IT)
         case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR as kind:
@@ -52,17 +55,6 @@ def forbidden(path: Path, why: str) -> Forbidden:
     return Forbidden(
         f"{path} cannot be written: {why}",
         hint="run as the owner of this file, or mend its permissions and its directory's",
-    )
-
-
-def _damaged(path: Path, text: str, *, index: bool) -> Unavailable:
-    if index:
-        return Unavailable(
-            f"the index of words in {path} is damaged: {text}", hint=f"make it anew: {_anew(path)}"
-        )
-    return Unavailable(
-        f"{path} is damaged: {text}",
-        hint=f"keep a copy, then `sqlite3 {path} .recover` saves what can be saved",
     )
 
 
@@ -98,4 +90,4 @@ def _of_the_tables(path: Path, text: str) -> BsdError:
 
 
 def _anew(path: Path) -> str:
-    return f'sqlite3 {path} "{_REBUILD}"'
+    return f'`sqlite3 {path} "{_REBUILD}"`'

@@ -81,6 +81,8 @@ def test_class_and_expiry_can_be_said(memory: Memory) -> None:
         (NewFact("x", confidence=1.1), "confidence"),
         (NewFact("x", confidence=float("nan")), "confidence"),
         (NewFact("x", importance=-0.1), "importance"),
+        (NewFact("x", expires_at=NOW * 1000), "expires_at"),
+        (NewFact("x", source_date=NOW * 1000), "source_date"),
     ],
 )
 def test_what_cannot_be_is_refused(memory: Memory, new: NewFact, field: str) -> None:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.audit import AuditLog
+from bsd.memory import decay
 from bsd.memory.classes import Classes
 from bsd.memory.classify import Classifier, rules_for
+from bsd.memory.database import Database
 from bsd.memory.facts import Memory
 from bsd.memory.prune import _BATCH, Pruned
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
@@ -208,6 +210,32 @@ def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, cl
         assert memory.prune(soft=False).expired == _BATCH
     with Memory(tmp_path / "facts.db", clock=clock) as memory:
         assert memory.prune(soft=False).expired == 10
+
+
+def test_many_fade_in_parts_each_of_them_once(
+    memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bsd.memory.prune._PART", 3)
+    parts: list[int] = []
+    fade = decay.fade
+
+    def counted(db: Database, part: decay.Fading) -> int:
+        parts.append(fade(db, part))
+        return parts[-1]
+
+    monkeypatch.setattr(decay, "fade", counted)
+    for number in range(20):
+        store(memory, f"right now {number}", decay_class="session")
+        clock.now += (number % 3 and 1) or 0
+    for number in range(5):
+        store(memory, f"at the same moment {number}", decay_class="session")
+    clock.now = NOW + 19 * HOUR - 5  # on both sides of an hour
+    done = memory.prune()
+    assert done == Pruned(decayed=25)
+    assert sum(parts) == 25
+    assert max(parts) == 5, "of one moment none waits"
+    assert rows(memory.path, "SELECT confidence, COUNT(*) FROM facts GROUP BY 1") == [(0.5, 25)]
+    assert memory.prune() == Pruned()
 
 
 def test_what_was_done_is_audited(tmp_path: Path, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -155,6 +156,97 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
         )
         assert [one.fact.text for one in memory.recall("harbour ship")] == ["harbour"]
     sound(path)
+
+
+def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot even make the file for what its processes share, and calls that an I/O error."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert "disk I/O error" in problem_of(error, tmp_path / "facts.db").message
+    full = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: full)
+    assert "no room" in problem_of(error, tmp_path / "facts.db").message
+
+
+def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -> None:
+    """As a full disk or a kill may leave it."""
+    path = tmp_path / "facts.db"
+    path.touch()
+    with open_memory(path) as memory:
+        assert memory.restore_checkpoint() is None
+        with pytest.raises(NotFound, match="there is no database"):
+            memory.stats()
+        store(memory, "harbour")
+        assert memory.is_ours()
+
+
+def only_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for somebody else than the owner; whoever runs the tests may be root."""
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+
+
+def test_who_may_only_read_leaves_nothing_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the write-ahead log with a wrong owner would keep the gateway from writing."""
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        fact = store(memory, "harbour")
+        with open_memory(path) as second, monkeypatch.context() as patch:
+            only_readable(patch)
+            assert second.get(fact.id) == fact, "while somebody has it open, too"
+    only_readable(monkeypatch)
+    for name, operation in OPERATIONS.items():
+        with open_memory(path) as memory:
+            if name in {"look", "dry-run", "stats", "restore"}:
+                operation(memory)
+            else:
+                with pytest.raises(Forbidden, match="cannot be written"):
+                    operation(memory)
+        assert os.listdir(tmp_path) == ["facts.db"], name
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("DROP TABLE facts_fts", "has no index of words"),
+        ("DELETE FROM facts_fts_docsize", "is damaged"),
+    ],
+)
+def test_trouble_of_the_index_alone_is_said(tmp_path: Path, damage: str, said: str) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        store(memory, "harbour")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(damage)
+    with open_memory(path) as memory:
+        assert memory.stats()["facts"] == 1
+        with pytest.raises(BsdError, match=said) as caught:
+            memory.recall("harbour", refresh=False)
+    if "rebuild" in (caught.value.hint or ""):
+        statement = (caught.value.hint or "").split('"')[1]
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+    with open_memory(path) as memory:
+        assert memory.recall("harbour")
+    sound(path)
+
+
+def test_what_another_program_forbids_is_told_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        fact = store(memory, "harbour")
+        for statement in (
+            "CREATE TABLE verified (id TEXT REFERENCES facts (id))",
+            f"INSERT INTO verified VALUES ('{fact.id}')",
+        ):
+            memory._open(write=True).run(statement)
+        with pytest.raises(Conflict, match="refuses this change: FOREIGN KEY") as caught:
+            memory.forget(fact.id)
+        assert "another program" in (caught.value.hint or "")
+        assert memory.get(fact.id) == fact
 
 
 def test_errors_of_sqlite_become_ours() -> None:
