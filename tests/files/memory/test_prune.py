@@ -122,6 +122,14 @@ def test_fading_is_a_matter_of_age_not_of_ticks(memory: Memory, clock: Clock, pr
     assert memory.prune() == Pruned(deleted=1), "1/16 is less than 0.1"
 
 
+def test_what_expires_this_second_has_faded_by_its_age(memory: Memory) -> None:
+    """The seed's formula leaves it out: whether it was halved would depend on an earlier tick."""
+    last = timed(memory, "right now", last_confirmed_at=NOW - HOUR, expires_at=NOW)
+    assert memory.prune(dry_run=True) == Pruned(decayed=1, dry_run=True)
+    assert memory.prune() == Pruned(decayed=1)
+    assert memory.get(last).confidence == 0.5
+
+
 def test_a_raised_confidence_is_the_new_base_and_a_missing_one_the_first_seen(
     memory: Memory, clock: Clock
 ) -> None:
