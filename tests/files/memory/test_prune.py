@@ -200,6 +200,35 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
         assert memory.prune(hard=hard, soft=soft) == Pruned(), "and then there is no more to do"
 
 
+def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
+    """By name: confidence, base, seconds since three quarters of its time had passed."""
+    cases = {
+        "has faded already": (0.5, 1.0, 1),
+        "down to the faintest": (0.2, None, 1),
+        "below it": (0.3, None, HOUR),
+        "halved too often by somebody": (0.05, 0.4, 1),
+        "faint, and not due yet": (0.05, 0.4, 0),
+    }
+    for text, (confidence, base, late) in cases.items():
+        timed(
+            memory,
+            text,
+            confidence=confidence,
+            bsd_base_confidence=base,
+            last_confirmed_at=NOW - late - 30 * HOUR,
+            expires_at=NOW - late + 10 * HOUR,
+        )
+    predicted = memory.prune(dry_run=True)
+    assert predicted == Pruned(decayed=2, deleted=2, dry_run=True)
+    assert memory.prune() == replace(predicted, dry_run=False)
+    assert dict(rows(memory.path, "SELECT text, confidence FROM facts")) == {
+        "has faded already": 0.5,
+        "down to the faintest": 0.1,
+        "halved too often by somebody": 0.2,
+    }
+    assert memory.prune(dry_run=True) == Pruned(dry_run=True)
+
+
 def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, clock: Clock) -> None:
     asked: list[int] = []
 
