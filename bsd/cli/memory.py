@@ -306,4 +306,7 @@ def _tell(call: Call, done: str, fact: Fact, text: str) -> None:
 def _until(fact: Fact) -> str:
     if fact.expires_at is None:
         return "for ever"
-    return time.strftime("until %Y-%m-%d %H:%M UTC", time.gmtime(fact.expires_at))
+    try:
+        return time.strftime("until %Y-%m-%d %H:%M UTC", time.gmtime(fact.expires_at))
+    except (OverflowError, OSError, ValueError):  # another program's number, beyond all calendars
+        return f"until {fact.expires_at}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from bsd.foundation.decay_classes import LIFETIMES, REFRESHED
 from bsd.foundation.errors import Invalid
 from bsd.foundation.spelling import meant
+from bsd.memory.fact import Fact
+from bsd.memory.schema import MILLISECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class Classes:
         """When a fact of this class that was confirmed at `moment` expires (epoch seconds)."""
         lifetime = self.lifetimes[name]
         return None if lifetime is None else moment + lifetime
+
+    def renewed(self, fact: Fact, moment: int) -> int | None:
+        """When a fact expires that is confirmed at `moment` (epoch seconds).
+
+        One of a class that is no longer known lives as long again as it did.
+        """
+        if fact.decay_class in self.lifetimes:
+            return self.expiry(fact.decay_class, moment)
+        if fact.expires_at is None or fact.last_confirmed_at is None:
+            return fact.expires_at
+        lifetime = fact.expires_at - fact.last_confirmed_at
+        return moment + lifetime if 0 < lifetime < MILLISECONDS else fact.expires_at
 
     def living_on(self) -> dict[str, int | None]:
         """Lifetimes of the classes that a recall refreshes."""

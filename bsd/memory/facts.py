@@ -89,9 +89,7 @@ class Memory(Closing):
         db = self._open(write=True)
         with db.change():
             fact = existing(db, id)
-            expires_at = fact.expires_at
-            if fact.decay_class in self._classes.lifetimes:
-                expires_at = self._classes.expiry(fact.decay_class, now)
+            expires_at = self._classes.renewed(fact, now)
             db.run(
                 "UPDATE facts SET confidence = 1.0, bsd_base_confidence = NULL,"
                 " last_confirmed_at = ?, expires_at = ? WHERE id = ?",

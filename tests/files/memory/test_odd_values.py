@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bsd.cli.main import run
+from bsd.foundation.logs import close_logs
 from bsd.memory.classes import Classes
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
@@ -124,6 +126,17 @@ def test_a_fraction_of_a_second_is_halved_once(tmp_path: Path, clock: Clock) -> 
         assert memory.prune(dry_run=True).decayed == 1
         assert memory.prune() == Pruned(decayed=1)
         assert memory.get("odd").confidence == 0.5
+
+
+def test_no_number_is_too_odd_to_be_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "memory" / "facts.db"
+    path.parent.mkdir()
+    filled(path, expires_at=-(1 << 63), decay_class="unknown")
+    assert run(["--root", str(tmp_path), "memory", "confirm", "odd"]) == 0
+    close_logs()
+    assert capsys.readouterr().out == f"Confirmed: odd, until {-(1 << 63)}\n"
 
 
 def test_the_age_of_a_fact_that_has_none_is_not_invented(tmp_path: Path, clock: Clock) -> None:

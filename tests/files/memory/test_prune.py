@@ -218,8 +218,9 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
             last_confirmed_at=NOW - late - 30 * HOUR,
             expires_at=NOW - late + 10 * HOUR,
         )
+    timed(memory, "faint and expired", confidence=0.05, expires_at=NOW - 1)
     predicted = memory.prune(dry_run=True)
-    assert predicted == Pruned(decayed=2, deleted=2, dry_run=True)
+    assert predicted == Pruned(expired=1, decayed=2, deleted=2, dry_run=True)
     assert memory.prune() == replace(predicted, dry_run=False)
     assert dict(rows(memory.path, "SELECT text, confidence FROM facts")) == {
         "has faded already": 0.5,
@@ -275,6 +276,13 @@ def test_many_fade_in_parts_each_of_them_once(
     assert memory.prune() == Pruned()
 
 
+def test_all_batches_are_deleted_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bsd.memory.prune._BATCH", 3)
+    for number in range(10):
+        store(memory, f"expired {number}", expires_at=NOW - 1)
+    assert memory.prune() == Pruned(expired=10)
+
+
 def test_what_was_done_is_audited(tmp_path: Path, clock: Clock) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl", clock)
     with Memory(tmp_path / "facts.db", clock=clock, audit=audit, actor="ada") as memory:
@@ -328,7 +336,7 @@ def test_backfill_follows_other_lifetimes_and_words(tmp_path: Path, clock: Clock
         assert memory.stats()["by_class"] == {"ephemeral": 1}
     with Memory(path, clock=clock) as memory:  # by somebody who does not know that class
         assert memory.recall("code")
-        assert memory.confirm(fact.id).expires_at == NOW + HOUR
+        assert memory.confirm(fact.id).expires_at == clock.now + HOUR, "as long again"
         assert memory.backfill() == {"stable": 1}
 
 
