@@ -70,12 +70,20 @@ class Stored(Protocol):
         """The original line that `ref` holds in this very store: it can be used again."""
         ...
 
+    def held(self, ref: str, hash: str) -> str | None:
+        """Under which name this very store holds the line that `ref` names, if it does."""
+        ...
+
     def find(self, entry_id: str) -> tuple[str, str] | None:
         """(ref, hash) of the newest file kept for this entry, if any."""
         ...
 
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists or was ever indexed."""
+        ...
+
+    def free_ref(self, ref: str, used: Container[str]) -> str:
+        """`ref`, or the first name like it that neither is taken nor among `used`."""
         ...
 
 

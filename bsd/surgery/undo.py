@@ -178,6 +178,7 @@ class _Undoing:
         self._deed = deed
         self._edits: list[Edit] = []
         self._keeps: list[Keep] = []
+        self._refs: set[str] = set()  # of these
         self.touched: list[Touched] = []
 
     def take_back(self, at: int, line: ChangedLine, place: Found, *, trial: bool) -> int:
@@ -223,16 +224,19 @@ class _Undoing:
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
         if same_file and all(is_away(present, path, entry_id) for path in paths.values()):
             return None  # nothing leaves that is not away now
-        own = self._stored.own(marker.ref, marker.hash)
-        # A file of the session that this one was branched off from becomes one of its own.
-        content = self._stored.load(marker.ref, marker.hash) if own is Missing.GONE else own
+        # A file of the session that this one was branched off from becomes one of its own; under
+        # another name if a file of its own has that one.
+        held = self._stored.held(marker.ref, marker.hash)
+        content = self._stored.load(held or marker.ref, marker.hash)
         original = None if isinstance(content, Missing) else Original.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
             raise self._content_lost(line, why, marker.ref)
         sizes = Return.of(present, original, self._fmt, list(paths.values())).sizes
+        ref = held or self._stored.free_ref(marker.ref, self._refs)
+        self._refs.add(ref)
         return Keep(
-            ref=marker.ref,
+            ref=ref,
             entry_id=entry_id,
             index=place.index,
             type="",
@@ -240,7 +244,7 @@ class _Undoing:
             size=len(content),
             keys=tuple(key for key, path in paths.items() if path in sizes),
             sizes={key: sizes[path] for key, path in paths.items() if path in sizes},
-            line=content if own is Missing.GONE else None,
+            line=None if held else content,
         )
 
     def _content_lost(self, line: ChangedLine, why: Missing, ref: str | None = None) -> Conflict:

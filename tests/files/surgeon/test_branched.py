@@ -73,6 +73,16 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
     assert surgeon.restore(BRANCH, "e1")["restored"] is True
     assert texts(path)["e1"] == f"1 {LONG}"
 
+    for _ in range(2):  # what leaves again becomes a file of the branch, under a name that is free
+        age(path)
+        surgeon.undo(BRANCH)
+        assert texts(path)["e1"] == "[[extracted-e1]]"
+        age(path)
+        assert surgeon.restore(BRANCH, "e1")["restored"] is True
+        assert texts(path)["e1"] == f"1 {LONG}"
+    assert len(list(own.glob("*_tool_result*.json"))) == 2
+    assert (own / stored.name).read_bytes() == b'{"id":"e9"}\n'
+
 
 def test_a_session_under_another_name_has_its_store_where_it_was(
     layout: Layout, surgeon: Surgeon

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ class Shelf:
             return Missing.GONE
         line = self.files[ref]
         return line if hash == f"sha256:{sha256(line).hexdigest()}" else Missing.CORRUPT
+
+    def held(self, ref: str, hash: str) -> str | None:
+        return None if isinstance(self.own(ref, hash), Missing) else ref
+
+    def free_ref(self, ref: str, used: Container[str]) -> str:
+        names = (ref, *(f"{ref}-{number}" for number in count(2)))
+        return next(name for name in names if name not in used and not self.taken(name))
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
         ref = self.entries.get(entry_id)
