@@ -141,6 +141,7 @@ OPENCLAW = OpenClaw()
 # --- directories: agents/<agent>/{sessions/*.jsonl, sessions/sessions.json, agent/*.sqlite} ---
 
 _UNCERTAIN_NS = 2 * 10**9
+_PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 
 
@@ -155,6 +156,15 @@ def branched_from(header: Mapping[str, Any]) -> str | None:
     if parent is None:
         return text_of(header.get("id"))
     return parent.replace("\\", "/").rpartition("/")[2].removesuffix(ENDING)
+
+
+def put_aside(name: str) -> str | None:
+    """The session whose transcript the gateway put aside as a file of this name, if it is one.
+
+    It renames those that were reset or deleted, and leaves backups.
+    """
+    found = _PUT_ASIDE.fullmatch(name)
+    return found[1] if found and is_session_file(found[1] + ENDING) else None
 
 
 def is_session_file(name: str) -> bool:

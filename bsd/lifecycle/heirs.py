@@ -20,7 +20,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle import catalog
 from bsd.lifecycle.trashed import transcripts
-from bsd.store.ancestry import parent_of
+from bsd.store.ancestry import archives, parent_of
 from bsd.store.extracted import Keep, Missing, SessionStore
 from bsd.store.index import Record
 from bsd.transcript.exchangers import Step, no_step
@@ -34,7 +34,7 @@ _AT_ONCE = 16 * 1024 * 1024  # bytes held in memory
 
 @dataclass(frozen=True, slots=True)
 class _Kin:
-    """A session in its place or in the trash, and the one that its first line names."""
+    """A session in its place, put aside or in the trash, and the one its first line names."""
 
     name: SessionName
     parent: SessionName | None
@@ -146,7 +146,7 @@ class Heirs:
 
 
 class _Family:
-    """All sessions of an agent, those in the trash included, and who began with whose lines."""
+    """All sessions of an agent, those put aside or in the trash too, and who began with whose."""
 
     def __init__(self, layout: Layout, agent: str) -> None:
         self._layout = layout
@@ -197,6 +197,8 @@ def _members(layout: Layout, agent: str) -> Iterator[_Kin]:
         for name in catalog.names(layout, agent):
             path = directory / f"{name.session}.jsonl"
             yield _Kin(name, parent_of(agent, path), path, None)
+    for name, path in archives(layout, agent):
+        yield _Kin(name, parent_of(agent, path), path, None)
     for name, place in transcripts(layout):
         if name.agent == agent:
             yield _Kin(name, parent_of(agent, place.transcript), place.transcript, place.store)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bsd.formats.openclaw import branched_from
+from bsd.formats.openclaw import branched_from, put_aside
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript.reader import TranscriptFile, parse_entry
@@ -14,7 +15,10 @@ _MOST = 32  # generations: a header is read for each
 
 
 def ancestors(layout: Layout, name: SessionName) -> Iterator[SessionName]:
-    """The nearest first; a chain ends at a session whose transcript is gone."""
+    """The nearest first; a chain ends at a session whose transcript is gone.
+
+    One that the gateway put aside is not: its store is where it was, until its time is up.
+    """
     seen = {name}
     while len(seen) <= _MOST:
         parent = _parent(layout, name)
@@ -27,9 +31,23 @@ def ancestors(layout: Layout, name: SessionName) -> Iterator[SessionName]:
 
 def _parent(layout: Layout, name: SessionName) -> SessionName | None:
     try:
-        return parent_of(name.agent, layout.session_file(name))
-    except BsdError:  # gone
-        return None
+        transcript = layout.session_file(name)
+    except BsdError:  # gone, or only put aside
+        aside = [path for other, path in archives(layout, name.agent) if other == name]
+        return parent_of(name.agent, aside[0]) if aside else None
+    return parent_of(name.agent, transcript)
+
+
+def archives(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
+    """The transcripts of an agent that the gateway put aside, and the sessions that they were."""
+    try:
+        directory = layout.sessions_dir(agent)
+        names = sorted(os.listdir(directory))
+    except (BsdError, OSError):  # it is gone, or leads elsewhere
+        return
+    for name in names:
+        if session := put_aside(name):
+            yield SessionName(agent, session), directory / name
 
 
 def parent_of(agent: str, transcript: Path) -> SessionName | None:

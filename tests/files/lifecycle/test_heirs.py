@@ -59,6 +59,21 @@ def extracted(layout: Layout) -> str:
     return str(text)
 
 
+def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+) -> None:
+    middle = branch_off(layout, NAME, BRANCH)
+    twig = branch_off(layout, BRANCH, TWIG)
+    aside = middle.rename(f"{middle}.deleted.2026-11-22T08-09-38.219Z")
+    trash_of(layout).delete(NAME, permanent=True)
+    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert texts(twig) == original
+
+    age(aside.rename(middle))  # it may come back as well
+    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert texts(middle) == original
+
+
 def test_a_branch_gets_what_its_parent_takes_along(
     layout: Layout, surgeon: Surgeon, original: dict[str, Any]
 ) -> None:

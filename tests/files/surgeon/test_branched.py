@@ -84,6 +84,21 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
     assert (own / stored.name).read_bytes() == b'{"id":"e9"}\n'
 
 
+@pytest.mark.parametrize("ending", ["reset.2026-11-22T08-09-38.219Z", "bak-4711-1795334978219"])
+def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
+    layout: Layout, surgeon: Surgeon, ending: str
+) -> None:
+    original = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    middle = branch_off(layout, NAME, BRANCH)
+    path = branch_off(layout, BRANCH, TWIG)
+    middle.rename(f"{middle}.{ending}")
+    assert list(ancestors(layout, TWIG))[:2] == [BRANCH, NAME]
+    assert verify(layout).clean
+    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert texts(path) == original
+
+
 def test_a_session_under_another_name_has_its_store_where_it_was(
     layout: Layout, surgeon: Surgeon
 ) -> None:
