@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,8 @@ class Indexer:
         self._lock = threading.Lock()
         self._all = False  # is to be looked at
         self._complete = False  # everything was, since the start
-        self._waiting: dict[SessionName, _Wanted] = {}
+        # Ordered, as a dict would look at all that were taken from its front, each time.
+        self._waiting: OrderedDict[SessionName, _Wanted] = OrderedDict()
         self._not_before = clock() + _FIRST_SECONDS
         self._busy_since: float | None = None
         self._problem: str | None = None
@@ -170,7 +172,8 @@ class Indexer:
             with index.change():
                 self._dropped |= sum(map(index.forget, gone)) > 0
         with self._lock:
-            self._waiting = {each.name: _Wanted(each) for each in due} | self._waiting
+            found = OrderedDict((each.name, _Wanted(each)) for each in due)
+            self._waiting = found | self._waiting
             self._all, self._complete = False, True
 
     def _slice(self, index: SearchIndex, due: Due) -> bool:

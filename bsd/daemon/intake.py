@@ -89,6 +89,8 @@ class Intake:
         with self._lock:
             urgent = name in self._urgent
             self._urgent.discard(name)
+            if not self._urgent:
+                self._urgent.clear()  # or it keeps the room that it ever had
             return urgent
 
     def return_urgency(self, name: SessionName) -> None:

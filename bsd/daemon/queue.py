@@ -144,6 +144,8 @@ class WorkQueue:
             wanted = [each for each in (again, due) if each is not None]
             if session in self._parked or not wanted:
                 del self._jobs[session]
+                if not self._jobs:
+                    self._jobs.clear()  # or it keeps the room that it ever had
             else:
                 self._want(session, job, min(wanted))
             self._changed.notify()  # a place for heavy work may be free

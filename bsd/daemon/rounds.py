@@ -114,6 +114,7 @@ class Rounds:
             if started is None or self._left:
                 return
             self._started = None
+            self._left.clear()  # an empty set keeps the room that it ever had
         try:
             self._config.note_run("last_run_at", started)
         except BsdError as problem:

@@ -15,6 +15,7 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.work import Stopping
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.memory import give_back
 from bsd.foundation.times import iso_utc
 
 _log = get_logger("worker")
@@ -22,6 +23,8 @@ _log = get_logger("worker")
 # Between two signs of life: planning tells of every megabyte, but copying and flushing a file of
 # many gigabytes is one step.
 _LONGEST_STEP_SECONDS = 600.0
+# After so many sessions, and then none for a minute, what they took is given back to the system.
+_MANY = 1000
 
 
 class Worked(Protocol):
@@ -99,12 +102,17 @@ class Workers:
         worker.thread.start()
 
     def _run(self, worker: _Worker) -> None:
+        worked = _MANY  # a start takes much memory, too
         try:
             while not self._work.stopping.is_set():
                 self._beats.beat(worker.name, awake(), LONGEST_SLEEP_SECONDS)
                 session = self._queue.take()
                 if session is not None:
                     self._one(worker, session)
+                    worked += 1
+                elif worked >= _MANY:
+                    worked = 0
+                    give_back()
         except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
             _log.exception("A worker has died and is replaced", worker=worker.name)
             self._ledger.count("workers_replaced")

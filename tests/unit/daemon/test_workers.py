@@ -114,6 +114,33 @@ def test_who_works_on_what_can_be_seen(office: Office) -> None:
     wait_for(lambda: not any(each["session"] for each in office.workers.snapshot()))
 
 
+class Impatient(WorkQueue):
+    """A queue at which nobody waits for long."""
+
+    def take(self, timeout: float = 0.0) -> SessionName | None:
+        return super().take(0.005)
+
+
+def test_what_a_start_and_much_work_took_is_given_back_when_nobody_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[int] = []
+    queue, task = Impatient(), Task()
+    monkeypatch.setattr("bsd.daemon.workers._MANY", 3)
+    monkeypatch.setattr("bsd.daemon.workers.give_back", lambda: given.append(len(task.done)))
+    workers = Workers(1, queue, task, Beats(), Ledger())
+    workers.start()
+    wait_for(lambda: given == [0])
+    for session in ("1", "2"):
+        queue.put(SessionName("main", session), steady())
+    wait_for(lambda: len(task.done) == 2)
+    queue.put(SessionName("main", "3"), steady())
+    wait_for(lambda: len(given) > 1)
+    assert given == [0, 3]
+    workers.stop()
+    assert workers.join(time.monotonic() + DEADLINE_SECONDS)
+
+
 def test_a_stop_lets_work_give_up_where_nothing_is_half_done(office: Office) -> None:
     def until_stopped() -> None:
         office.task.stopping.wait(DEADLINE_SECONDS)
