@@ -215,6 +215,14 @@ class Layout:
             text = f"{text[:_LONGEST_STORE_NAME]}~{digest}"
         return text
 
+    def session_of_store(self, store: str) -> SessionName:
+        """Whose store a directory of this name is; raises Invalid if it is none, or was cut."""
+        agent, _, session = store.partition("_")
+        name = SessionName(agent.replace("~", "_"), session)
+        if self._store_name(name) != store:
+            raise Invalid(f"{store!r} does not say whose store it is")
+        return name
+
     def trash_dir(self) -> Path:
         """Where deleted sessions lie, links resolved; raises Forbidden if one leaves the root."""
         return self._inside(self.trash)

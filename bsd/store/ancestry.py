@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from bsd.formats.openclaw import branched_from, put_aside
@@ -27,6 +29,41 @@ def ancestors(layout: Layout, name: SessionName) -> Iterator[SessionName]:
         seen.add(parent)
         yield parent
         name = parent
+
+
+def kept_elsewhere(layout: Layout, name: SessionName) -> Iterator[SessionName]:
+    """Whose stores may hold lines that this session names, the likeliest first.
+
+    After those that it was branched off from: all of these under other agents, since people give
+    an agent's directory, or a project's, another name. A line's hash tells whether it is the one.
+    """
+    near = list(ancestors(layout, name))
+    yield from near
+    known = {name, *near}
+    try:
+        now = os.stat(layout.extracted)
+        stores = _stores_of_sessions(layout, now.st_mtime_ns, now.st_nlink)
+    except OSError:  # there are none, or nobody may look: what is missing is missing
+        return
+    for session in sorted({one.session for one in known}):
+        for store in stores.get(session, ()):
+            with suppress(BsdError):  # of a name that was cut, or a link that leads elsewhere
+                other = layout.session_of_store(store)
+                layout.store_dir(other)
+                if other not in known:
+                    yield other
+
+
+@lru_cache(maxsize=2)
+def _stores_of_sessions(layout: Layout, _mtime_ns: int, _links: int) -> dict[str, list[str]]:
+    """The names of all stores by those of their sessions, for as long as none comes or goes.
+
+    A look through all sessions asks for each that misses something.
+    """
+    found: dict[str, list[str]] = {}
+    for store in sorted(os.listdir(layout.extracted)):
+        found.setdefault(store.partition("_")[2], []).append(store)
+    return found
 
 
 def _parent(layout: Layout, name: SessionName) -> SessionName | None:

@@ -15,7 +15,7 @@ from bsd.foundation.atomic import NotPlain, read_plain, sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.store.ancestry import ancestors
+from bsd.store.ancestry import kept_elsewhere
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
@@ -158,7 +158,7 @@ class SessionStore:
         return data if digest(data) == hash else Missing.CORRUPT
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """The same; or what the stores hold of sessions that this one was branched off from."""
+        """The same; or what other stores hold of it (see `kept_elsewhere`)."""
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
             return found
@@ -181,7 +181,7 @@ class SessionStore:
     def _others(self, ref: str) -> Iterator[tuple[SessionStore, str]]:
         yield from ((self, other) for other in self.alike(ref))
         if self._inherited is None:
-            names = ancestors(self._layout, self.name)
+            names = kept_elsewhere(self._layout, self.name)
             self._inherited = [SessionStore(self._layout, name) for name in names]
         for store in self._inherited:
             yield from ((store, other) for other in (ref, *store.alike(ref)))

@@ -111,6 +111,32 @@ def test_a_session_under_another_name_has_its_store_where_it_was(
     assert texts(path)["e1"] == f"1 {LONG}"
 
 
+def test_an_agent_under_another_name_has_its_stores_where_they_were(
+    layout: Layout, surgeon: Surgeon
+) -> None:
+    original = texts(write(layout, conversation(2)))
+    surgeon.extract(NAME)
+    path = branch_off(layout, NAME, BRANCH)
+    (layout.agents / "main").rename(layout.agents / "my_work")
+    moved = SessionName("my_work", NAME.session)
+    assert verify(layout).clean
+    assert surgeon.restore(moved, "e1")["restored"] is True
+    path = layout.session_file(SessionName("my_work", BRANCH.session))
+    age(path)
+    assert surgeon.restore_all(SessionName("my_work", BRANCH.session)).unavailable == {}
+    assert texts(path) == original
+
+
+def test_a_store_of_the_same_session_that_leads_elsewhere_is_passed_over(
+    layout: Layout, surgeon: Surgeon, tmp_path: Path
+) -> None:
+    write(layout, conversation(1))
+    surgeon.extract(NAME)
+    elsewhere = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
+    (layout.extracted / f"other_{NAME.session}").symlink_to(elsewhere)
+    assert surgeon.restore(NAME, "e1")["unavailable"]
+
+
 @pytest.mark.parametrize("parent", ["../../x", 7, "", "/", "branch.jsonl", "a b.jsonl", None])
 def test_a_header_that_names_no_other_session_means_nothing(
     layout: Layout, surgeon: Surgeon, parent: object

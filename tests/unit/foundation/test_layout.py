@@ -90,6 +90,13 @@ def test_no_two_sessions_share_a_store_directory(
     one, other = SessionName(agent, session), SessionName(other_agent, other_session)
     assert (layout.store_dir(one) == layout.store_dir(other)) is (one == other)
     assert (layout.lock_file(one) == layout.lock_file(other)) is (one == other)
+    assert layout.session_of_store(layout.store_dir(one).name) == one
+
+
+@pytest.mark.parametrize("store", ["", "main", "_x", "a~_", "a/b_c", f"a_{'x' * 220}"])
+def test_a_directory_that_is_nobodys_store(store: str) -> None:
+    with pytest.raises(Invalid):
+        Layout(Path("/r")).session_of_store(store)
 
 
 @pytest.mark.parametrize(
