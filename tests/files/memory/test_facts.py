@@ -141,8 +141,25 @@ def test_a_fact_takes_the_place_of_another(memory: Memory, clock: Clock) -> None
     assert [one.id for one in memory.lookup("ada")] == [new.id]
     both = memory.recall("drinks", wanted=Wanted(include_superseded=True))
     assert {one.fact.id for one in both} == {new.id, old.id}
-    before = memory.recall("drinks", wanted=Wanted(as_of=NOW + 99))
-    assert [one.fact.id for one in before] == [old.id]
+    for moment, held in ((NOW - 1, []), (NOW, [old.id]), (NOW + 99, [old.id]), (NOW + 100, ids)):
+        found = memory.recall("drinks", wanted=Wanted(as_of=moment))
+        assert [one.fact.id for one in found] == held
+
+
+def test_what_held_is_asked_by_when_it_began_to_be_true(memory: Memory, clock: Clock) -> None:
+    old = store(memory, "Ada drinks tea")
+    clock.now += 100
+    store(memory, "Ada drinks coffee", supersedes=old.id, source_date=NOW + 10)
+    assert memory.get(old.id).valid_until == NOW + 10
+    change(memory.path, "UPDATE facts SET valid_from = NULL")  # as the plugin may leave it
+    for moment, held in (
+        (NOW - 1, []),
+        (NOW + 9, ["tea"]),
+        (NOW + 10, []),
+        (NOW + 100, ["coffee"]),
+    ):
+        found = memory.recall("drinks", wanted=Wanted(as_of=moment))
+        assert [one.fact.text.split()[-1] for one in found] == held
 
 
 def test_the_same_words_may_supersede_and_what_is_missing_cannot(memory: Memory) -> None:
@@ -162,6 +179,17 @@ def test_recall_ranks_by_words_freshness_and_confidence(memory: Memory) -> None:
     found = memory.recall("harbour", refresh=False)
     assert [one.fact.id for one in found] == [best.id, dull.id]
     assert [round(one.score, 9) for one in found] == [1.0, 0.4]
+
+
+def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
+    """What fits the words a little less, and is sure and lasting, comes before what is neither."""
+    store(memory, "harbour", decay_class="permanent")
+    weak = store(memory, "harbour one two three four", expires_at=NOW + 1, confidence=0.0)
+    sure = store(memory, "harbour one two three four five", decay_class="permanent")
+    store(memory, "harbour one two three four five six seven", decay_class="permanent")
+    found = [one.fact for one in memory.recall("harbour", limit=2, refresh=False)]
+    assert found[1] == sure
+    assert weak not in found
 
 
 def test_2_2_9_nothing_counts_as_nothing(memory: Memory, clock: Clock) -> None:
@@ -202,7 +230,7 @@ def test_recall_can_be_narrowed(memory: Memory) -> None:
     assert [x.fact.text for x in memory.recall("harbour", wanted=Wanted(entity="ada"))] == [
         "harbour one"
     ]
-    assert [x.fact.text for x in memory.recall("harbour", wanted=Wanted(tag="Red"))] == [
+    assert [x.fact.text for x in memory.recall("harbour", wanted=Wanted(tag=" Red "))] == [
         "harbour one"
     ]
 

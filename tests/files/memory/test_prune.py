@@ -309,11 +309,13 @@ def test_backfill_classifies_all_but_superseded_facts(memory: Memory, clock: Clo
         memory, "currently debugging", decay_class="stable", created_at=NOW - 7, expires_at=None
     )
     change(memory.path, "UPDATE facts SET last_confirmed_at = NULL WHERE id = ?", [unconfirmed])
+    confirmed = timed(memory, "todo: tea", decay_class="stable", created_at=NOW - 9 * DAY)
     right = store(memory, "likes tea")
     gone = timed(memory, "todo", decay_class="stable", superseded_at=NOW)
     checkpoint = memory.save_checkpoint("decided", "the architecture")
     clock.now += DAY
-    assert memory.backfill() == {"permanent": 1, "session": 1}
+    assert memory.backfill() == {"active": 1, "permanent": 1, "session": 1}
+    assert memory.get(confirmed).expires_at == NOW + 14 * DAY, "from its last confirmation"
     assert (memory.get(old).decay_class, memory.get(old).expires_at) == ("permanent", None)
     assert memory.get(old).last_confirmed_at == NOW
     assert memory.get(unconfirmed).expires_at == NOW - 7 + 24 * HOUR, "from its creation"
