@@ -2,7 +2,8 @@
 
 `python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
 threads, over a root whose sessions another process appends to, each once. LOAD is how many threads
-parse session lines meanwhile, as workers do. Prints the delays (seconds) as JSON.
+parse session lines meanwhile, as workers do. Prints the delays (seconds) as JSON; `sleeper` are
+those of a process that only sleeps meanwhile: no daemon can be sooner than this machine.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ for path in sys.argv[2:]:
     time.sleep(pause)
 """
 
+_SLEEPER = """
+import signal, time
+late = []
+signal.signal(signal.SIGTERM, lambda *_: (print(*late), exit()))
+while True:
+    due = time.monotonic() + 0.01
+    time.sleep(0.01)
+    late.append(time.monotonic() - due)
+"""
+
 
 def main(root: Path, seconds: float, load: int) -> None:
     sessions = sorted(root.glob("agents/*/sessions/*.jsonl"))
@@ -67,7 +78,7 @@ def main(root: Path, seconds: float, load: int) -> None:
             time.sleep(1.0)
             queued.clear()
             daemon._parts.queue.put = noted  # type: ignore[method-assign]
-            appended = _append(sessions, seconds / len(sessions), load)
+            appended, sleeper = _append(sessions, seconds / len(sessions), load)
             deadline = time.monotonic() + _WAIT_SECONDS
             while len(queued) < len(sessions) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -78,7 +89,8 @@ def main(root: Path, seconds: float, load: int) -> None:
         for path, at in zip(sessions, appended, strict=True)
         if (name := SessionName(path.parts[-3], path.stem)) in queued
     ]
-    print(json.dumps({"delays": delays, "lost": len(sessions) - len(delays)}))
+    lost = len(sessions) - len(delays)
+    print(json.dumps({"delays": delays, "lost": lost, "sleeper": sleeper}))
 
 
 def _is_idle(status: dict[str, Any]) -> bool:
@@ -86,12 +98,13 @@ def _is_idle(status: dict[str, Any]) -> bool:
     return not queue["working"] and not queue["ready"] and bool(status["search"]["complete"])
 
 
-def _append(sessions: list[Path], pause: float, load: int) -> list[int]:
-    """Append to each session; returns when that was (monotonic nanoseconds)."""
+def _append(sessions: list[Path], pause: float, load: int) -> tuple[list[int], list[float]]:
+    """Append to each session; returns when that was (monotonic nanoseconds), and `sleeper`."""
     over = threading.Event()
     threads = [threading.Thread(target=_parse, args=(over,)) for _ in range(load)]
     for thread in threads:
         thread.start()
+    sleeper = subprocess.Popen([sys.executable, "-c", _SLEEPER], stdout=subprocess.PIPE, text=True)
     try:
         done = subprocess.run(
             [sys.executable, "-c", _APPENDER, str(pause), *map(str, sessions)],
@@ -104,7 +117,9 @@ def _append(sessions: list[Path], pause: float, load: int) -> list[int]:
         over.set()
         for thread in threads:
             thread.join()
-    return [int(line) for line in done.stdout.split()]
+        sleeper.terminate()
+        late = sleeper.communicate()[0]
+    return [int(line) for line in done.stdout.split()], [float(each) for each in late.split()]
 
 
 def _parse(over: threading.Event) -> None:
