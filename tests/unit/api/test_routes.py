@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from bsd.api.answer import LARGEST_BODY
 from bsd.api.app import create_app
+from bsd.api.body import Wish
 from bsd.api.desk import Desk
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
@@ -255,6 +257,8 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
         target: Any = document
         for step in reference.removeprefix("#/").split("/"):
             target = target[step]
+    named = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert named == set(references(document)), "no model is left over"
     operations = [one for path in document["paths"].values() for one in path.values()]
     names = [one["operationId"] for one in operations]
     assert len(names) == len(set(names))
@@ -263,3 +267,24 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
         assert "422" not in operation["responses"], "validation errors are 400 here"
         error = operation["responses"]["default"]["content"]["application/json"]["schema"]
         assert error == {"$ref": "#/components/schemas/Error"}
+
+
+def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
+    daemon: FakeDaemon, config: ConfigService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def schema(model: type[Wish], /, **_: Any) -> dict[str, Any]:
+        asked.append(model.__name__)
+        return {"type": "object"}
+
+    monkeypatch.setattr(Wish, "model_json_schema", classmethod(schema))
+    app = create_app(daemon, config, desk_of(config))
+    assert post(app, "/api/sessions/main/none/undo", b"{}").status == 404
+    assert not asked
+    routes = [each.original_route for each in iter_route_contexts(app.routes)]
+    fields = [route.response_fields for route in routes if isinstance(route, APIRoute)]
+    assert fields
+    assert not any(fields)
+    assert ask(app, "GET", "/api/openapi.json").status == 200
+    assert "UndoWish" in asked
