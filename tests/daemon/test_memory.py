@@ -13,6 +13,7 @@ import pytest
 
 from bsd.daemon.memory import MEMORY, Keeper, add_memory_job
 from bsd.daemon.timetable import Actions, Timetable
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.memory_settings import MemorySettings
@@ -167,6 +168,44 @@ def test_ours_is_left_alone_if_that_is_wanted(tmp_path: Path) -> None:
     world.step(2 * HOUR)
     assert world.left() == {"right now": 1.0}
     assert all(job["name"] != MEMORY for job in world.table.jobs())
+
+
+def test_where_nothing_may_be_changed_nothing_is(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store("right now", expires_at=NOW - 5)
+    world.settings = world.settings.model_copy(update={"readonly": True})
+    world.start()
+    world.step(2 * HOUR)
+    assert world.left() == {"right now": 1.0}
+
+
+def test_a_database_elsewhere_is_cared_for_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "f.db"
+    world = World(tmp_path, database=path)
+    with open_memory(world.layout, world.settings.memory, clock=world.clock) as memory:
+        store(memory, "right now", expires_at=NOW - 5)
+    world.start()
+    assert rows(path, "SELECT * FROM facts") == []
+    assert not world.layout.facts_db.exists()
+    (told,) = AuditLog(world.layout.audit_file).read_tail(1)
+    assert (told["actor"], told["action"], told["expired"]) == ("daemon", "memory_prune", 1)
+
+
+def test_the_hour_is_kept_if_the_run_came_to_its_end(
+    world: World, told: list[dict[str, Any]]
+) -> None:
+    world.store("we decided")
+    world.start()
+    world.step(HOUR + 9)
+    with open_memory(world.layout) as memory:
+        assert memory.noted("last_run") == NOW + HOUR + 9
+    (event,) = said(told, "periodic prune")
+    assert event["log_level"] == "debug", "there was nothing to do"
+    assert {"deleted", "vectors_deleted", "vectors_pending"} <= event.keys()
+    world.clock.now += HOUR
+    Keeper(world.layout, world.settings.memory, stopping=lambda: True, clock=world.clock).run()
+    with open_memory(world.layout) as memory:
+        assert memory.noted("last_run") == NOW + HOUR + 9, "it was broken off"
 
 
 def test_trouble_is_told_and_tried_again_an_hour_later(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from bsd.cli.main import run
+from bsd.foundation.errors import Unavailable
 from bsd.foundation.logs import close_logs
 from bsd.memory.fact import FIELDS
+from bsd.memory.vectors import Vectors
 from tests.files.memory.memories import DAY, HOUR, change, rows
 from tests.files.memory.test_plugin import fill
 
@@ -24,8 +27,6 @@ class Ended:
     err: str
 
     def json(self) -> Any:
-        import json
-
         return json.loads(self.out)
 
 
@@ -124,7 +125,9 @@ def test_recall_and_lookup(bsd: Bsd) -> None:
     assert [one["id"] for one in found] == [fact]
     assert found[0]["recall_count"] == 2
     assert bsd("recall", "nothing").out == "Nothing was found.\n"
+    assert len(bsd("recall", "likes", "--limit", "1", "--json").json()["results"]) == 1
     assert fact in bsd("lookup", "ADA").out
+    assert bsd("lookup", "ADA", "--tag", "land").out == "Nothing was found.\n"
     document = bsd("lookup", "ada", "drink", "--json").json()
     assert document == {"entity": "ada", "key": "drink", "results": []}
 
@@ -204,6 +207,7 @@ def test_backfill_decay(bsd: Bsd, facts_db: Path) -> None:
 @pytest.mark.parametrize("words", [("stats",), ()])
 def test_stats(bsd: Bsd, facts_db: Path, words: tuple[str, ...]) -> None:
     kept(bsd, "right now")
+    assert "Expired" not in bsd(*words).out
     age(facts_db, 2 * DAY)
     kept(bsd, "we decided")
     lines = bsd(*words).out.splitlines()
@@ -223,6 +227,47 @@ def test_stats(bsd: Bsd, facts_db: Path, words: tuple[str, ...]) -> None:
         *("database", "created_by_bsd", "facts", "vectors", "vectors_problem", "by_class"),
         "expired",
     }
+
+
+def test_where_nothing_may_be_changed_everything_can_be_read(
+    bsd: Bsd, tmp_path: Path, facts_db: Path
+) -> None:
+    kept(bsd, "Ada likes tea", "--entity", "Ada")
+    file = tmp_path / "bsd.toml"
+    file.write_text("readonly = true\n")
+    before = facts_db.read_bytes()
+    for reads in (
+        *((), ("stats",), ("prune", "--dry-run"), ("checkpoint", "restore")),
+        *(("recall", "tea", "--no-refresh"), ("lookup", "ada", "--no-refresh")),
+    ):
+        assert bsd("--config", str(file), *reads).code == 0, reads
+    for writes in (("recall", "tea"), ("lookup", "ada"), ("prune",), ("store", "x")):
+        ended = bsd("--config", str(file), *writes)
+        assert ended.code == 77, writes
+        assert ended.err.startswith("Error: bsd only reads here")
+    assert facts_db.read_bytes() == before
+
+
+def test_vectors_are_told_of(bsd: Bsd, facts_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fact = kept(bsd, "right now")
+    (facts_db.parent / "lancedb" / "memories.lance").mkdir(parents=True)
+    answers = {"count": "1", "list": json.dumps([fact, 5, None]) + "\n", "delete": "1"}
+    monkeypatch.setattr(Vectors, "_run", lambda _, verb, _told="": answers[verb])
+    assert bsd("stats").out.splitlines()[2:4] == ["LanceDB vectors: 1", "Total: 2 (with overlap)"]
+    age(facts_db, 2 * DAY)
+
+    def broken(_: Vectors, verb: str, _told: str = "") -> str:
+        raise Unavailable(f"no {verb}", hint="mend it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Vectors, "_run", broken)
+        ended = bsd("prune")
+        assert ended.err == "1 vectors could not be deleted; the next prune tries again\n"
+        assert "Vectors deleted" not in ended.out
+        ended = bsd("stats")
+        assert "LanceDB vectors: unknown\nTotal: 0 (with overlap)" in ended.out
+        assert "no count" in ended.err
+    assert bsd("prune").out.endswith("Decayed: 0\nVectors deleted: 1\n")
 
 
 def test_checkpoints(bsd: Bsd) -> None:

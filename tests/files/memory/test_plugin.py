@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.foundation.errors import Forbidden
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.prune import Pruned
 from bsd.memory.schema import COLUMNS
+from bsd.memory.text import normalized_hash
 from tests.files.memory import plugin
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, rows, sound, store
 
@@ -143,6 +145,34 @@ def test_times_in_milliseconds_become_seconds(path: Path, clock: Clock) -> None:
         assert memory.get("ms").created_at == NOW - DAY
         assert rows(path, "SELECT created_at FROM facts") == [((NOW - DAY) * 1000,)]
         assert memory.prune() == Pruned(expired=1)
+
+
+def test_one_time_in_milliseconds_is_enough(path: Path, clock: Clock) -> None:
+    with plugin.plugin(path) as db:
+        plugin.create(db)
+        plugin.insert(db, id="ms", text="x", created_at=NOW - DAY, expires_at=(NOW - 1) * 1000)
+    with Memory(path, clock=clock) as memory:
+        assert memory.prune() == Pruned(expired=1)
+
+
+def test_what_older_versions_lack_is_filled_as_the_plugin_does(path: Path, clock: Clock) -> None:
+    fill(path, "first")
+    with Memory(path, clock=clock) as memory:
+        memory.prune()
+    assert rows(
+        path, "SELECT last_confirmed_at, valid_from, normalized_hash FROM facts WHERE id = 'a'"
+    ) == [(NOW - DAY, NOW - DAY, normalized_hash("Ada likes the harbour"))]
+
+
+def test_the_connection_is_as_the_plugin_configures_its_own(path: Path, clock: Clock) -> None:
+    with Memory(path, clock=clock) as memory:
+        store(memory, "x")
+        db = memory._open(write=True)
+        names = ("journal_mode", "busy_timeout", "synchronous", "foreign_keys")
+        assert [db.value(f"PRAGMA {name}") for name in names] == ["wal", 5000, 1, 1]
+        memory.close()
+        with pytest.raises(Forbidden, match="readonly"):  # who reads cannot write by mistake
+            memory._open(write=False).run("DELETE FROM facts")
 
 
 def test_what_the_plugin_deletes_takes_its_links_along(path: Path, clock: Clock) -> None:

@@ -64,6 +64,33 @@ def test_a_fact_from_beginning_to_end(app: FastAPI, clock: Clock, tmp_path: Path
     assert [json.loads(line)["action"] for line in audit] == [
         *("memory_store", "memory_confirm", "memory_forget")
     ]
+    assert {json.loads(line)["actor"] for line in audit} == {"api"}
+
+
+def test_what_is_recalled_can_be_narrowed_and_widened(app: FastAPI, clock: Clock) -> None:
+    old = post(app, "store", text="tea one", entity="Ada", tags=["x"])
+    post(app, "store", text="tea two", entity="Ada", supersedes=old["id"])
+    post(app, "store", text="tea three", expires_at=NOW)
+    for number in range(6):
+        post(app, "store", text=f"tea of Bob {number}", entity="Bob", tags=["y"])
+
+    def both(**wanted: Any) -> list[str]:
+        """The same by GET and by POST."""
+        query = "&".join(f"{name}={value}" for name, value in wanted.items())
+        found = get(app, f"recall?query=tea&{query}")["results"]
+        posted = post(app, "recall", query="tea", refresh=False, **wanted)["results"]
+        assert found == posted
+        return sorted(one["text"] for one in found)
+
+    assert both(entity="ada") == ["tea two"]
+    assert both(tag="x", include_superseded=True) == ["tea one"]
+    assert both(entity="ada", include_superseded=True) == ["tea one", "tea two"]
+    assert len(both(limit=6)) == 6
+    assert len(both(limit=50)) == 7
+    assert len(both(limit=50, include_expired=True)) == 8
+    assert len(post(app, "recall", query="tea", as_of=NOW - 1)["results"]) == 0
+    assert len(get(app, "lookup?entity=bob&tag=x")["results"]) == 0
+    assert len(post(app, "lookup", entity="bob", tag="y", limit=4)["results"]) == 4
 
 
 def test_pruning_says_first_what_it_would_do(app: FastAPI, clock: Clock, tmp_path: Path) -> None:
@@ -73,6 +100,9 @@ def test_pruning_says_first_what_it_would_do(app: FastAPI, clock: Clock, tmp_pat
     assert get(app, "stats")["expired"] == 1
     predicted = post(app, "prune", dry_run=True)
     assert (predicted["expired"], predicted["deleted"], predicted["dry_run"]) == (1, 1, True)
+    assert post(app, "prune", vectors=True, dry_run=True)["vectors_orphaned"] == 0
+    assert predicted["vectors_orphaned"] is None
+    assert post(app, "prune", hard=True, dry_run=True)["deleted"] == 0
     assert post(app, "prune", soft=True)["expired"] == 0
     reply = ask(app, "POST", "/api/memory/prune")
     assert reply.json()["expired"] == 1, "without a body it does both"
@@ -81,8 +111,10 @@ def test_pruning_says_first_what_it_would_do(app: FastAPI, clock: Clock, tmp_pat
 
 def test_backfill_and_checkpoints(app: FastAPI) -> None:
     assert get(app, "checkpoint") == {"checkpoint": None}
-    saved = post(app, "checkpoint", intent="a", state="b", working_files=["x.py"])
+    said = {"intent": "a", "state": "b", "working_files": ["x.py"], "expected_outcome": "c"}
+    saved = post(app, "checkpoint", **said)
     assert saved["expires_at"] == NOW + 4 * 3600
+    assert get(app, "checkpoint")["checkpoint"]["expectedOutcome"] == "c"
     assert get(app, "checkpoint")["checkpoint"]["workingFiles"] == ["x.py"]
     post(app, "store", text="we decided", decay_class="active")
     assert ask(app, "POST", "/api/memory/backfill").json() == {"reclassified": {"permanent": 1}}
