@@ -290,6 +290,7 @@ class Undone(Document):
     action: str
     at: str
     entries: list[str]
+    gone: list[str] = Field(description="Entries of it that another program has thrown away since")
     operations: list[int] = Field(description="By these it can be undone in turn")
 
 

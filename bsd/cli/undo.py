@@ -40,6 +40,8 @@ def undo(call: Call, /, session: SessionName, operation: int | None) -> int:
         return request.exit_code
     what = f"operation {answer['undone']} ({answer['action']}, {answer['at'][:19]} UTC)"
     say(f"Undid {what} of {session}: {counted(len(answer['entries']), 'entry')}")
+    if answer["gone"]:
+        say(f"  Thrown away by another program since: {counted(len(answer['gone']), 'entry')}")
     for number in answer["operations"]:
         say(f"  `bsd undo {session} {number}` does it again")
     if answer["action"] == "extract" and call.pruning.current.enabled:

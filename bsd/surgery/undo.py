@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -53,6 +53,7 @@ class UndoAnswer:
 
     deed: Deed
     entries: tuple[str, ...]  # ids, or `#` and the line number of those that have none
+    gone: tuple[str, ...] = ()  # those that others have taken out of the session since
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the contract."""
@@ -61,19 +62,21 @@ class UndoAnswer:
             "action": self.deed.act.action,
             "at": self.deed.act.at,
             "entries": list(self.entries),
+            "gone": list(self.gone),
         }
 
 
-def choose(past: Past, number: int | None) -> Deed:
+def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> Deed:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
-    Raises NotFound, Conflict if it is undone already.
+    Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
     """
     deeds = past.deeds()
     undone = undone_entries(deeds)
     if number is None:
         for deed in reversed(deeds):
-            if deed.act.undoes is None and undone[deed.number] < deed.entries:
+            left = undone[deed.number] < deed.entries and deed.number not in passed_over
+            if deed.act.undoes is None and left:
                 return deed
         raise Conflict(
             "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
@@ -138,22 +141,22 @@ def plan_undo(
     stored: Stored,
     budget_bytes: int = BUDGET,
 ) -> tuple[Plan, UndoAnswer]:
-    """Plan the undoing of one operation, all of it or nothing.
+    """Plan the undoing of one operation: of all its lines that are still there, or nothing.
 
     Raises NotFound for an operation that is not kept, and Conflict if it is undone already,
     something stands in the way, or content it took out or would take out is no longer stored.
     """
-    deed = choose(past, number)
-    lines = past.lines(deed)
-    over = _already_undone(past, deed)
-    wanted = [at for at in range(len(lines)) if at not in over]
-    _check_later(past, deed, [lines[at] for at in wanted])
-    places = find_lines(source, [lines[at] for at in wanted])
-    places |= find_gaps(source, [lines[at] for at in wanted], identifier(fmt))
-    found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
-    if len(found) < len(wanted):
-        missing = [lines[at] for at in wanted if at not in found]
-        raise _changed_by_others(source, fmt, deed, missing)
+    passed_over: set[int] = set()
+    while True:
+        deed = choose(past, number, passed_over)
+        lines = past.lines(deed)
+        over = _already_undone(past, deed)
+        found, gone = _find(source, fmt, past, deed, over)
+        if found:
+            break
+        if number is not None or not over:
+            raise _changed_by_others(deed, [], gone)
+        passed_over.add(deed.number)  # what is left of it is nowhere
     undoing = _Undoing(source, fmt, past, stored, deed)
     new_bytes, complete = 0, True
     # Between lines that come back and the others there is a tie, or they would not have gone.
@@ -163,8 +166,47 @@ def plan_undo(
         complete = at_once or new_bytes < budget_bytes
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
     undoing.note_gaps()
-    answer = UndoAnswer(deed, tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched))
+    entries = tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched)
+    answer = UndoAnswer(deed, entries, tuple(_name(line) for line in gone))
     return undoing.plan(complete=complete), answer
+
+
+def _find(
+    source: Source, fmt: Format, past: Past, deed: Deed, over: Container[int]
+) -> tuple[dict[int, Found], list[ChangedLine]]:
+    """Where the lines of an operation are that are not undone yet, and those that are gone.
+
+    Raises Conflict if somebody has changed one since, or if one is gone that others are tied to.
+    """
+    lines = past.lines(deed)
+    wanted = [at for at in range(len(lines)) if at not in over]
+    places = find_lines(source, [lines[at] for at in wanted])
+    places |= find_gaps(source, [lines[at] for at in wanted], identifier(fmt))
+    found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
+    missing = [at for at in wanted if at not in found]
+    present = _ids(source, fmt) if missing else set()
+    # What the owner of the session has thrown away since stands in nobody's way, unless lines went
+    # or came with the operation: then they belong together.
+    tied = any(line.came or line.went for line in lines)
+    gone = [
+        at
+        for at in missing
+        if lines[at].entry_id and lines[at].entry_id not in present and not tied
+    ]
+    _check_later(past, deed, [lines[at] for at in wanted], {lines[at].entry_id for at in gone})
+    if len(gone) < len(missing):
+        others = [lines[at] for at in missing if at not in gone]
+        raise _changed_by_others(
+            deed,
+            [line for line in others if line.entry_id in present],
+            [line for line in others if line.entry_id not in present],
+        )
+    return found, [lines[at] for at in gone]
+
+
+def _ids(source: Source, fmt: Format) -> set[str | None]:
+    entries = (parse_entry(line.raw) for line in source.lines())
+    return {fmt.facts(entry).id for entry in entries if entry}
 
 
 class _Undoing:
@@ -292,10 +334,13 @@ def _already_undone(past: Past, deed: Deed) -> set[int]:
     return lines
 
 
-def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
+def _check_later(
+    past: Past, deed: Deed, lines: Sequence[ChangedLine], gone: Container[str | None]
+) -> None:
     """Raise Conflict if a later operation that still stands changed one of these lines.
 
-    Even if the bytes are as this one left them: what came later could not be undone then.
+    Even if the bytes are as this one left them: what came later could not be undone then. Of
+    entries that are `gone` only those matter that it took out itself.
     """
     ids = {line.entry_id for line in lines} - {None}
     beside = {one for line in lines if line.gap for one in line.gap.neighbours}
@@ -306,13 +351,17 @@ def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
         cancels_later = later.act.undoes is not None and later.act.undoes > deed.number
         if later.number <= deed.number or cancels_later or undone[later.number] >= later.entries:
             continue
+        over = _already_undone(past, later)
         touched = [
             _name(line)
-            for line in past.lines(later)
-            if line.entry_id in ids
-            or (line.entry_id is None and line.was in hashes)
-            # Where its neighbour went, a line would come back to the wrong place.
-            or (line.went and any(_was(line, one) for one in beside))
+            for at, line in enumerate(past.lines(later))
+            if at not in over
+            and (
+                (line.entry_id in ids and (line.went or line.entry_id not in gone))
+                or (line.entry_id is None and line.was in hashes)
+                # Where its neighbour went, a line would come back to the wrong place.
+                or (line.went and any(_was(line, one) for one in beside))
+            )
         ]
         if touched:
             raise Conflict(
@@ -322,15 +371,10 @@ def _check_later(past: Past, deed: Deed, lines: Sequence[ChangedLine]) -> None:
 
 
 def _changed_by_others(
-    source: Source, fmt: Format, deed: Deed, missing: Sequence[ChangedLine]
+    deed: Deed, changed_lines: Sequence[ChangedLine], gone_lines: Sequence[ChangedLine]
 ) -> Conflict:
     """Say which lines are not as the operation left them, though bsd did nothing to them since."""
-    ids = {line.entry_id for line in missing}
-    there = {
-        fmt.facts(entry).id for line in source.lines() if (entry := parse_entry(line.raw))
-    } & ids
-    changed = [_name(line) for line in missing if line.entry_id in there]
-    gone = [_name(line) for line in missing if line.entry_id not in there]
+    changed, gone = ([_name(line) for line in lines] for lines in (changed_lines, gone_lines))
     what = [f"{_list(changed)} changed"] * bool(changed) + [f"{_list(gone)} gone"] * bool(gone)
     return Conflict(
         f"{deed} cannot be undone: another program has been at the session since "

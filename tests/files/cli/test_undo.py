@@ -64,6 +64,7 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
         "action": "extract",
         "at": extracted["at"],
         "entries": extracted["entry_ids"],
+        "gone": [],
         "operations": [2],
     }
     assert alpha.read_bytes() == original

@@ -131,6 +131,10 @@ class Patient(Session):
             if entry and not self.fmt.facts(entry).is_header
         ]
 
+    def id_of(self, line: bytes) -> str | None:
+        entry = parse_entry(line)
+        return self.fmt.facts(entry).id if entry else None
+
     def standing(self) -> list[Deed]:
         deeds = self.memory.deeds()
         undone = undone_entries(deeds)
@@ -183,15 +187,40 @@ def test_undoing_everything_brings_back_every_byte(
 ) -> None:
     session = Patient(*given)
     appended = b""
+    thrown_away: set[str] = set()
     for step in range(data.draw(st.integers(1, 10))):
         something(session, data.draw, NOW + 700 * step)
         if given[0].endswith(b"\n") and data.draw(st.booleans()):
             line = b'{"__id":"late%d","type":"user","text":"x"}\n' % step
             session.raw += line
             appended += line
-    session.undo_all()
-    assert session.raw == given[0] + appended
-    assert all(deed.act.undoes is not None for deed in session.standing())
+            thrown_away |= throw_away(session, data.draw)
+    if not thrown_away:
+        session.undo_all()
+        assert all(deed.act.undoes is not None for deed in session.standing())
+    for deed in reversed(session.standing()):
+        if (
+            deed.act.undoes is None
+            and {one.entry_id for one in session.memory.lines(deed)} - thrown_away
+        ):
+            session.undo(deed.number)
+    assert session.raw == without(session, given[0] + appended, thrown_away)
+
+
+def throw_away(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any]) -> set[str]:
+    """Take out an entry or none, as the session's owner may."""
+    lines = session.raw.split(b"\n")
+    ids = [session.id_of(line) for line in lines]
+    once = [one for one in ids[1:] if one and ids.count(one) == 1]
+    if not once or not draw(st.booleans()):
+        return set()
+    chosen = draw(st.sampled_from(once))
+    session.raw = without(session, session.raw, {chosen})
+    return {chosen}
+
+
+def without(session: Patient, raw: bytes, ids: set[str]) -> bytes:
+    return b"\n".join(line for line in raw.split(b"\n") if session.id_of(line) not in ids)
 
 
 @pytest.mark.parametrize("name", ["medium", "long"])
@@ -302,6 +331,21 @@ def test_lines_that_moved_are_found(session: Patient) -> None:
     session.undo()
     head, *rest = conversation().splitlines(keepends=True)
     assert session.raw == b"".join([head, note, *rest, note])
+
+
+def test_entries_that_their_owner_has_thrown_away_stand_in_nobodys_way(session: Patient) -> None:
+    session.edit("e2", "message.content[0].text", "y" * 700)
+    session.extract(keep_recent=0)
+    session.raw = without(session, session.raw, {"e1"})
+    answer = session.undo()
+    assert (answer.entries, answer.gone) == (("e2", "e3"), ("e1",))
+    assert session.states() == {3: "done", 2: "partly_undone", 1: "done"}
+    assert session.undo().deed.number == 1, "nothing is left of operation 2"
+    assert session.raw == without(session, conversation(), {"e1"})
+    with pytest.raises(Conflict, match="nothing is left"):
+        session.undo()
+    with pytest.raises(Conflict, match=r"e1 gone"):
+        session.undo(2)
 
 
 def test_of_equal_lines_the_one_at_its_old_place_is_meant() -> None:
