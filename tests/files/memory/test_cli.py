@@ -311,3 +311,23 @@ def test_settings_give_the_place_and_a_class_in_one_line(
     assert said == 'Stored: "B" [decay: ephemeral]\n'
     assert other.exists()
     assert not facts_db.exists()
+
+
+def test_settings_say_what_lives_on_in_which_language_and_where_vectors_are(
+    bsd: Bsd, tmp_path: Path, facts_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "bsd.toml"
+    vectors = tmp_path / "vectors"
+    file.write_text(f'[memory]\nvectors = "{vectors}"\nrefresh = ["session"]\nlanguages = ["de"]\n')
+    told = ("--config", str(file))
+    assert bsd(*told, "store", "Die Aufgabe", "--json").json()["decay_class"] == "active"
+    bsd(*told, "store", "right now: Aufgabe")
+    age(facts_db, HOUR)
+    before = dict(rows(facts_db, "SELECT decay_class, expires_at FROM facts"))
+    found = bsd(*told, "recall", "Aufgabe", "--json").json()["results"]
+    after = {one["decay_class"]: one["expires_at"] for one in found}
+    assert after["active"] == before["active"]
+    assert after["session"] >= before["session"] + HOUR
+    (vectors / "memories.lance").mkdir(parents=True)
+    monkeypatch.setattr(Vectors, "_run", lambda *_: "7")
+    assert bsd(*told, "stats", "--json").json()["vectors"] == 7
