@@ -17,6 +17,7 @@ from bsd.foundation.errors import (
     NotFound,
     TemporaryFailure,
     Unavailable,
+    os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
@@ -168,6 +169,8 @@ class Operation:
             age = self._patience.clock() - self.path.lstat().st_mtime
         except FileNotFoundError:
             raise NotFound(f"session {self.name} vanished", hint="bsd sessions") from None
+        except OSError as error:
+            raise os_problem(error, f"looking at {self.path}") from error
         needed = max(quiet, _UNCERTAIN_SECONDS)
         if 0 <= age < needed:
             return f"it was written to {age:.1f} s ago", needed - age

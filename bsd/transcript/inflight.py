@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
-from bsd.foundation.errors import BsdError, Conflict, Forbidden, Unavailable
+from bsd.foundation.errors import BsdError, Conflict, Forbidden, Unavailable, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
 from bsd.transcript.change import Identity
 
@@ -188,7 +188,7 @@ class InFlight:
         """Records that commits by this process have left for a session, the oldest first."""
         if session not in self._exchanged:
             return []
-        left = [record for record in self._exchanged[session] if record.exists()]
+        left = [record for record in self._exchanged[session] if _is_there(record)]
         if left:
             self._exchanged[session] = left
         else:
@@ -272,6 +272,16 @@ class InFlight:
         if self.is_inside(sessions):  # nothing of ours lies in another program's directories
             yield sessions.parent / _OWN
             yield sessions / _OWN
+
+
+def _is_there(record: Path) -> bool:
+    try:
+        record.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise os_problem(error, f"looking for {record}") from error
+    return True
 
 
 def _age(path: Path) -> tuple[int, str]:

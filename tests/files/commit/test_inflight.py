@@ -228,3 +228,12 @@ def readable(scene: Scene) -> Iterator[Scene]:
     yield scene
     for parent, mode in changed:
         parent.chmod(mode)
+
+
+def test_a_record_that_cannot_be_looked_for_is_an_error_that_says_so(scene: Scene) -> None:
+    gone = scene.layout.inflight / "gone.record"
+    scene.inflight.remember(NAME, gone)
+    assert scene.inflight.remembered(NAME) == []
+    scene.inflight.remember(NAME, scene.layout.inflight / ("x" * 300))  # as in a closed directory
+    with pytest.raises(BsdError, match="looking for"):
+        scene.inflight.remembered(NAME)
