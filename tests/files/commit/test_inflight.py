@@ -231,6 +231,7 @@ def readable(scene: Scene) -> Iterator[Scene]:
 
 
 def test_a_record_that_cannot_be_looked_for_is_an_error_that_says_so(scene: Scene) -> None:
+    scene.layout.inflight.mkdir(parents=True, exist_ok=True)
     gone = scene.layout.inflight / "gone.record"
     scene.inflight.remember(NAME, gone)
     assert scene.inflight.remembered(NAME) == []
