@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bsd.daemon.clock import steady
 from bsd.daemon.cron import Every
 from bsd.daemon.timetable import Timetable
 from bsd.foundation.errors import BsdError
@@ -21,6 +23,7 @@ _log = get_logger("memory")
 
 MEMORY = "memory"
 _HOUR = 3600.0
+_START_SECONDS = 10.0  # after which a start is kept waiting no longer
 _LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
 
 
@@ -69,7 +72,7 @@ class Keeper:
         except OSError:
             pass  # nobody may look there: the memory says so
         try:
-            with self._memory() as memory:
+            with self._memory(deadline=steady() + _START_SECONDS) as memory:
                 return self._begin(memory) if self._is_mine(memory) else None
         except BsdError as problem:
             _log.warning(f"startup prune failed: {problem.message}", hint=problem.hint)
@@ -83,6 +86,8 @@ class Keeper:
                 vectors_deleted=done.vectors_deleted,
             )
         now = int(self._clock())
+        if memory.expired():
+            return now - _HOUR  # the hourly run goes on with them as soon as the daemon stands
         last_run = memory.noted(_LAST_RUN)
         if isinstance(last_run, int) and last_run <= now:
             return float(last_run)
@@ -118,7 +123,8 @@ class Keeper:
             return False
         return bool(self._settings.enabled) or memory.is_ours()
 
-    def _memory(self) -> Memory:
+    def _memory(self, *, deadline: float = math.inf) -> Memory:
+        """`deadline`: when to break off what is going on, in steady seconds."""
         from bsd.memory.opening import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(
@@ -126,5 +132,5 @@ class Keeper:
             self._settings,
             actor="daemon",
             clock=self._clock,
-            stopping=self._stopping,
+            stopping=lambda: self._stopping() or steady() > deadline,
         )

@@ -92,6 +92,19 @@ def test_the_start_deletes_what_has_expired_and_nothing_fades(
     assert len(said(told, "startup prune")) == 1, "there was nothing more to remove"
 
 
+def test_a_start_waits_for_a_few_only_and_the_others_go_right_after_it(
+    world: World, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.store("right now", expires_at=NOW - 5)
+    monkeypatch.setattr("bsd.daemon.memory._START_SECONDS", -1.0)
+    world.start()
+    assert world.left() == {"right now": 1.0}
+    world.step()
+    assert world.left() == {}
+    (event,) = said(told, "periodic prune")
+    assert event["event"] == "periodic prune — 1 expired, 0 decayed"
+
+
 def test_every_hour_first_hard_then_soft(world: World, told: list[dict[str, Any]]) -> None:
     world.store("right now: expired")
     world.clock.now += 6 * HOUR
