@@ -8,7 +8,7 @@ functions raise a SpliceError if the line has to be left alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -127,8 +127,7 @@ def edit_and_measure(
     replace = replace or {}
     put_paths = {(key,): value for key, value in (put or {}).items()}
     back = tuple(reinsert)
-    search = _apart((*replace, *remove, *back, *put_paths), (*remove, *back))
-    found = scan(raw, search)
+    found, listed = _look(raw, (*replace, *remove, *back, *put_paths), remove, back)
 
     patches: list[Patch] = []
     lengths = {}
@@ -136,18 +135,45 @@ def edit_and_measure(
         start, end = found.span(path)
         patches.append((start, end, _one_line(value)))
         lengths[path] = end - start
-    objects = _Objects(raw, found)
+    objects = _Objects(raw, found, listed=listed)
     for path in remove:
         start, end = found.span(path)
         lengths[path] = end - start
-        objects.around(path).remove(encode_key(str(path[-1])))
+        objects.remove(path)
     objects.reinsert(back, original)
     for path, value in put_paths.items():
         if found.has(path):
             patches.append((*found.span(path), _one_line(value)))
         else:
-            objects.around(path).append(encode_string(path[0]) + b":" + _one_line(value))
+            objects.add(encode_string(path[0]) + b":" + _one_line(value))
     return _patched(raw, [*patches, *objects.patches()]), lengths
+
+
+def _look(
+    raw: bytes,
+    paths: tuple[ValuePath, ...],
+    remove: Collection[ValuePath],
+    back: tuple[ValuePath, ...],
+) -> tuple[Found, bool]:
+    """Find all that an edit names, and say whether the members of objects had to be listed.
+
+    Mostly it is enough to know where the member before another one ends: not if one comes back,
+    the first goes, or there is none yet.
+    """
+    members = (*remove, *back)
+    if not back:
+        found = scan(raw, _apart(paths, members, listed=False))
+        if found.last_end >= 0 and not _is_first(found, remove):
+            return found, False
+    return scan(raw, _apart(paths, members, listed=True)), True
+
+
+def _is_first(found: Found, members: Collection[ValuePath]) -> bool:
+    """Whether one of some members is the first of its object."""
+    for path in members:  # noqa: SIM110 - `any` would take longer than all the rest
+        if found.has(path) and found.end_before(path) < 0:
+            return True
+    return False
 
 
 def encode_string(text: str) -> bytes:
@@ -161,43 +187,63 @@ def encode_string(text: str) -> bytes:
 class _Objects:
     """The objects of one line whose members are edited, each once."""
 
-    def __init__(self, raw: bytes, found: Found) -> None:
+    def __init__(self, raw: bytes, found: Found, *, listed: bool) -> None:
         self._raw = raw
         self._found = found
-        self._members: dict[ValuePath, Members] = {}
+        self._listed = listed
+        self._members: dict[ValuePath, Members] = {}  # if they are listed
+        self._gone: list[Patch] = []  # else
+        self._added = b""
 
-    def around(self, path: ValuePath) -> Members:
-        """The members of the object that has, had or gets the member at `path`."""
-        holder = path[:-1]
-        if holder not in self._members:
-            self._members[holder] = Members(self._raw, self._found, holder)
-        return self._members[holder]
+    def remove(self, path: ValuePath) -> None:
+        """Take a member out."""
+        if self._listed:
+            self._around(path[:-1]).remove(encode_key(str(path[-1])))
+        else:
+            self._gone.append((self._found.end_before(path), self._found.span(path)[1], b""))
+
+    def add(self, text: bytes) -> None:
+        """Add a member to the line's own object, after all others."""
+        if self._listed:
+            self._around(()).append(text)
+        else:
+            self._added += b"," + text
 
     def reinsert(self, paths: tuple[ValuePath, ...], original: bytes) -> None:
+        """Put members back; only where they are listed."""
         if not paths:
             return
-        old = scan(original, _apart(paths, paths))
+        old = scan(original, _apart(paths, paths, listed=True))
         for path in paths:
             if self._found.has(path):
                 raise MemberExists(f"the line has a value {format_path(path)} already")
             old.span(path)
-            self.around(path).reinsert(encode_key(str(path[-1])), original, old)
+            self._around(path[:-1]).reinsert(encode_key(str(path[-1])), original, old)
 
-    def patches(self) -> Iterator[Patch]:
-        for members in self._members.values():
-            yield from members.patches()
+    def patches(self) -> list[Patch]:
+        """What changes between the members that stay."""
+        if self._listed:
+            return [patch for members in self._members.values() for patch in members.patches()]
+        end = self._found.last_end
+        return [*self._gone, (end, end, self._added)] if self._added else self._gone
+
+    def _around(self, holder: ValuePath) -> Members:
+        if holder not in self._members:
+            self._members[holder] = Members(self._raw, self._found, holder)
+        return self._members[holder]
 
 
 @lru_cache(maxsize=128)
-def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...]) -> Search:
+def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, listed: bool) -> Search:
     """The search for all these values, of which none is or contains another.
 
-    Those that are `members` are to be taken out of their objects, or put back.
+    Those that are `members` are to be taken out of their objects, or put back; `listed` says that
+    all members of these objects must be known for it.
     """
     for path in members:
         if not path or isinstance(path[-1], int):
             raise SpliceError(f"{format_path(path)!r} is not a member of an object")
-    search = Search(paths, {path[:-1] for path in members})
+    search = Search(paths, {path[:-1] for path in members} if listed else ())
     if len(set(paths)) < len(paths):
         raise PathsOverlap("one value is named twice in one edit")
     for path in paths:
