@@ -16,11 +16,12 @@ from bsd.api.routes.threads import changing, reading
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import Wanted
+from bsd.memory.schema import MILLISECONDS
 
 _MOST = 1000
 
 _T = TypeVar("_T")
-_Seconds = Annotated[int, Field(ge=0, le=1 << 53)]  # so far numbers of JSON are exact
+_Seconds = Annotated[int, Field(ge=0, le=MILLISECONDS)]  # beyond, somebody forgot to divide
 _Limit = Annotated[int, Query(ge=1, le=_MOST)]
 
 
