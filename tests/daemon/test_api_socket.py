@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -164,13 +165,13 @@ def test_the_longest_path_works(tmp_path: Path) -> None:
 
 def test_a_root_with_a_long_name_gets_a_short_socket(tmp_path: Path) -> None:
     root = tmp_path / ("r" * 120)
-    runtime = tmp_path / "run"
-    path = find_socket(root, {"XDG_RUNTIME_DIR": str(runtime)})
-    assert path.parent == runtime / "bsd"
-    opened = open_local_socket(path)
-    assert (mode(path), mode(path.parent)) == (0o600, 0o700)
-    opened.remove()
-    opened.close()
+    with TemporaryDirectory(prefix="bsd-") as runtime:  # tmp_path's own name may be too long
+        path = find_socket(root, {"XDG_RUNTIME_DIR": runtime})
+        assert path.parent == Path(runtime, "bsd")
+        opened = open_local_socket(path)
+        assert (mode(path), mode(path.parent)) == (0o600, 0o700)
+        opened.remove()
+        opened.close()
 
 
 def test_a_directory_that_others_may_enter_is_refused(path: Path) -> None:
