@@ -43,7 +43,7 @@ class Database:
         self.readonly = readonly
         _prepare(path, create=create)
         if not readonly and not os.access(path, os.W_OK):
-            raise forbidden(path, "its permissions")  # SQLite would leave files of ours behind
+            raise forbidden(path, "its permissions forbid it")  # SQLite would leave files of ours behind
         with self._errors():
             self._db = sqlite3.connect(
                 f"file:{quote(str(path))}?mode={_mode(path, readonly=readonly)}",
