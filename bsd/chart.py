@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Busy, LeftAlone
+from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.extracted import Missing
@@ -159,7 +159,8 @@ class Chart:
                 bytes_saved=tally.bytes_saved,
             )
         if tally.error is not None:
-            expected = isinstance(tally.error, LeftAlone | Busy)  # whoever asked is told
+            # Whoever asked is told; gateways reset and delete sessions at any time.
+            expected = isinstance(tally.error, LeftAlone | Busy | NotFound)
             level = _log.debug if expected else _log.warning
             level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
 

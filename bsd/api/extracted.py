@@ -12,12 +12,12 @@ import orjson
 
 from bsd.api.answer import Answer
 from bsd.formats.marker import Marker
-from bsd.foundation.errors import Conflict, Unavailable, os_problem
+from bsd.foundation.errors import Unavailable, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath
 from bsd.opening import open_session
 from bsd.store.extracted import Missing, SessionStore, digest
-from bsd.surgery.kept import paths_of
+from bsd.surgery.kept import nothing_away, paths_of
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.transcript.splice import Span, SpliceError, find
@@ -74,7 +74,7 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
         located = locate(source, fmt, entry)
     marker = Marker.of(located.entry)
     if marker is None or not marker.keys:
-        raise Conflict("Entry exists but has no extracted content")
+        raise nothing_away()
     head = {
         "entry_id": located.facts.id,
         "index": located.line.index,

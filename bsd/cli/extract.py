@@ -62,8 +62,8 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
 
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     if dry_run:
-        outcomes = look_at_each(call, names, look, Status.EXTRACTED)
+        outcomes = look_at_each(call, names, look, Status.EXTRACTED, may_go=not sessions)
     else:
-        outcomes = each_session(call, names, work, Status.EXTRACTED)
+        outcomes = each_session(call, names, work, Status.EXTRACTED, may_go=not sessions)
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code

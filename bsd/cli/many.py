@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from bsd.cli.call import LONGEST_WAIT, Call
 from bsd.cli.interrupt import Stopped, StopRequest, stop_request
 from bsd.cli.text import one_line
-from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 
@@ -98,24 +98,36 @@ def code_of(failed: SessionResult) -> int:
 
 
 def each_session(
-    call: Call, names: Sequence[SessionName], work: Work[Surgeon], aim: Status
+    call: Call,
+    names: Sequence[SessionName],
+    work: Work[Surgeon],
+    aim: Status,
+    *,
+    may_go: bool = False,
 ) -> Outcomes:
     """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
 
     What goes wrong with one of several sessions is its result; with a single one it is raised.
+    Nothing is wrong if one goes meanwhile that `may_go`: gateways reset and delete them.
     """
 
     def hire(wait: float, sleep: Sleep) -> Surgeon:
         return call.surgeon(wait=wait, sleep=sleep)
 
-    return _each(call, names, hire, work, Outcomes(aim))
+    return _each(call, names, hire, work, Outcomes(aim), may_go=may_go)
 
 
 def look_at_each(
-    call: Call, names: Sequence[SessionName], look: Work[Examiner], aim: Status
+    call: Call,
+    names: Sequence[SessionName],
+    look: Work[Examiner],
+    aim: Status,
+    *,
+    may_go: bool = False,
 ) -> Outcomes:
     """Ask of each session what `each_session` would do to it."""
-    return _each(call, names, lambda *_: call.examiner(), look, Outcomes(aim, dry_run=True))
+    outcomes = Outcomes(aim, dry_run=True)
+    return _each(call, names, lambda *_: call.examiner(), look, outcomes, may_go=may_go)
 
 
 def _each(
@@ -124,10 +136,12 @@ def _each(
     hire: Callable[[float, Sleep], Who],
     work: Work[Who],
     outcomes: Outcomes,
+    *,
+    may_go: bool,
 ) -> Outcomes:
     begun = time.monotonic()
     with stop_request() as request, _Bar(call, names) as bar:
-        run = _Run(names, hire, work, outcomes, request, bar)
+        run = _Run(names, hire, _let_go(work) if may_go else work, outcomes, request, bar)
         try:
             run.first_round()
             if not outcomes.dry_run:
@@ -139,6 +153,18 @@ def _each(
             outcomes.not_begun = run.not_begun
     outcomes.seconds = time.monotonic() - begun
     return outcomes
+
+
+def _let_go(work: Work[Who]) -> Work[Who]:
+    def let_go(who: Who, name: SessionName, progressed: Progressed) -> SessionResult:
+        gone = SessionResult(str(name), Status.LEFT_ALONE, reason="deleted or renamed meanwhile")
+        try:
+            result = work(who, name, progressed)
+        except NotFound:
+            return gone
+        return gone if result.error is NotFound else result
+
+    return let_go
 
 
 class _Run(Generic[Who]):

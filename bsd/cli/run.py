@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -45,6 +46,9 @@ _loading = threading.Lock()
 @click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
 @click.pass_obj
 def run(call: Call, /, http: str | None) -> int:
+    # While it starts they would end it, and a service manager takes that for what was wished.
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
     gc.disable()
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.marker import placeholder
+from bsd.foundation.errors import Conflict
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.transcript.reader import parse_entry
 from bsd.transcript.splice import SpliceError, edit, find
@@ -27,6 +28,11 @@ def value_at(entry: Entry, path: ValuePath) -> Any:
         else:
             return _ABSENT
     return value
+
+
+def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:
+    """The answer to whoever asks for what was taken out of an entry that is whole."""
+    return Conflict("Entry exists but has no extracted content", hint=hint)
 
 
 def is_present(entry: Entry, path: ValuePath) -> bool:

@@ -14,7 +14,7 @@ from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
-from bsd.surgery.kept import Original, Return, is_away, paths_of
+from bsd.surgery.kept import Original, Return, is_away, nothing_away, paths_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -167,12 +167,11 @@ def _nothing_away(located: Located, marked: _Marked | None) -> Conflict:
             "Entry was previously restored but content is not currently extracted. If you need "
             "to keep this content long-term, consider setting _extractable: false."
         )
-    hint = None
-    if marked is not None:
-        hint = (
-            f"changed since extraction: {', '.join(marked.keys)}; `bsd verify` lists such entries"
-        )
-    return Conflict("Entry exists but has no extracted content", hint=hint)
+    if marked is None:
+        return nothing_away()
+    return nothing_away(
+        f"changed since extraction: {', '.join(marked.keys)}; `bsd verify` lists such entries"
+    )
 
 
 def _restore_or_say_why(

@@ -11,12 +11,11 @@ from typing import Any
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import Missing, Stored
 from bsd.surgery.hashes import SHORTEST, line_hash
-from bsd.surgery.kept import is_present, paths_of, value_at
+from bsd.surgery.kept import is_present, nothing_away, paths_of, value_at
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
 from bsd.surgery.restore import UNAVAILABLE
@@ -125,7 +124,7 @@ def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -
     located = locate(source, fmt, entry)
     marker = Marker.of(located.entry)
     if marker is None or not marker.keys:
-        raise Conflict("Entry exists but has no extracted content")
+        raise nothing_away()
     line = stored.load(marker.ref, marker.hash)
     original = None if isinstance(line, Missing) else parse_entry(line)
     content: dict[str, Any] = {}

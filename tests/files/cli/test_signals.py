@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,3 +71,26 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
     assert bsd("verify").code == 0
     for path, content in contents.items():
         assert re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes()) == content
+
+
+_STARTING = """
+import os, signal, sys
+from bsd.foundation import settings
+from bsd.foundation.errors import ConfigError
+
+def signalled(*_):
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    raise ConfigError("still there")
+
+settings.load_settings = signalled
+from bsd.cli.main import run
+sys.exit(run(["run"]))
+"""
+
+
+def test_a_reload_while_the_daemon_starts_does_not_end_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTING], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "still there" in done.stderr) == (78, True), done.stderr

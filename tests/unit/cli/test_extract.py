@@ -67,6 +67,19 @@ def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
     assert document["interrupted"] is False
 
 
+def test_a_session_that_goes_meanwhile_is_nothing_wrong_unless_it_was_named(cli: Cli) -> None:
+    gone = NotFound("there is no session")
+    vanished = SessionResult("main/b", Status.FAILED, reason="vanished", error=NotFound)
+    for options in ([], ["--dry-run"]):
+        cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+        assert cli("extract", *options) == 0
+        assert "2 sessions left alone: deleted or renamed meanwhile" in cli.err
+    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    assert cli("extract", "main/a", "main/b") == 1
+    cli.surgeon.answers = {"main/a": [gone], "main/b": [vanished]}
+    assert cli("restore-all", "--yes") == 1, "something may still be out of it"
+
+
 def test_the_exit_code_is_that_of_the_failures_if_they_agree(cli: Cli) -> None:
     def failed(name: str, error: type[BsdError]) -> SessionResult:
         return SessionResult(name, Status.FAILED, reason="it", hint="again", error=error)
