@@ -184,7 +184,8 @@ class _Surgery:
             sizes=dict(zip(keys, sizes, strict=True)),
             line=home.line,
         )
-        return _Operation(Edit(outcome.offset, outcome.length, line), keep, savings)
+        was = home.hash if isinstance(home.line, Span) else None
+        return _Operation(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
         """Find the stored file that holds the entry's values already, or name a new one."""

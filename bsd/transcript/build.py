@@ -8,7 +8,6 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bsd.transcript.change import Change, Edit, Identity
@@ -45,7 +44,7 @@ class Built:
     """What the exchange and the record need to know of a new file."""
 
     size: int
-    edited_sha256: str  # of the original bytes under the edits, in order
+    edited_sha256: str  # of the hashes of the original bytes under each edit, in order
 
 
 def splice(source: int, target: int, change: Change) -> Built:
@@ -55,8 +54,7 @@ def splice(source: int, target: int, change: Change) -> Built:
     at = 0
     for edit in change.edits:
         writer.copy(at, edit.offset - at)
-        for piece in _original(source, edit):
-            edited.update(piece)
+        edited.update((edit.was or _hash(source, edit)).encode())
         writer.write(edit.new)
         at = edit.offset + edit.length
     writer.copy(at, change.planned_on.size - at)
@@ -64,10 +62,11 @@ def splice(source: int, target: int, change: Change) -> Built:
     return Built(writer.size, edited.hexdigest())
 
 
-def _original(source: int, edit: Edit) -> Iterator[bytes]:
-    end = edit.offset + edit.length
+def _hash(source: int, edit: Edit) -> str:
+    hashed, end = hashlib.sha256(), edit.offset + edit.length
     for start in range(edit.offset, end, _BLOCK):
-        yield _read(source, start, min(_BLOCK, end - start))
+        hashed.update(_read(source, start, min(_BLOCK, end - start)))
+    return f"sha256:{hashed.hexdigest()}"
 
 
 def _read(source: int, offset: int, length: int) -> bytes:

@@ -35,6 +35,7 @@ class Edit:
     offset: int
     length: int
     new: bytes
+    was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         planned: list[int]  # dev, ino, size, mtime_ns, ctime_ns of the session as planned
         new: list[int]  # the same of the new file
         edits: list[list[int]]  # offset, length, new length, ascending
-        edited_sha256: str  # of the planned file's bytes under the edits, in order
+        edited_sha256: str  # of the hashes of the planned file's bytes under each edit, in order
         strong: bool  # leases prove something here
         report_steps: bool  # helper only: say each step and wait for a line before going on
 

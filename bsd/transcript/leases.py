@@ -95,15 +95,17 @@ def is_spliced(old: int, new: int, edits: list[list[int]], old_size: int) -> str
     """Compare two files beside the edits; None if they differ, else what lies under the edits.
 
     `edits` are [offset, length, new length] in ascending order; the answer is the SHA-256 of the
-    old file's bytes under them.
+    hashes (`sha256:…`) of the old file's bytes under each of them.
     """
     edited = hashlib.sha256()
     at = there = 0
     for offset, length, new_length in edits:
         if not _same(old, at, new, there, offset - at):
             return None
+        hashed = hashlib.sha256()
         for start in range(offset, offset + length, _BLOCK):
-            edited.update(os.pread(old, min(_BLOCK, offset + length - start), start))
+            hashed.update(os.pread(old, min(_BLOCK, offset + length - start), start))
+        edited.update(f"sha256:{hashed.hexdigest()}".encode())
         there += offset - at + new_length
         at = offset + length
     if not _same(old, at, new, there, old_size - at):

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from bsd.transcript import build
 from bsd.transcript.build import FileChanged, splice
 from bsd.transcript.change import Change, Edit, Identity
+from bsd.transcript.leases import is_spliced
 from tests.files.commit.scene import NAME
 
 
@@ -68,6 +70,23 @@ def test_splicing_is_splicing(
         built = splice(source, target, change_of(source, edits))
         assert path.read_bytes() == spliced(data, edits)
         assert built.size == path.stat().st_size
+        in_place = [[edit.offset, edit.length, len(edit.new)] for edit in edits]
+        assert is_spliced(source, target, in_place, len(data)) == built.edited_sha256
+
+
+def test_what_the_planner_saw_is_what_must_lie_under_the_edits(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 2
+    seen = tuple(
+        Edit(at, 100, b"new", f"sha256:{sha256(data[at : at + 100]).hexdigest()}")
+        for at in (0, 100, 300)
+    )
+    unseen = tuple(Edit(edit.offset, edit.length, edit.new) for edit in seen)
+    with files(tmp_path, data) as (source, target, _):
+        expected = splice(source, target, change_of(source, unseen)).edited_sha256
+        assert splice(source, target, change_of(source, seen)).edited_sha256 == expected
+        os.pwrite(source, b"!", 150)
+        assert splice(source, target, change_of(source, seen)).edited_sha256 == expected
+        assert splice(source, target, change_of(source, unseen)).edited_sha256 != expected
 
 
 def _missing(*_: Any, **__: Any) -> int:

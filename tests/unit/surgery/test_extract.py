@@ -61,6 +61,7 @@ def test_the_shape_of_an_extracted_entry() -> None:
         "at": iso_utc(NOW),
     }
     assert keep.line == Span(plan.edits[0].offset, len(line))
+    assert plan.edits[0].was == keep.hash
     assert keep.type == "thinking"
     assert keep.sizes == {
         "message.content[0].thinking": len(LONG) + 2 + len(SIGNATURE) + 2,

@@ -16,7 +16,7 @@ from bsd.formats.base import Format
 from bsd.formats.marker import RESTORED
 from bsd.formats.openclaw import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.store.extracted import Keep, Missing, Span
+from bsd.store.extracted import Keep, Missing, Span, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
@@ -119,6 +119,7 @@ class Session:
             assert edit.offset >= done
             pieces += [before[done : edit.offset], edit.new]
             done = edit.offset + edit.length
+            assert edit.was in {None, digest(before[edit.offset : done])}
         self.raw = b"".join([*pieces, before[done:]])
         assert plan.report.bytes_before == len(before)
         if plan.edits:
