@@ -43,7 +43,8 @@ class Database:
         self.readonly = readonly
         _prepare(path, create=create)
         if not readonly and not os.access(path, os.W_OK):
-            raise forbidden(path, "its permissions forbid it")  # SQLite would leave files of ours behind
+            # SQLite would only find out later, and leave files of ours beside it.
+            raise forbidden(path, "its permissions forbid it")
         with self._errors():
             self._db = sqlite3.connect(
                 f"file:{quote(str(path))}?mode={_mode(path, readonly=readonly)}",
