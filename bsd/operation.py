@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -165,12 +165,8 @@ class Operation:
             return "its lock is held", None
         if why := in_run(self.layout, self.name):
             return why, None
-        try:
+        with self._looking():
             age = self._patience.clock() - self.path.lstat().st_mtime
-        except FileNotFoundError:
-            raise NotFound(f"session {self.name} vanished", hint="bsd sessions") from None
-        except OSError as error:
-            raise os_problem(error, f"looking at {self.path}") from error
         needed = max(quiet, _UNCERTAIN_SECONDS)
         if 0 <= age < needed:
             return f"it was written to {age:.1f} s ago", needed - age
@@ -198,8 +194,21 @@ class Operation:
                 return f"late lines are still to be put back: {found.detail}"
         return None
 
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Say what it means that the session, or its directory, cannot be looked at."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(
+                f"session {self.name} vanished", hint="`bsd sessions` lists them"
+            ) from None
+        except OSError as error:
+            raise os_problem(error, f"looking at {self.path}") from error
+
     def _quiet(self) -> float:
-        level = strength(self.path.parent).level
+        with self._looking():
+            level = strength(self.path.parent).level
         quiet = self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
         return max(quiet, self._owner.quiet_seconds)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd import operation
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -518,3 +519,21 @@ def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Su
     assert surgeon.extract(NAME).entries == 1
     assert [file.name for file in store.glob("0*")] == [kept.name]
     assert verify(layout).clean
+
+
+@pytest.mark.parametrize("moment", ["strength", "in_run", "open_session"])
+def test_a_directory_that_goes_meanwhile_takes_the_session_along(
+    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    path = write(layout, conversation())
+    go_on = getattr(operation, moment)
+
+    def away(*arguments: object) -> object:
+        path.parent.rename(f"{path.parent}.away")
+        return go_on(*arguments)
+
+    monkeypatch.setattr(operation, moment, away)
+    result = surgeon.extract(NAME)
+    assert (result.status, result.error) == (Status.FAILED, NotFound)
+    assert Path(f"{path.parent}.away", path.name).exists()
+    assert not path.parent.exists()
