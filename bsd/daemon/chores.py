@@ -16,7 +16,7 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -70,6 +70,8 @@ class Chores:
         self._steady = steady
         self._inflight = InFlight(layout)
         self._told: dict[Path, tuple[State, str]] = {}
+        self._known: set[Path] = set()  # records that are our own, or have been looked into
+        self._behind: set[SessionName] = set()  # whose index may lack files
 
     def look_around(self) -> None:
         """Find which sessions changed, by stat alone, and queue them."""
@@ -101,28 +103,46 @@ class Chores:
 
     def recover(self) -> bool:
         """Finish or undo what is in flight; whether there will be more to do soon."""
+        self._note_behind()
         found = self._surgeon.recover()
         for each in found:
             if self._told.get(each.record) != (each.state, each.detail):
                 _tell(each)
         self._told = {each.record: (each.state, each.detail) for each in found}
-        return any(each.state not in _DONE_WITH for each in found)
+        self._reindex()
+        return bool(self._behind) or any(each.state not in _DONE_WITH for each in found)
 
-    def begin(self) -> bool:
-        """Put in order what a former daemon left, as it may have been killed; as `recover`."""
-        left = self._sessions_in_flight()
-        more = self.recover()
-        for name in sorted(left):
+    def committed(self, record: Path) -> None:
+        """Hear of what a commit of this process has left in flight."""
+        self._known.add(record)
+
+    def _note_behind(self) -> None:
+        """Note what others have in flight: who was killed after a commit has not indexed it."""
+        seen = set(self._inflight.records())
+        known = self._known & seen
+        for path in seen - known:
+            with suppress(OSError, BsdError):
+                if (record := read_record(path)) is not None:
+                    self._behind.add(record.session)
+                    known.add(path)
+        self._known = known
+
+    def _reindex(self) -> None:
+        for name in sorted(self._behind):
             try:
                 if reindex(self._layout, name, wait=0.0):
                     _log.info("The index of a store was made anew", session=str(name))
+            except Busy:
+                continue  # perhaps it is just being written
+            except NotFound:  # with its session: there is nothing to be found by it
+                pass
             except BsdError as problem:
                 _log.warning(
                     "The index of a store may lack files, `bsd verify --repair` mends it",
                     session=str(name),
                     problem=problem.message,
                 )
-        return more
+            self._behind.discard(name)
 
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
@@ -155,14 +175,6 @@ class Chores:
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl")
-
-    def _sessions_in_flight(self) -> set[SessionName]:
-        found = set()
-        for path in self._inflight.records():
-            with suppress(OSError, BsdError):
-                if (record := read_record(path)) is not None:
-                    found.add(record.session)
-        return found
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""

@@ -104,7 +104,7 @@ class Daemon:
         self._add_jobs(settings)
         if not settings.readonly:
             parts.chores.explain_retention()
-            if parts.chores.begin():
+            if parts.chores.recover():
                 self._timetable.in_flight()
             parts.helper.start()
             parts.chores.resume()
@@ -244,6 +244,7 @@ class Daemon:
         """Note how an attempt to commit ended, ours or that of a door."""
         self._parts.ledger.attempted(name, outcome)
         if outcome.in_flight is not None:
+            self._parts.chores.committed(outcome.in_flight)
             self._timetable.in_flight()
 
     def wake(self, loop: str) -> None:

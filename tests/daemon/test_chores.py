@@ -1,0 +1,69 @@
+"""What is put in order behind others: a command that was killed has not indexed what it kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bsd.daemon.chores import Chores
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.lifecycle.verify import verify
+from bsd.operation import Operation
+from bsd.surgeon import Patience, Surgeon
+from bsd.transcript.commit import Outcome
+from bsd.transcript.lock import own_lock
+from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path / "root")
+    write(layout, conversation(2))
+    return layout
+
+
+@pytest.fixture
+def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """An extraction that was killed before it wrote the index, and what it left in flight."""
+    left: list[Path] = []
+
+    def noticed(_: object, outcome: Outcome) -> None:
+        assert outcome.in_flight is not None
+        left.append(outcome.in_flight)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Operation, "_index", lambda *_: None)
+        config = ConfigService(layout.config_file)
+        Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
+    assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
+    return left
+
+
+def chores_of(layout: Layout) -> Chores:
+    others = dict.fromkeys(["scan", "intake", "savings", "ledger", "mounts", "rests", "stopping"])
+    surgeon = make_surgeon(layout, Clock())
+    return Chores(layout, ConfigService(layout.config_file), surgeon, **cast(Any, others))
+
+
+def test_a_store_that_a_killed_command_left_gets_its_index(
+    layout: Layout, records: list[Path]
+) -> None:
+    chores = chores_of(layout)
+    with own_lock(layout, NAME, 0):
+        assert chores.recover(), "it is being worked on: there will be more to do"
+        assert not verify(layout).clean
+    chores.recover()
+    assert verify(layout).clean
+
+
+def test_what_this_process_commits_is_indexed_by_whoever_commits_it(
+    layout: Layout, records: list[Path]
+) -> None:
+    chores = chores_of(layout)
+    for record in records:
+        chores.committed(record)
+    chores.recover()
+    assert not verify(layout).clean, "and costs no second look"
