@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from bsd.agent.arguments import refused, split_list
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import Wanted
+from bsd.memory.schema import MILLISECONDS
 from bsd.memory.text import normalized_hash
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _read_moment(moment: Any) -> Any:
 
 _Texts = Annotated[list[str] | None, BeforeValidator(split_list)]
 _Moment = Annotated[
-    Annotated[int, Field(ge=0, le=1 << 53)] | None,
+    Annotated[int, Field(ge=0, le=MILLISECONDS)] | None,  # beyond, somebody forgot to divide
     BeforeValidator(_read_moment, json_schema_input_type=int | str | None),
 ]
 _Limit = Annotated[int, Field(ge=1, le=_MOST_FOUND, description="No more than so many facts.")]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bsd.memory.database import Database
+from bsd.memory.protected import unprotected
 from bsd.memory.schema import LARGEST
 
 FAINTEST = 0.1  # below this a fact is forgotten
@@ -31,7 +32,7 @@ _HALVINGS = (
     f"MIN(1 + CAST((4 * :now - ({_MOMENT})) / {_QUARTER_HOURS} AS INTEGER), {_MOST_HALVINGS})"
 )
 
-EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
+_EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
 # `+`: of two indexes, the one that finds next to nothing. One that expires this very second fades
 # as well: it is deleted a second later, and a tick at either moment shall find the same.
 # Texts are no times, and the half of one is nothing: what is no number is left as it is.
@@ -45,7 +46,17 @@ _PAST = f"{_MOMENT} <= 4 * :now - 1 AND {_STILL_THERE}"
 _WITHIN = f"{_MOMENT} > :since AND {_MOMENT} <= :until"
 _BEGINNING = -(1 << 62)
 # Whatever its class, and although it may never expire (as the plugin has it).
-FAINT = f"confidence < {FAINTEST}"
+_FAINT = f"confidence < {FAINTEST}"
+
+
+def expired(db: Database) -> str:
+    """The condition of facts that a hard prune at `:now` deletes."""
+    return f"{_EXPIRED}{unprotected(db)}"
+
+
+def faint(db: Database) -> str:
+    """The condition of facts that soft decay at `:now` deletes."""
+    return f"{_FAINT}{unprotected(db)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +67,12 @@ class Fading:
     now: int
     since: int  # the moment of each is later, and not later than `until`
     until: int
+    others: str  # than those that are protected
     mostly_goes: bool = False  # then it need not be updated before
 
-    when = f"{_WITHIN} AND {_STILL_THERE}"
+    @property
+    def when(self) -> str:
+        return f"{_WITHIN} AND {_STILL_THERE}{self.others}"
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -79,12 +93,12 @@ class Fading:
         """Those that go as well: to look for them before would cost as much again."""
         return (
             f"UPDATE facts SET bsd_base_confidence = {BASE}, confidence = {self.faded}"  # noqa: S608
-            f" WHERE {self.when} AND (confidence <> {self.faded} OR {FAINT})"
+            f" WHERE {self.when} AND (confidence <> {self.faded} OR {_FAINT})"
         )
 
 
-def fading(now: int) -> Iterator[Fading]:
-    """All facts past 75 %, an hour's worth each and then the rest, disjoint.
+def fading(now: int, others: str = "") -> Iterator[Fading]:
+    """All facts past 75 % but the protected ones, an hour's worth each and then the rest, disjoint.
 
     No confidence up to 1 survives more than three halvings: for all that usually is there, the
     divisor is a constant.
@@ -92,9 +106,10 @@ def fading(now: int) -> Iterator[Fading]:
     until = 4 * now - 1
     for count in range(1, _USUAL_HALVINGS + 1):
         since = 4 * now - _QUARTER_HOURS * count
-        yield Fading(f"({BASE} / {1 << count})", now, since, until)
+        yield Fading(f"({BASE} / {1 << count})", now, since, until, others)
         until = since
-    yield Fading(f"({BASE} / (1 << {_HALVINGS}))", now, _BEGINNING, until, mostly_goes=True)
+    faded = f"({BASE} / (1 << {_HALVINGS}))"
+    yield Fading(faded, now, _BEGINNING, until, others, mostly_goes=True)
 
 
 def in_parts(db: Database, each: Fading, size: int) -> Iterator[Fading]:
@@ -116,24 +131,25 @@ def in_parts(db: Database, each: Fading, size: int) -> Iterator[Fading]:
 
 def count_expired(db: Database, now: int) -> int:
     """How many facts a hard prune would delete."""
-    return _count(db, EXPIRED, {"now": now})
+    return _count(db, expired(db), {"now": now})
 
 
 def fade(db: Database, each: Fading) -> int:
     """Update these facts, within a change; returns how many of them stay."""
     updated = db.run(each.update, each.parameters)
     # Few are faint; to look through all that have just been updated would cost a quarter as much.
-    gone = f"SELECT COUNT(*) FROM facts INDEXED BY bsd_facts_faint WHERE {FAINT} AND {each.goes}"  # noqa: S608
+    gone = f"SELECT COUNT(*) FROM facts INDEXED BY bsd_facts_faint WHERE {_FAINT} AND {each.goes}"  # noqa: S608
     return updated - int(db.value(gone, each.parameters))
 
 
 def count_fading(db: Database, now: int) -> tuple[int, int]:
     """How many facts soft decay would leave with less confidence, and how many it would delete."""
-    stay = sum(_count(db, each.stays, each.parameters) for each in fading(now))
-    go = sum(_count(db, each.goes, each.parameters) for each in fading(now))
+    sets = list(fading(now, unprotected(db)))
+    stay = sum(_count(db, each.stays, each.parameters) for each in sets)
+    go = sum(_count(db, each.goes, each.parameters) for each in sets)
     # Those that fade and stay are above the faintest afterwards, whatever they are now.
-    faint = _count(db, f"{FAINT} AND NOT COALESCE({_PAST}, 0)", {"now": now})
-    return stay, go + faint
+    others = _count(db, f"{faint(db)} AND NOT COALESCE({_PAST}, 0)", {"now": now})
+    return stay, go + others
 
 
 def _count(db: Database, where: str, parameters: dict[str, int]) -> int:

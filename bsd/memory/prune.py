@@ -11,6 +11,7 @@ from typing import Any
 
 from bsd.memory import decay
 from bsd.memory.database import Database
+from bsd.memory.protected import unprotected
 from bsd.memory.vectors import note_due
 
 _BATCH = 5000  # a third of a second where a fact has a hundred words
@@ -60,7 +61,7 @@ class Pruner:
         expired = decay.count_expired(self._db, self._now) if hard else 0
         decayed, deleted = decay.count_fading(self._db, self._now) if soft else (0, 0)
         if hard and soft:  # what is both faint and expired is gone before soft decay sees it
-            both = f"{decay.FAINT} AND {decay.EXPIRED}"
+            both = f"{decay.faint(self._db)} AND {decay.expired(self._db)}"
             deleted -= self._db.value(
                 f"SELECT COUNT(*) FROM facts WHERE {both}",  # noqa: S608 - our own words
                 {"now": self._now},
@@ -71,7 +72,7 @@ class Pruner:
         """Delete and let fade; the expired first."""
         done = Pruned()
         if hard:
-            done = replace(done, expired=self._delete(decay.EXPIRED, {"now": self._now}))
+            done = replace(done, expired=self._delete(decay.expired(self._db)))
         if soft:
             decayed, deleted = self._fade()
             done = replace(done, decayed=decayed, deleted=deleted)
@@ -79,17 +80,18 @@ class Pruner:
 
     def _fade(self) -> tuple[int, int]:
         decayed = deleted = 0
-        for each in decay.fading(self._now):
+        for each in decay.fading(self._now, unprotected(self._db)):
             if each.mostly_goes:
-                deleted += self._delete(each.goes, each.parameters)
+                deleted += self._delete(each.goes, **each.parameters)
             for part in decay.in_parts(self._db, each, _PART):
                 if self._stopping():
                     break
                 with self._db.change():
                     decayed += decay.fade(self._db, part)
-        return decayed, deleted + self._delete(decay.FAINT, {})
+        return decayed, deleted + self._delete(decay.faint(self._db))
 
-    def _delete(self, where: str, parameters: dict[str, Any]) -> int:
+    def _delete(self, where: str, **parameters: int) -> int:
+        parameters = {"now": self._now, **parameters}
         count = 0
         while not self._stopping():
             with self._db.change():

@@ -69,11 +69,13 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         FOREIGN KEY (source_fact_id) REFERENCES facts(id) ON DELETE CASCADE,
         FOREIGN KEY (target_fact_id) REFERENCES facts(id) ON DELETE CASCADE)""",
     ),
-    # what a later one has, and nobody here knows
+    # what a later one has, and nobody here knows, but for what it protects
     "unknown": (
+        "ALTER TABLE facts ADD COLUMN decay_freeze_until INTEGER DEFAULT NULL",
+        "ALTER TABLE facts ADD COLUMN pinned_at INTEGER",
         "ALTER TABLE facts ADD COLUMN tier TEXT DEFAULT 'warm'",
         "ALTER TABLE facts ADD COLUMN scope TEXT NOT NULL DEFAULT 'global'",
-        "CREATE TABLE verified_facts (id TEXT PRIMARY KEY)",
+        "CREATE TABLE verified_facts (id TEXT PRIMARY KEY, fact_id TEXT NOT NULL)",
     ),
 }
 VERSIONS = ("first", *MIGRATIONS)

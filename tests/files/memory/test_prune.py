@@ -17,6 +17,7 @@ from bsd.memory.classify import Classifier, rules_for
 from bsd.memory.database import Database
 from bsd.memory.facts import Memory
 from bsd.memory.prune import _BATCH, Pruned
+from tests.files.memory import plugin
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
 
 
@@ -368,3 +369,52 @@ def test_statistics_count_by_class(memory: Memory, clock: Clock) -> None:
         "by_class": {"permanent": 1, "session": 2},
         "expired": 2,
     }
+
+
+@pytest.mark.parametrize(
+    "protect",
+    [
+        "UPDATE facts SET pinned_at = 1 WHERE id = :id",
+        f"UPDATE facts SET decay_freeze_until = {NOW + HOUR} WHERE id = :id",
+        "INSERT INTO verified_facts VALUES (:id, :id)",
+    ],
+)
+def test_what_a_later_plugin_protects_neither_fades_nor_goes(
+    tmp_path: Path, clock: Clock, protect: str
+) -> None:
+    facts_db = tmp_path / "facts.db"
+    past = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW + 9 * HOUR}
+    over = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW - 1}
+    lives: dict[str, dict[str, Any]] = {
+        "fading": past,
+        "gone": {"last_confirmed_at": NOW - 39 * HOUR, "expires_at": NOW + HOUR},
+        "expired": over,
+        "faint": {"expires_at": None, "confidence": 0.05},
+    }
+    with plugin.plugin(facts_db) as db:
+        plugin.create(db)
+        for name, columns in lives.items():
+            for text in (name, f"{name}, protected"):
+                plugin.insert(db, id=text, text=text, created_at=NOW - 40 * HOUR, **columns)
+                if text != name:
+                    db.execute(protect, {"id": text})
+        before = db.execute("SELECT * FROM facts WHERE id LIKE '%protected'").fetchall()
+    with Memory(facts_db, clock=clock) as memory:
+        foreseen = memory.prune(dry_run=True)
+        assert memory.prune() == replace(foreseen, dry_run=False)
+        assert (foreseen.expired, foreseen.decayed, foreseen.deleted) == (1, 1, 2)
+        assert memory.expired() == 0
+    known = "id, confidence, last_confirmed_at, expires_at"
+    left = rows(facts_db, f"SELECT {known} FROM facts WHERE id LIKE '%protected' ORDER BY id")
+    assert len(left) == len(before) == 4
+    assert {row[0]: row[1] for row in left} == {
+        "expired, protected": 1.0,
+        "fading, protected": 1.0,
+        "faint, protected": 0.05,
+        "gone, protected": 1.0,
+    }
+    clock.now += 2 * HOUR  # it is frozen no longer; who is pinned or verified stays so
+    with Memory(facts_db, clock=clock) as memory:
+        memory.prune()
+    left = rows(facts_db, "SELECT id FROM facts WHERE id LIKE '%protected'")
+    assert (len(left) < 4) is ("freeze" in protect)
