@@ -59,6 +59,7 @@ def _print(found: Verification) -> None:
     numbers = (
         f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
         f"{counted(found.files, 'stored file')}"
+        f"{f', {found.expired:,} expired' if found.expired else ''}"
     )
     left = sum(not finding.repaired for finding in found.findings)
     say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")

@@ -264,6 +264,7 @@ def _store(layout: Layout) -> Iterator[Check]:
     open_findings = found.findings
     placeholders = _counted(found.placeholders, "placeholder")
     summary = f"{placeholders}, {_counted(found.files, 'stored file')}"
+    summary += f", {found.expired} expired" if found.expired else ""
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

@@ -21,6 +21,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Forbidden, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.times import iso_utc
 from bsd.lifecycle.drafts import forget_drafts
 from bsd.lifecycle.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
 from bsd.lifecycle.search import forget_stored
@@ -47,18 +48,35 @@ def run_retention(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
     """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    shelf = StoreShelf(layout, keep, wait=wait)
+    shelf, now, lifetime = StoreShelf(layout, keep, wait=wait), clock(), lifetime_seconds(keep)
     try:
-        done = clean(shelf, clock(), stopping)
+        done = clean(shelf, now, stopping)
     finally:
         if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
             forget_stored(layout, gone)
-    _audit(layout, done, "retention", actor, clock)
+    before = {} if lifetime is None else {"expired_before": iso_utc(now - lifetime)}
+    _audit(layout, done, "retention", actor, clock, **before)
     return done
 
 
+def expired_before(layout: Layout) -> str:
+    """What was taken out before this moment may be gone, as its time was up: ISO 8601, or empty.
+
+    By the audit log, since the setting may have been another one then.
+    """
+    with suppress(BsdError):  # whose log cannot be read is told of all that is missing
+        runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
+        return max((str(run.get("expiredBefore", "")) for run in runs), default="")
+    return ""
+
+
 def _audit(
-    layout: Layout, done: Cleaned, action: str, actor: str, clock: Callable[[], float]
+    layout: Layout,
+    done: Cleaned,
+    action: str,
+    actor: str,
+    clock: Callable[[], float],
+    **more: str,
 ) -> None:
     if not done.cleaned:
         return
@@ -69,6 +87,7 @@ def _audit(
             files_removed=done.cleaned,
             bytes=done.bytes,
             errors=done.errors,
+            **more,
         )
     except BsdError as error:  # what is deleted is deleted
         _log.error("The audit log cannot be written", error=error.message, action=action)

@@ -19,6 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import parse_path
 from bsd.lifecycle import catalog
+from bsd.lifecycle.retention import expired_before
 from bsd.lifecycle.trashed import Aim, Journal, journals
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
@@ -55,6 +56,7 @@ class Verification:
 
     sessions: int = 0
     placeholders: int = 0
+    expired: int = 0  # of these: their content was kept for as long as `retention` said
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -69,6 +71,7 @@ class Verification:
             "clean": self.clean,
             "sessions": self.sessions,
             "placeholders": self.placeholders,
+            "expired": self.expired,
             "files": self.files,
             "findings": [finding.as_json() for finding in self.findings],
         }
@@ -87,10 +90,11 @@ def verify(
     bsd works on, in seconds each.
     """
     result = Verification()
+    due = expired_before(layout)
     for name in _names(layout):
         try:
             with _apart_from_other_bsd(layout, name, wait, repair=repair):
-                _Session(layout, name, result, repair=repair).check()
+                _Session(layout, name, result, repair=repair, expired_before=due).check()
         except BsdError as error:
             result.findings.append(Finding("unreadable", str(name), error.message, hint=error.hint))
         result.sessions += 1
@@ -190,7 +194,13 @@ class _Session:
     """One session and its store, looked at together."""
 
     def __init__(
-        self, layout: Layout, name: SessionName, result: Verification, *, repair: bool
+        self,
+        layout: Layout,
+        name: SessionName,
+        result: Verification,
+        *,
+        repair: bool,
+        expired_before: str = "",
     ) -> None:
         self.path = layout.session_file(name)
         self.owner = owner_of(layout, name.agent)
@@ -198,6 +208,7 @@ class _Session:
         self.store = SessionStore(layout, name)
         self.result = result
         self.repair = repair
+        self.expired_before = expired_before
         self.marked: dict[str, _Marked] = {}  # by ref
 
     def check(self) -> None:
@@ -245,7 +256,9 @@ class _Session:
         self.result.placeholders += len(marker.keys)
         where = f"{self.name} {entry_id}"
         content = self.store.load(marker.ref, marker.hash)
-        if content is Missing.GONE:
+        if content is Missing.GONE and marker.at < self.expired_before:
+            self.result.expired += len(marker.keys)
+        elif content is Missing.GONE:
             self._found(
                 "missing_file",
                 where,

@@ -163,7 +163,15 @@ class SessionStore:
         if not isinstance(found, Missing):
             return found
         others = (store.own(other, hash) for store, other in self._others(ref))
-        return next((line for line in others if not isinstance(line, Missing)), found)
+        for line in others:
+            if not isinstance(line, Missing):
+                return line
+        return Missing.GONE if self._is_anothers(ref) else found
+
+    def _is_anothers(self, ref: str) -> bool:
+        """Whether a file is whole, and holds another line than is asked for by this name."""
+        record = self.index.records.get(f"{ref}{_FINISHED}")
+        return record is not None and isinstance(self.own(ref, record.hash), bytes)
 
     def places(self, ref: str) -> Iterator[Path]:
         """Where the line may lie that `ref` names, the likeliest first; its hash tells."""

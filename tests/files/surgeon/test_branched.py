@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,30 @@ def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
     assert verify(layout).clean
     assert surgeon.restore_all(TWIG).unavailable == {}
     assert texts(path) == original
+
+
+def test_a_file_of_its_own_is_not_damaged_when_that_of_its_parent_is_gone(
+    layout: Layout, surgeon: Surgeon
+) -> None:
+    twin = [{**one, "id": f"f{one['id']}"} for one in conversation(1)[1:]]
+    write(layout, conversation(1))
+    surgeon.extract(NAME)
+    path = branch_off(layout, NAME, BRANCH)
+    shutil.rmtree(layout.store_dir(NAME))
+    lines = path.read_bytes().splitlines(keepends=True)
+    (away,) = [line for line in lines if b"[[extracted-" in line]
+    path.write_bytes(lines[0] + b"".join(json.dumps(one).encode() + b"\n" for one in twin))
+    age(path)
+    assert surgeon.extract(BRANCH).values == 1
+    with path.open("ab") as stream:
+        stream.write(away)
+    age(path)
+    (own,) = layout.store_dir(BRANCH).glob("0*.json")
+    assert own.stem == json.loads(away)["_extracted"]["ref"]
+    assert {one.kind for one in verify(layout).findings} == {"missing_file"}
+    assert surgeon.restore(BRANCH, "e1")["unavailable"] == {
+        "message.content[0].text": "[Content unavailable - extracted file missing]"
+    }
 
 
 def test_a_session_under_another_name_has_its_store_where_it_was(
