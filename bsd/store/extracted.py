@@ -166,7 +166,9 @@ class SessionStore:
         for line in others:
             if not isinstance(line, Missing):
                 return line
-        return Missing.GONE if self._is_anothers(ref) else found
+        if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
+            return Missing.GONE
+        return found
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""
