@@ -163,6 +163,8 @@ def put_aside(name: str) -> str | None:
 
     It renames those that were reset or deleted, and leaves backups.
     """
+    if f"{ENDING}." not in name:
+        return None
     found = _PUT_ASIDE.fullmatch(name)
     return found[1] if found and is_session_file(found[1] + ENDING) else None
 

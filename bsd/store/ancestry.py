@@ -70,21 +70,33 @@ def _parent(layout: Layout, name: SessionName) -> SessionName | None:
     try:
         transcript = layout.session_file(name)
     except BsdError:  # gone, or only put aside
-        aside = [path for other, path in archives(layout, name.agent) if other == name]
-        return parent_of(name.agent, aside[0]) if aside else None
+        aside = (path for other, path in archives(layout, name.agent, name.session))
+        return next((parent_of(name.agent, path) for path in aside), None)
     return parent_of(name.agent, transcript)
 
 
-def archives(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
+def archives(
+    layout: Layout, agent: str, session: str | None = None
+) -> Iterator[tuple[SessionName, Path]]:
     """The transcripts of an agent that the gateway put aside, and the sessions that they were."""
     try:
         directory = layout.sessions_dir(agent)
-        names = sorted(os.listdir(directory))
+        found = _put_aside(directory, os.stat(directory).st_mtime_ns)
     except (BsdError, OSError):  # it is gone, or leads elsewhere
         return
-    for name in names:
+    for one in found if session is None else (session,):
+        for name in found.get(one, ()):
+            yield SessionName(agent, one), directory / name
+
+
+@lru_cache(maxsize=2)
+def _put_aside(directory: Path, _mtime_ns: int) -> dict[str, list[str]]:
+    """Their names by those of their sessions, for as long as the directory stays as it is."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(directory)):
         if session := put_aside(name):
-            yield SessionName(agent, session), directory / name
+            found.setdefault(session, []).append(name)
+    return found
 
 
 def parent_of(agent: str, transcript: Path) -> SessionName | None:
