@@ -34,7 +34,7 @@ def read_plain(path: Path) -> bytes:
         return stream.read()
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes | bytearray) -> None:
     """Replace `path` by a file with mode 0600 that holds `data`, durable when this returns.
 
     Missing parent directories are made private too. Raises OSError; then `path` is as it was.
@@ -61,14 +61,14 @@ def sync_dir(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
     """Write all of `data`, however few bytes the system takes at a time."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes | bytearray) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:

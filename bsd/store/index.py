@@ -6,7 +6,7 @@ Restoring never needs it; it finds a file to use again, lists what is kept, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -69,12 +69,15 @@ class Index:
 
     def add(self, records: Iterable[Record]) -> None:
         """Note new files, or files used again; costs what is added, not what is there."""
-        new = list(records)
+        new = _lines(records)  # one after the other: as objects they take many times as much
         if not self._append(new):
-            self._write(_by_file([*self.records.values(), *new]).values())
+            if old := self.records:
+                added = filter(None, map(_record, orjson.loads(b"[%b]" % bytes(new))))
+                new = _lines(_by_file([*old.values(), *added]).values())
+            self._write(new)
         self._records, self._newest = None, {}
 
-    def _append(self, records: list[Record]) -> bool:
+    def _append(self, lines: bytearray) -> bool:
         """Write behind the last entry, over the end of the list; False if that cannot be done.
 
         In place: a crash in the middle leaves a file that cannot be read, and then it is made anew.
@@ -87,7 +90,7 @@ class Index:
             end = os.fstat(descriptor).st_size - len(_END)
             if end < 1 or os.pread(descriptor, len(_END) + 1, end - 1) != b"}" + _END:
                 return False  # empty, or not written by us
-            text = b",\n" + _lines(records) + _END if records else _END
+            text = b",\n" + lines + _END if lines else _END
             if os.pwrite(descriptor, text, end) == len(text):
                 return True
             os.ftruncate(descriptor, end)
@@ -99,15 +102,17 @@ class Index:
 
     def replace(self, records: Iterable[Record]) -> None:
         """Write the whole index anew."""
-        self._write(_by_file(records).values())
+        self._write(_lines(_by_file(records).values()))
         # A large session has a hundred megabytes of records; the next plan reads lines first.
         self._records, self._newest = None, {}
 
-    def _write(self, records: Collection[Record]) -> None:
+    def _write(self, lines: bytearray) -> None:
+        # In place: of a large session they are many megabytes, at the moment of the peak.
         head = orjson.dumps({"version": _VERSION, "session": str(self.name), "entries": []})
-        start = head.removesuffix(b"]}"), b"\n" if records else b""
+        lines[:0] = head.removesuffix(b"]}") + (b"\n" if lines else b"")
+        lines += _END
         try:
-            write_private(self.path, b"".join((*start, _lines(records), _END)))
+            write_private(self.path, lines)
         except OSError as error:
             raise os_problem(error, f"writing {self.path}") from error
         self.broken = None

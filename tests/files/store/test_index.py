@@ -76,6 +76,16 @@ def test_adding_writes_behind_what_is_there(path: Path) -> None:
     ]
 
 
+def test_what_comes_again_where_the_list_is_not_ours_is_there_once(path: Path) -> None:
+    Index(path, NAME).add([record("0003_user.json"), record("0004_user.json")])
+    path.write_bytes(path.read_bytes().replace(b"\n", b""))
+    Index(path, NAME).add([record("0003_user.json", "again"), record("0005_user.json")])
+    found = Index(path, NAME).records
+    assert list(found) == ["0004_user.json", "0003_user.json", "0005_user.json"]
+    assert found["0003_user.json"] == record("0003_user.json", "again")
+    assert path.read_bytes().count(b"0003_user.json") == 1
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"entries":[]}', b'{"entries":[\n]}\n'])
 def test_a_file_that_cannot_be_added_to_is_written_anew(path: Path, content: bytes) -> None:
     path.write_bytes(content)
