@@ -10,16 +10,18 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
-import structlog
-from structlog.typing import EventDict, Processor
 
 from bsd.foundation.atomic import write_all
 from bsd.foundation.layout import make_private_dir
 from bsd.foundation.logs import LEVELS, is_journal
+from bsd.foundation.structured import structlog
 from bsd.foundation.times import iso_utc
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
 
 # The journal's priorities, as sd-daemon describes them.
 _PRIORITIES = {"trace": 7, "debug": 7, "info": 6, "warn": 4, "error": 3}

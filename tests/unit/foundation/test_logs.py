@@ -107,6 +107,7 @@ log.debug("not written")
 assert "structlog" not in sys.modules
 log.info("written")
 assert "structlog" in sys.modules
+assert not {{"rich", "pygments"}} & set(sys.modules), "memory for nothing"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
     assert len(lines(Layout(tmp_path))) == 1
