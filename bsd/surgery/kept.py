@@ -8,9 +8,10 @@ from sys import maxsize
 from typing import Any
 
 from bsd.formats.base import Entry, Format
-from bsd.formats.marker import placeholder
+from bsd.formats.marker import RESTORED, placeholder
 from bsd.foundation.errors import Conflict
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.extracted import digest
 from bsd.transcript.reader import parse_entry
 from bsd.transcript.splice import SpliceError, edit, find
 
@@ -61,6 +62,22 @@ def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
         except ValueError:  # somebody edited the marker: what it names is nowhere
             continue
     return paths
+
+
+def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
+    """The original of a line whose values have all come back, if nothing else of it changed.
+
+    `was` is the line before they did, which tells whether it had been restored before. The hash
+    proves it; so content that is stored no longer can be stored anew.
+    """
+    member = (RESTORED,)
+    try:
+        candidates = [edit(now, remove=[member])]
+        if RESTORED in (parse_entry(was) or {}):
+            candidates.append(edit(now, put={RESTORED: was[slice(*find(was, [member])[member])]}))
+    except SpliceError:
+        return None
+    return next((line for line in candidates if digest(line) == hash), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bsd.store.history import (
 )
 from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import Original, Return, is_away, paths_of
+from bsd.surgery.kept import Original, Return, is_away, made_again, paths_of
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
@@ -266,10 +266,12 @@ class _Undoing:
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
         if same_file and all(is_away(present, path, entry_id) for path in paths.values()):
             return None  # nothing leaves that is not away now
-        # A file of the session that this one was branched off from becomes one of its own; under
-        # another name if a file of its own has that one.
+        # A file of the session that this was branched off from becomes one of its own; under
+        # another name if that is taken.
         held = self._stored.held(marker.ref, marker.hash)
         content = self._stored.load(held or marker.ref, marker.hash)
+        if isinstance(content, Missing):  # but not lost: it is inline
+            content = made_again(now, was, marker.hash) or content
         original = None if isinstance(content, Missing) else Original.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT

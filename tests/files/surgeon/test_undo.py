@@ -187,12 +187,21 @@ def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> Non
     before = path.read_bytes()
     for stored in layout.store_dir(NAME).glob("0*.json"):
         stored.unlink()
-    with pytest.raises(Conflict, match="0002_tool_result of e1 is gone; nothing was changed"):
-        surgeon.undo(NAME)
     with pytest.raises(Conflict, match=r"operation 2 \(restore"):
         surgeon.undo(NAME, 1)
     assert path.read_bytes() == before
     assert states(surgeon) == [(2, "restore", "done"), (1, "extract", "done")]
+
+    surgeon.undo(NAME)  # what is inline can be stored anew
+    age(path)
+    assert surgeon.restore(NAME, "e1")["restored"] is True
+    age(path)
+    surgeon.undo(NAME)
+    age(path)
+    before = path.read_bytes()
+    with pytest.raises(Conflict, match="0003_tool_result of e2 is gone; nothing was changed"):
+        surgeon.undo(NAME)
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:

@@ -376,12 +376,35 @@ def test_undo_of_an_extraction_whose_content_is_gone_changes_nothing(session: Pa
     assert session.raw == before
 
 
-def test_undo_of_a_restore_never_drops_content_that_is_stored_nowhere(session: Patient) -> None:
+def test_undo_of_a_restore_stores_content_anew_that_is_stored_nowhere(session: Patient) -> None:
+    for step in range(2):  # the second time there is a `_restored` already
+        session.extract(NOW + 700 * step, keep_recent=0)
+        away = session.raw
+        session.restore("e2", now=NOW + 700 * step)
+        files = dict(session.shelf.files)
+        session.shelf.files.clear()
+        session.undo()
+        assert session.raw == away
+        (ref,) = session.shelf.files
+        assert session.shelf.files[ref] == files[ref]
+        session.shelf.files |= files
+        session.restore_all(NOW + 700 * step)
+    assert session.memory.acts[-1][0].act.action == "restore"
+
+
+def test_undo_of_a_restore_never_drops_content_that_is_stored_nowhere() -> None:
+    blocks = [{"type": "text", "text": letter * 700} for letter in "ab"]
+    result = {"role": "toolResult", "content": blocks}
+    answer = {"role": "assistant", "content": [], "stopReason": "stop"}
+    lines = [
+        {"type": "message", "id": f"e{n}", "message": m} for n, m in ((2, result), (3, answer))
+    ]
+    session = Patient(jsonl(HEADER, *lines), OPENCLAW)
     session.extract(keep_recent=0)
-    session.restore("e2")
+    session.restore("e2", ["message.content[1].text"])
     session.shelf.files.clear()
     before = session.raw
-    with pytest.raises(Conflict, match="0002_tool_result"):
+    with pytest.raises(Conflict, match="0001_tool_result"):
         session.undo()
     assert session.raw == before
 

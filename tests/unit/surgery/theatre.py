@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Shelf:
         return None if isinstance(self.own(ref, hash), Missing) else ref
 
     def free_ref(self, ref: str, used: Container[str]) -> str:
-        names = (ref, *(f"{ref}-{number}" for number in count(2)))
+        names = chain([ref], (f"{ref}-{number}" for number in count(2)))
         return next(name for name in names if name not in used and not self.taken(name))
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
