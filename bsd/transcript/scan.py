@@ -53,12 +53,11 @@ _NEARLY_FLAT = rb"(?>" + _FLAT + rb"(?:[{\[]" + _FLAT + rb"[}\]]" + _FLAT + rb")
 # Most members are short and not searched for, so a run of them is taken in one step. Only in the
 # form in which programs write them, `"key":value`: then a searched key among them shows as the
 # bytes `"key":`, which nothing else can, since no string in a run holds a quote or a backslash.
-# The first run of an object ends at the first object inside it: that is mostly where the way leads.
-_PLAIN = rb'"[^"\\]{0,40}+":(?>' + _SCALAR + rb"|" + _SHORT_STRING + rb")"
-_SHORT = _PLAIN[:-1] + rb"|[{\[]" + _NEARLY_FLAT + rb"[}\]])"
-_MORE_PLAIN, _MORE = (
-    rb"(?>(?:" + _SPACE + rb"," + _SPACE + member + rb"){0,64})" for member in (_PLAIN, _SHORT)
-)
+_SHORT = (
+    rb'"[^"\\]{0,40}+":(?>' + _SCALAR + rb"|" + _SHORT_STRING + rb"|[{\[]" + _NEARLY_FLAT
+    + rb"[}\]])"
+)  # fmt: skip
+_MORE = rb"(?>(?:" + _SPACE + rb"," + _SPACE + _SHORT + rb"){0,64})"
 
 
 def _members(first_run: bytes, run: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
@@ -73,7 +72,7 @@ def _members(first_run: bytes, run: bytes) -> tuple[re.Pattern[bytes], re.Patter
     return re.compile(first + end, re.DOTALL), re.compile(following + end, re.DOTALL)
 
 
-_IN_RUNS = _members(rb"(?>(" + _PLAIN + _MORE_PLAIN + rb")?)", rb"(" + _MORE + rb")")
+_IN_RUNS = _members(rb"(?>(" + _SHORT + _MORE + rb")?)", rb"(" + _MORE + rb")")
 _ONE_BY_ONE = _members(rb"((?!))?", rb"()")
 _FIRST_ELEMENT = re.compile(rb"\[" + _SPACE + rb"(\])?")
 _NEXT_ELEMENT = re.compile(_SPACE + rb"(?:," + _SPACE + rb"|(\]))")
