@@ -90,8 +90,7 @@ def beside_cozempic(scratch: Path, cache: Path) -> Rows:
     for number in range(_ROUNDS):
         root = scratch / f"root{number}"
         _one_session(root, SIZE)
-        ours.append(_extract(root))
-        shutil.rmtree(root)
+        ours.append(_extract(root))  # its files stay: see first_pass
         copy = scratch / f"{number}.jsonl"
         shutil.copyfile(transcript, copy)
         settle()
