@@ -2,7 +2,8 @@
 
 The copied lines of a branch name files of the session that it was branched off from (see
 `store.ancestry`). A store that leaves its place would take the only copy along; so each branch,
-in its place or in the trash, gets what its own markers name there, as old as it is.
+in its place or in the trash, gets what its own markers name there, as old as it is; and what its
+history names, or nobody could take back there what was done to an entry that was away.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bsd.lifecycle import catalog
 from bsd.lifecycle.trashed import transcripts
 from bsd.store.ancestry import archives, parent_of
 from bsd.store.extracted import Keep, Missing, SessionStore
+from bsd.store.history import named_files
 from bsd.store.index import Record
 from bsd.transcript.exchangers import Step, no_step
 from bsd.transcript.lock import own_lock
@@ -40,6 +42,7 @@ class _Kin:
     parent: SessionName | None
     transcript: Path
     store: Path | None  # in the trash; None: where the stores of sessions lie
+    history: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class _Legacy:
     """A line that a branch names, and which store has it."""
 
     marker: Marker
-    index: int  # line number in the branch, 0-based
+    index: int | None  # line number in the branch, 0-based; only its history names it
     store: SessionStore
     ref: str  # its name there
 
@@ -196,16 +199,17 @@ def _members(layout: Layout, agent: str) -> Iterator[_Kin]:
     if directory is not None:
         for name in catalog.names(layout, agent):
             path = directory / f"{name.session}.jsonl"
-            yield _Kin(name, parent_of(agent, path), path, None)
+            yield _Kin(name, parent_of(agent, path), path, None, layout.history_dir(name))
     for name, path in archives(layout, agent):
-        yield _Kin(name, parent_of(agent, path), path, None)
+        yield _Kin(name, parent_of(agent, path), path, None, layout.history_dir(name))
     for name, place in transcripts(layout):
         if name.agent == agent:
-            yield _Kin(name, parent_of(agent, place.transcript), place.transcript, place.store)
+            parent = parent_of(agent, place.transcript)
+            yield _Kin(name, parent, place.transcript, place.store, place.history)
 
 
 def _legacies(kin: _Kin, own: SessionStore, stores: list[SessionStore]) -> Iterator[_Legacy]:
-    for index, marker in _markers(kin.transcript):
+    for index, marker in _wanted(kin):
         if own.held(marker.ref, marker.hash) is None:
             for store in stores:
                 if (ref := store.held(marker.ref, marker.hash)) is not None:
@@ -213,18 +217,20 @@ def _legacies(kin: _Kin, own: SessionStore, stores: list[SessionStore]) -> Itera
                     break
 
 
-def _markers(transcript: Path) -> list[tuple[int, Marker]]:
-    """Those of a transcript, each file once, with their line numbers."""
+def _wanted(kin: _Kin) -> list[tuple[int | None, Marker]]:
+    """What its lines name, each file once, with their numbers, and what only its history names."""
     needle = f'"{MARKER}"'.encode()
-    found: dict[tuple[str, str], tuple[int, Marker]] = {}
+    found: dict[tuple[str, str], tuple[int | None, Marker]] = {}
     try:
-        with TranscriptFile(transcript) as source:
+        with TranscriptFile(kin.transcript) as source:
             for line in source.lines():
                 entry = parse_entry(line.raw) if needle in line.raw else None
                 if entry is not None and (marker := Marker.of(entry)):
                     found.setdefault((marker.ref, marker.hash), (line.index, marker))
     except NotFound as error:
-        raise Busy(f"{transcript} has just been moved", hint="again in a moment") from error
+        raise Busy(f"{kin.transcript} has just been moved", hint="again in a moment") from error
+    for named in named_files(kin.history):
+        found.setdefault(named, (None, Marker(*named, size=0, keys=(), at="")))
     return list(found.values())
 
 
@@ -245,14 +251,15 @@ def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
 
 def _keep(legacy: _Legacy, ref: str, line: bytes) -> Keep:
     marker, kind = legacy.marker, ref.partition("_")[2].partition("-")[0]
-    return Keep(ref, "", legacy.index, kind, marker.hash, len(line), marker.keys, {}, line)
+    return Keep(ref, "", legacy.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
 
 
 def _records(kept: Iterable[tuple[_Legacy, Keep]]) -> Iterator[Record]:
     """What the index says of them; `verify --repair` knows what to say if it said nothing there."""
     for legacy, keep in kept:
         if known := legacy.store.index.records.get(f"{legacy.ref}.json"):
-            yield replace(known, file=f"{keep.ref}.json", index=keep.index)
+            index = known.index if legacy.index is None else legacy.index
+            yield replace(known, file=f"{keep.ref}.json", index=index)
 
 
 def _make_as_old(file: Path, as_file: Path) -> None:

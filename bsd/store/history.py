@@ -9,6 +9,7 @@ line may also have been taken out, or have come in: then one of its two states i
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
 _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
+_READ = mmap.PROT_READ
+# How a marker and a line of ours name a stored file; gateways write lines anew, some with spaces.
+_NAMED = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
 class Damaged(Unavailable):
@@ -308,6 +312,23 @@ class _Recorder:
         if keep and isinstance(stored, bytes):
             return write_recipe_with(was, now, stored, list(_paths(keep.keys)))
         return write_recipe(was, now)
+
+
+def named_files(directory: Path) -> set[tuple[str, str]]:
+    """The stored files, as (ref, hash), that one may need who takes back what is kept there.
+
+    Those that recipes name, and those that markers in the bytes that are kept name.
+    """
+    found: set[tuple[str, str]] = set()
+    for path in sorted(directory.glob(f"*{_DONE}")) + sorted(directory.glob(f"*{_PENDING}")):
+        try:
+            with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=_READ) as content:
+                found.update((m[1].decode(), m[2].decode()) for m in _NAMED.finditer(content))
+        except (FileNotFoundError, ValueError):  # it expired meanwhile; it is empty
+            continue
+        except OSError as error:
+            raise os_problem(error, f"reading {path}") from error
+    return found
 
 
 def undone_entries(deeds: Sequence[Deed]) -> dict[int, int]:

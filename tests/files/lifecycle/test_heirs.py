@@ -21,6 +21,7 @@ from bsd.lifecycle.trash_shelf import run_trash_retention
 from bsd.lifecycle.verify import verify
 from bsd.store.extracted import SessionStore
 from bsd.surgeon import Surgeon
+from bsd.surgery.targets import Discard
 from bsd.transcript.lock import own_lock
 from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
 from tests.files.surgeon.test_branched import BRANCH, TWIG, branch_off, texts
@@ -173,16 +174,36 @@ def test_retention_takes_it_from_the_branch_in_its_time(
 
 
 def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> None:
-    original = texts(write(layout, conversation(2)))
+    before = write(layout, conversation(2))
+    original, whole = texts(before), before.read_bytes().splitlines(keepends=True)
     surgeon.extract(NAME)
     path = branch_off(layout, NAME, BRANCH)
-    surgeon.restore(BRANCH, "e1")
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(whole) if json.loads(line)["id"] == "e1")
+    path.write_bytes(b"".join([*lines[:at], whole[at], *lines[at + 1 :]]))
     age(path)
     trash_of(layout).delete(NAME, permanent=True)
     assert len(SessionStore(layout, BRANCH).refs()) == 1
     age(path)
     surgeon.restore_all(BRANCH)
     assert texts(path) == original
+
+
+def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
+) -> None:
+    path = branch_off(layout, NAME, BRANCH)
+    listed = surgeon.context(BRANCH)["entries"]
+    (hash_,) = [one["hash"] for one in listed if one["id"] == "e1"]
+    surgeon.change_context(BRANCH, [Discard(hash_, "long ago")])
+    age(path)
+    assert texts(path)["e1"] == "long ago"
+    trash_of(layout).delete(NAME, permanent=True)
+    surgeon.undo(BRANCH)
+    age(path)
+    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert texts(path) == original
+    assert verify(layout).clean
 
 
 def test_nothing_goes_if_it_cannot_be_handed_down(
@@ -214,7 +235,7 @@ def test_who_has_no_branch_reads_no_more_than_first_lines(
     def refuse(*_: object) -> None:
         raise AssertionError("a transcript is read")
 
-    monkeypatch.setattr(heirs, "_markers", refuse)
+    monkeypatch.setattr(heirs, "_wanted", refuse)
     trash = trash_of(layout)
     trash.delete(NAME)
     trash.remove(str(NAME))
