@@ -14,7 +14,7 @@ from bsd.chart import Chart
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.opening import open_session
+from bsd.opening import open_session, open_to_read
 from bsd.store.extracted import SessionStore
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Examiner:
         """The entries of a session from line `start` on, as they stand."""
         from bsd.surgery.view import views
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = open_to_read(self.layout, name)
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
@@ -55,7 +55,7 @@ class Examiner:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = open_to_read(self.layout, name)
         with source:
             return context(name, source, fmt)
 
@@ -63,7 +63,7 @@ class Examiner:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = open_to_read(self.layout, name)
         with source:
             return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
 

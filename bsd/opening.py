@@ -10,13 +10,33 @@ from bsd.transcript.reader import TranscriptFile
 
 
 def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
-    """Open a session and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
+    """Open a session that may be edited, and tell its dialect.
+
+    Raises LeftAlone, NotFound, Forbidden.
+    """
+    source, fmt, why_not = _open(layout, name)
+    if why_not is None and fmt is not None:
+        return source, fmt
+    source.close()
+    raise LeftAlone(why_not or "foreign")
+
+
+def open_to_read(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
+    """The same of a session that need not be ours to edit, as long as its lines are understood."""
+    source, fmt, why_not = _open(layout, name)
+    if fmt is not None:
+        return source, fmt
+    source.close()
+    raise LeftAlone(why_not or "foreign")
+
+
+def _open(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format | None, str | None]:
+    """The session, its dialect if it can be read, and why it is left alone if it may not be."""
     owner = owner_of(layout, name.agent)
     if database := owner.database():
         raise LeftAlone(f"the sessions of {name.agent} are in {database}")
     source = TranscriptFile(layout.session_file(name))
-    fmt = owner.detect(line.raw for line in source.lines())
-    if isinstance(fmt, NotOurs):
-        source.close()
-        raise LeftAlone(fmt.reason)
-    return source, fmt
+    found = owner.detect(line.raw for line in source.lines())
+    if isinstance(found, NotOurs):
+        return source, found.reads, found.reason
+    return source, found, None

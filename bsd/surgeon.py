@@ -35,6 +35,7 @@ from bsd.surgery.extract import plan_extraction
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
+from bsd.surgery.remark import plan_remark
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
@@ -185,6 +186,22 @@ class Surgeon(Examiner):
         if done.outcome:
             self._chart.changed("restore", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
+
+    def remark(self, name: SessionName) -> tuple[str, ...]:
+        """Put markers back that a program has dropped; the answer names the entries.
+
+        Raises NotFound, Busy, LeftAlone.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, tuple[str, ...]]:
+            return plan_remark(source, fmt, store)
+
+        done, entries = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed_several("remark", name, done.plan.report, entries)
+        return entries
 
     def set_extractable(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -11,9 +10,9 @@ from typing import Any
 from bsd.api.outlines import Outlines
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.value_path import paths_of, value_at
 from bsd.opening import open_session
 from bsd.store.extracted import Missing, SessionStore
-from bsd.surgery.kept import paths_of, value_at
 from bsd.surgery.outline import Outline
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import EntryView, preview_of
@@ -82,8 +81,7 @@ def _kept(store: SessionStore, row: EntryView) -> dict[str, Any]:
     if row.marker is None:
         return {"extracted_preview": None, "unavailable": None}
     try:
-        place = next(filter(os.path.exists, store.places(row.marker.ref)), None)
-        if place is not None and place.stat().st_size > _LARGEST_PREVIEWED:
+        if row.marker.size > _LARGEST_PREVIEWED:
             return {"extracted_preview": None, "unavailable": None}
         line = store.load(row.marker.ref, row.marker.hash)
     except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, NamedTuple
 
 import orjson
 
 from bsd.api.answer import Answer
 from bsd.formats.marker import Marker
-from bsd.foundation.errors import Unavailable, os_problem
+from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.value_path import ValuePath
-from bsd.opening import open_session
+from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.opening import open_to_read
 from bsd.store.extracted import Missing, SessionStore, digest
-from bsd.surgery.kept import nothing_away, paths_of
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
+from bsd.surgery.view import extracted_content
 from bsd.transcript.splice import Span, SpliceError, find
 
 _PIECE = 256 * 1024  # bytes
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -69,12 +71,16 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
     The stored line is held whole while its hash is compared, not while it is sent. Raises NotFound,
     Conflict if nothing of the entry is away.
     """
-    source, fmt = open_session(layout, name)
+    store = SessionStore(layout, name)
+    source, fmt = open_to_read(layout, name)
     with source:
         located = locate(source, fmt, entry)
-    marker = Marker.of(located.entry)
-    if marker is None or not marker.keys:
-        raise nothing_away()
+        marker = Marker.of(located.entry)
+        stream = _open_own(store, marker) if marker else None
+        if marker is None or stream is None:
+            # Where a marker was dropped, or names what another store has, looking takes more.
+            document = extracted_content(source, fmt, located.name, store)
+            return Content([bytes(Answer(document).body)])
     head = {
         "entry_id": located.facts.id,
         "index": located.line.index,
@@ -83,11 +89,12 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
         "size_bytes": marker.size,
     }
     with ExitStack() as undo:
-        content = Content()
+        content = Content(file=stream.file)
         undo.callback(content.close)
-        spans = _open_values(content, SessionStore(layout, name), marker)
-        known = {key: span for key, span in spans.items() if isinstance(span, Span)}
-        missing = {key: UNAVAILABLE[why] for key, why in spans.items() if isinstance(why, Missing)}
+        paths = paths_of(marker.keys)
+        spans = _spans(stream.line, paths.values())
+        known = {key: spans[path] for key, path in paths.items() if path in spans}
+        missing = {key: UNAVAILABLE[Missing.CORRUPT] for key in paths if key not in known}
         content.parts += [bytes(Answer(head).body)[:-1] + b',"content":{']
         for number, (key, span) in enumerate(known.items()):
             content.parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
@@ -96,29 +103,26 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
     return content
 
 
-def _open_values(
-    content: Content, store: SessionStore, marker: Marker
-) -> dict[str, Span | Missing]:
-    """Open the stored file and find the values in it."""
-    paths = paths_of(marker.keys)
-    why = Missing.GONE
-    for path in store.places(marker.ref):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise os_problem(error, f"reading {path}") from error
-        content.file = open(descriptor, "rb", buffering=0)  # noqa: SIM115 - the content closes it
-        line = content.file.read()
-        if digest(line) == marker.hash:
-            break
-        content.close()
-        why = Missing.CORRUPT
-    else:
-        return dict.fromkeys(paths, why)
-    spans = _spans(line, paths.values())
-    return {key: spans.get(path, Missing.CORRUPT) for key, path in paths.items()}
+class _Opened(NamedTuple):
+    file: IO[bytes]
+    line: bytes
+
+
+def _open_own(store: SessionStore, marker: Marker) -> _Opened | None:
+    """Open the file that a marker names, if it is there and holds what it shall."""
+    try:
+        descriptor = os.open(store.file(marker.ref), _READ)
+    except (OSError, Invalid):
+        return None
+    file = open(descriptor, "rb", buffering=0)  # noqa: SIM115 - the content closes it
+    try:
+        line = file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        line = b""
+    if digest(line) == marker.hash:
+        return _Opened(file, line)
+    file.close()
+    return None
 
 
 def _spans(line: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:

@@ -32,10 +32,11 @@ def verify(call: Call, /, repair: bool) -> int:
     from bsd.lifecycle import verify as lifecycle
 
     if repair:
-        call.surgeon()  # what is in flight is finished or undone first
+        remark = call.surgeon().remark  # what is in flight is finished or undone first
+        found = lifecycle.verify(call.layout, repair=True, remark=remark)
     else:
         call.log(writes=False)
-    found = lifecycle.verify(call.layout, repair=repair)
+        found = lifecycle.verify(call.layout)
     if call.json:
         print_json(found.as_json())
     else:
@@ -60,6 +61,7 @@ def _print(found: Verification) -> None:
         f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
         f"{counted(found.files, 'stored file')}"
         f"{f', {found.expired:,} expired' if found.expired else ''}"
+        f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
     )
     left = sum(not finding.repaired for finding in found.findings)
     say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")

@@ -98,6 +98,7 @@ class NotOurs:
     """A file that is left alone, and why."""
 
     reason: str
+    reads: Format | None = None  # its dialect, if its lines are understood all the same
 
 
 class Format(Protocol):

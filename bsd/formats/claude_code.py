@@ -297,6 +297,9 @@ class ClaudeCodeProject:
         """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
+        return None
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
@@ -330,6 +333,9 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
+
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
+        return None
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, SUBAGENT)

@@ -202,13 +202,17 @@ def _detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
         if kind == _HEADER:
             header = header or payload
             if why := _unfit(payload):
-                return NotOurs(why)
+                return NotOurs(why, CODEX if _is_paginated(payload) else None)
     return CODEX if header is not None else NotOurs("no rollout, or an empty one")
+
+
+def _is_paginated(meta: Entry) -> bool:
+    return meta.get("history_mode") not in (None, "legacy") or bool(meta.get("history_base"))
 
 
 def _unfit(meta: Entry) -> str | None:
     """Why a thread is left alone, by what its header says; None if nothing speaks against it."""
-    if meta.get("history_mode") not in (None, "legacy") or meta.get("history_base"):
+    if _is_paginated(meta):
         return "a thread with paginated history: Codex keeps byte offsets into its file"
     version = meta.get("cli_version")
     if text_of(meta.get("id")) is None or not isinstance(version, str):
@@ -253,6 +257,9 @@ class CodexDay:
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_ROLLOUT.fullmatch(name.removesuffix(ENDING)))
+
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
+        return None
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from bsd.foundation.immutable import immutable
+from bsd.foundation.value_path import ValuePath, value_at
 
 MARKER = "_extracted"
 RESTORED = "_restored"
@@ -21,6 +22,8 @@ PLACEHOLDER_END = "]]"
 _ID = r"[A-Za-z0-9._~-]+"
 _SAFE_ID = re.compile(_ID)
 _PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
+_AT_THE_END = re.compile(rf"\[\[extracted-({_ID})\]\]\Z")
+_LONGEST_AT_THE_END = 1024  # characters; a longer id is nobody's
 
 
 def is_safe_id(entry_id: str) -> bool:
@@ -36,6 +39,27 @@ def placeholder(entry_id: str) -> str:
 def is_placeholder(text: str) -> bool:
     """Whether a text is nothing but a placeholder, of whatever entry."""
     return _PLACEHOLDER.fullmatch(text) is not None
+
+
+def ends_in_placeholder(text: str) -> str | None:
+    """Which entry the placeholder names in which a text ends; before it may stand what was kept."""
+    if not text.endswith(PLACEHOLDER_END):
+        return None
+    found = _AT_THE_END.search(text, max(0, len(text) - _LONGEST_AT_THE_END))
+    return found[1] if found else None
+
+
+def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
+    """Which entry the placeholder names that stands where a value was; None: there is none.
+
+    In a text that ends with it, or, for a block, in the text block that took its place. It names
+    the entry that was extracted, whatever id a copy of it has. If there is none, somebody has
+    changed the value since, and what is there now is theirs.
+    """
+    value = value_at(entry, path)
+    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
+        value = value.get("text")
+    return ends_in_placeholder(value) if isinstance(value, str) else None
 
 
 def mentioned_ids(text: str) -> list[str]:

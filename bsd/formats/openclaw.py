@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -143,19 +143,6 @@ OPENCLAW = OpenClaw()
 _UNCERTAIN_NS = 2 * 10**9
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
-
-
-def branched_from(header: Mapping[str, Any]) -> str | None:
-    """The session in the same directory whose lines this one began with, as its header says.
-
-    One that it was branched off from; else itself, by the name that it had before it got another.
-    """
-    if header.get("type") != "session":
-        return None
-    parent = text_of(header.get("parentSession"))
-    if parent is None:
-        return text_of(header.get("id"))
-    return parent.replace("\\", "/").rpartition("/")[2].removesuffix(ENDING)
 
 
 def put_aside(name: str) -> str | None:

@@ -82,6 +82,10 @@ class Owner(Protocol):
         """Whether a file of this name in its directory is a live transcript."""
         ...
 
+    def put_aside(self, name: str) -> str | None:
+        """The session whose transcript a file of this name was, before its program put it aside."""
+        ...
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         """Tell the dialect of a file whose lines these are."""
         ...

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from bsd.formats.base import Format, NotOurs
 from bsd.formats.detect import detect
-from bsd.formats.openclaw import is_session_file, read_registry, running, sqlite_database
+from bsd.formats.openclaw import (
+    is_session_file,
+    put_aside,
+    read_registry,
+    running,
+    sqlite_database,
+)
 from bsd.formats.owner import Kind, Owner, Registry
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
@@ -96,6 +102,9 @@ class _RootAgent:
 
     def is_session_file(self, name: str) -> bool:
         return is_session_file(name)
+
+    def put_aside(self, name: str) -> str | None:
+        return put_aside(name)
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return detect(first_lines)

@@ -64,6 +64,9 @@ class PiProject:
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
+        return None
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         lines = list(_until_header(first_lines))
         found = detect(lines)

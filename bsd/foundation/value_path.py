@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from typing import Any
 
 ValuePath = tuple[str | int, ...]
+
+_ABSENT = object()
 
 # Lone surrogates are quoted too: escaped, they can be written wherever text can.
 _PLAIN = re.compile(r"[^\s.\[\]\"\ud800-\udfff]+")
@@ -52,3 +56,32 @@ def _step(match: re.Match[str], text: str) -> str | int:
 
 def _no_path(text: str) -> ValueError:
     return ValueError(f"not the path of a value: {text!r}")
+
+
+def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
+    """Read a marker's keys; those that are no paths are left out."""
+    paths = {}
+    for key in keys:
+        try:
+            paths[key] = parse_path(key)
+        except ValueError:  # somebody edited the marker: what it names is nowhere
+            continue
+    return paths
+
+
+def value_at(entry: Any, path: ValuePath) -> Any:
+    """Return the value at a path, or a mark of its own if there is none: see `is_present`."""
+    value: Any = entry
+    for step in path:
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step, _ABSENT)
+        elif isinstance(step, int) and isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return _ABSENT
+    return value
+
+
+def is_present(entry: Any, path: ValuePath) -> bool:
+    """Whether there is a value at a path, `null` included."""
+    return value_at(entry, path) is not _ABSENT

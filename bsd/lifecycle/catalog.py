@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bsd.formats.owners import owner_of
@@ -83,6 +84,16 @@ def with_stats(
             continue  # `agents` says what is wrong with it
         for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
             yield SessionName(name, session), stat
+
+
+def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
+    """The transcripts of an agent that its program put aside, and the sessions that they were."""
+    owner = owner_of(layout, agent)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        directory = layout.sessions_dir(agent)
+        for name in sorted(os.listdir(directory)):
+            if session := owner.put_aside(name):
+                yield SessionName(agent, session), directory / name
 
 
 def _agent_names(layout: Layout) -> list[str]:

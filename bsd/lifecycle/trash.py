@@ -29,7 +29,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
-from bsd.lifecycle.heirs import Heirs
+from bsd.lifecycle.hand_down import HandDown, Leaving
 from bsd.lifecycle.moves import Moves, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
@@ -77,7 +77,7 @@ class Trash:
         self._clock = clock
         self._sleep = sleep
         self._after_step = after_step
-        self._heirs = Heirs(layout, wait, sleep, actor, clock, after_step)
+        self._hand_down = HandDown(layout, wait, sleep, actor, clock, after_step)
         self._rest = Rest(layout, exchanger or DirectExchanger(), quiet, clock, sleep)
 
     # --- looking ---
@@ -142,7 +142,8 @@ class Trash:
             names = [member.name for member in members]
             self._rest.settle(names)
             self._rest.wait_for(names, deadline)
-            self._heirs.provide(names, names)
+            if permanent:
+                self._hand_down.provide([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
                     gateway.enter_context(self._rest.gateway_lock(each, deadline))
@@ -305,7 +306,7 @@ class Trash:
                 raise
             item = self._nameless(place)
         with self._locked([item], damaged=True), _explained(f"deleting {item.id}"):
-            self._heirs.provide([item.name], [item.name])
+            self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             journal.save()
             self._after_step("journal")
@@ -313,6 +314,15 @@ class Trash:
             moves.run(journal)
             moves.end(journal)
         return item
+
+    def _leaving(self, name: SessionName) -> Leaving:
+        """What goes with a session that is still in its place."""
+        return Leaving(name, self.layout.store_dir(name), self._moves().session_path(name))
+
+    def _gone(self, item: Trashed) -> Leaving:
+        """What goes with a session that lies in the trash."""
+        place = Place(self.layout.trash_dir(), item.id)
+        return Leaving(item.name, place.store, place.transcript)
 
     def _nameless(self, place: Place) -> Trashed:
         if name := place.name(self.layout):
@@ -362,9 +372,11 @@ class Trash:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
             journal = Journal.read(path)  # its process may have ended it until just now
             _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
-            if journal.aim is not Aim.BACK:  # branches may have been born since
-                leaving = [item.name for item in journal.items]
-                self._heirs.provide(leaving, names, at_once=True)
+            if journal.aim is Aim.AWAY or journal.permanent:  # copies may have been made since
+                leaving = [self._gone(item) for item in journal.items]
+                if journal.aim is Aim.TRASH:
+                    leaving += [self._leaving(item.name) for item in journal.items]
+                self._hand_down.provide(leaving, names, at_once=True)
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)

@@ -5,29 +5,36 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.formats.base import NotOurs
-from bsd.formats.marker import Marker, placeholder
+from bsd.formats.base import Entry, Facts, Format, NotOurs
+from bsd.formats.marker import Marker, is_placeholder, standing_at
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
-from bsd.foundation.value_path import parse_path
+from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.lifecycle import catalog
 from bsd.lifecycle.retention import expired_before
 from bsd.lifecycle.trashed import Aim, Journal, journals
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
+from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.transcript import splice
 from bsd.transcript.inflight import InFlight, read_record
 from bsd.transcript.lock import own_lock
 from bsd.transcript.orphans import list_orphans
-from bsd.transcript.reader import TranscriptFile, parse_entry
+from bsd.transcript.reader import Line, TranscriptFile, parse_entry
+
+_MISSING = {
+    Missing.GONE: ("missing_file", "the file {}.json that holds its values is gone"),
+    Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
+    Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
+}
 
 # A displaced file is kept for a minute, and goes with the next call after that.
 _STUCK_SECONDS = 24 * 3600.0
@@ -57,6 +64,7 @@ class Verification:
     sessions: int = 0
     placeholders: int = 0
     expired: int = 0  # of these: their content was kept for as long as `retention` said
+    unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -72,6 +80,7 @@ class Verification:
             "sessions": self.sessions,
             "placeholders": self.placeholders,
             "expired": self.expired,
+            "unmarked": self.unmarked,
             "files": self.files,
             "findings": [finding.as_json() for finding in self.findings],
         }
@@ -83,18 +92,23 @@ def verify(
     repair: bool = False,
     wait: float = 30.0,
     clock: Callable[[], float] = time.time,
+    remark: Callable[[SessionName], Collection[str]] | None = None,
 ) -> Verification:
     """Look at every session and every store file; `repair` mends what can be mended.
 
-    Missing and rotten content cannot be mended; it is listed. `wait` is for sessions that another
-    bsd works on, in seconds each.
+    `remark` puts markers back that a program has dropped, and names the entries. Missing and
+    rotten content cannot be mended; it is listed. `wait` is for sessions that another bsd works
+    on, in seconds each.
     """
     result = Verification()
     due = expired_before(layout)
     for name in _names(layout):
         try:
             with _apart_from_other_bsd(layout, name, wait, repair=repair):
-                _Session(layout, name, result, repair=repair, expired_before=due).check()
+                session = _Session(layout, name, result, repair=repair, expired_before=due)
+                session.check()
+            if session.unmarked:
+                _remark(name, session.unmarked, result, remark if repair else None)
         except BsdError as error:
             result.findings.append(Finding("unreadable", str(name), error.message, hint=error.hint))
         result.sessions += 1
@@ -102,6 +116,35 @@ def verify(
     _check_in_flight(layout, result, clock())
     _check_moves(layout, result, clock())
     return result
+
+
+def _remark(
+    name: SessionName,
+    entries: list[str],
+    result: Verification,
+    remark: Callable[[SessionName], Collection[str]] | None,
+) -> None:
+    """Put lost markers back, or say that they are lost."""
+    repaired: Collection[str] = ()
+    hint = "bsd verify --repair"
+    if remark is not None:
+        try:
+            repaired = remark(name)
+            hint = "`bsd restore` finds the content without a marker"
+        except BsdError as error:
+            hint = f"again later: {error.message}"
+    for entry in entries:
+        done = entry in repaired
+        result.findings.append(
+            Finding(
+                "unmarked_placeholder",
+                f"{name} {entry}",
+                "placeholders stand here without their `_extracted` member; what they stand for "
+                "is stored",
+                repaired=done,
+                hint=None if done else hint,
+            )
+        )
 
 
 def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
@@ -209,7 +252,9 @@ class _Session:
         self.result = result
         self.repair = repair
         self.expired_before = expired_before
+        self.fmt: Format | None = None
         self.marked: dict[str, _Marked] = {}  # by ref
+        self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
         self._check_lines()
@@ -230,46 +275,75 @@ class _Session:
 
     def _check_lines(self) -> None:
         with TranscriptFile(self.path) as source:
-            fmt = self.owner.detect(line.raw for line in source.lines())
-            if isinstance(fmt, NotOurs):
+            found = self.owner.detect(line.raw for line in source.lines())
+            fmt = found.reads if isinstance(found, NotOurs) else found
+            if fmt is None:
                 return
+            self.fmt = fmt
+            markers = Markers(source, fmt, self.store)
             for line in source.lines():
-                if b"[[extracted-" not in line.raw and b'"_extracted"' not in line.raw:
+                if not any(map(line.raw.__contains__, NEEDLES)):
                     continue
-                entry = parse_entry(line.raw)
-                if entry is None:
-                    continue
-                entry_id = fmt.facts(entry).id or f"#{line.index}"
-                if marker := Marker.of(entry):
-                    self._check_marker(entry_id, marker)
-                    continue
-                own = placeholder(entry_id)
-                if any(value.text == own for value in fmt.values(entry)):
-                    self._found(
-                        "unmarked_placeholder",
-                        f"{self.name} {entry_id}",
-                        "a placeholder of this entry stands here without its `_extracted` member",
-                        hint="the stored line may still be in the store directory",
-                    )
+                if (entry := parse_entry(line.raw)) is not None:
+                    editable = not isinstance(found, NotOurs)
+                    self._check_entry(line, entry, fmt, markers, editable=editable)
 
-    def _check_marker(self, entry_id: str, marker: Marker) -> None:
+    def _check_entry(
+        self, line: Line, entry: Entry, fmt: Format, markers: Markers, *, editable: bool
+    ) -> None:
+        facts = fmt.facts(entry)
+        entry_id = facts.id or f"#{line.index}"
+        own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
+        for marker in markers.of(entry, facts):
+            alone -= set(keys_of(entry, marker))
+            if marker == own:
+                self._check_marker(entry_id, entry, marker, fmt)
+                continue
+            self.result.placeholders += len(marker.keys)
+            self.result.unmarked += len(marker.keys)
+            self.marked[marker.ref] = _Marked(entry_id, marker)
+            if editable and own is None:
+                self.unmarked.append(entry_id)
+        wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
+        wanted |= {path for path in alone if self._is_all(entry, path, markers)}
+        for path in sorted(alone & wanted, key=str):
+            self._check_alone(entry_id, path, facts)
+
+    def _is_all(self, entry: Entry, path: ValuePath, markers: Markers) -> bool:
+        """Whether a placeholder is all that a value is, and of no entry that stands here itself."""
+        text = value_at(entry, path)
+        name = standing_at(entry, path)
+        whole = isinstance(text, str) and is_placeholder(text)
+        return whole and name is not None and not markers.stands_here(name)
+
+    def _check_alone(self, entry_id: str, path: ValuePath, facts: Facts) -> None:
+        """A placeholder without marker, for which nothing is stored."""
+        self.result.placeholders += 1
+        self.result.unmarked += 1
+        written = iso_utc(facts.time_ms / 1000) if facts.time_ms is not None else ""
+        if written < self.expired_before:
+            self.result.expired += 1
+            return
+        self._found(
+            "unmarked_placeholder",
+            f"{self.name} {entry_id}",
+            f"a placeholder stands in {format_path(path)} without its `_extracted` member, and "
+            "no store of this root has what it stands for",
+            hint="bring the store directory of the session it came from back from a backup",
+        )
+
+    def _check_marker(self, entry_id: str, entry: Entry, marker: Marker, fmt: Format) -> None:
         self.result.placeholders += len(marker.keys)
         where = f"{self.name} {entry_id}"
-        content = self.store.load(marker.ref, marker.hash)
+        content = stored_line(entry, marker, fmt, self.store)
         if content is Missing.GONE and marker.at < self.expired_before:
             self.result.expired += len(marker.keys)
-        elif content is Missing.GONE:
+        elif isinstance(content, Missing):
+            kind, message = _MISSING[content]
             self._found(
-                "missing_file",
+                kind,
                 where,
-                f"the file {marker.ref}.json that holds its values is gone",
-                hint="bring it back from a backup into the session's store directory",
-            )
-        elif content is Missing.CORRUPT:
-            self._found(
-                "corrupt_file",
-                where,
-                f"the file {marker.ref}.json is not what was stored (its hash differs)",
+                message.format(marker.ref),
                 hint="bring it back from a backup into the session's store directory",
             )
         else:
@@ -320,7 +394,7 @@ class _Session:
         keys = marked.marker.keys if marked else ()
         path: Path = self.store.file(ref)
         return Record(
-            entry_id=marked.entry_id if marked else str(entry.get("__id") or entry.get("id") or ""),
+            entry_id=marked.entry_id if marked else self._id_of(entry),
             index=int(ref.partition("_")[0]),
             file=path.name,
             hash=digest(line),
@@ -329,6 +403,11 @@ class _Session:
             sizes_bytes=_sizes(line, keys),
             extracted_at=(marked.marker.at if marked else "") or iso_utc(path.stat().st_mtime),
         )
+
+    def _id_of(self, entry: Entry) -> str:
+        if self.fmt is not None and (known := self.fmt.facts(entry).id):
+            return known
+        return str(entry.get("__id") or entry.get("id") or "")
 
 
 def _refs(records: Mapping[str, Record]) -> Iterator[str]:

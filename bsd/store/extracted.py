@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from bsd.foundation.atomic import NotPlain, read_plain, sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.store.ancestry import kept_elsewhere
+from bsd.store.contents import Contents, Place, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
@@ -57,13 +57,14 @@ class Missing(StrEnum):
 
     GONE = "missing"
     CORRUPT = "corrupt"
+    FOREIGN = "foreign"  # it is there, and was another entry
 
 
 class Stored(Protocol):
     """What planners may ask of a session's store."""
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """The original line that `ref` holds, here or where the session was branched off."""
+        """The original line of this hash: that which `ref` holds here, or in any other store."""
         ...
 
     def own(self, ref: str, hash: str) -> bytes | Missing:
@@ -76,6 +77,10 @@ class Stored(Protocol):
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
         """(ref, hash) of the newest file kept for this entry, if any."""
+        ...
+
+    def of_entry(self, entry_id: str) -> list[Place]:
+        """All lines that any store keeps of an entry of this id, the newest first."""
         ...
 
     def taken(self, ref: str) -> bool:
@@ -104,9 +109,7 @@ class SessionStore:
     def __init__(self, layout: Layout, name: SessionName, directory: Path | None = None) -> None:
         """`directory` is said of a store that lies in the trash."""
         self.name = name
-        self._layout = layout
-        self._inherited: list[SessionStore] | None = None  # asked for when something is missing
-        self._numbered: dict[str, list[str]] | None = None  # `0045_thinking`: `0045_thinking-2`, …
+        self._contents: Contents = contents_of(layout)  # asked when something is missing here
         self.directory = directory or layout.store_dir(name)
         self.index = Index(self.directory / "index.json", name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
@@ -158,53 +161,42 @@ class SessionStore:
         return data if digest(data) == hash else Missing.CORRUPT
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """The same; or what other stores hold of it (see `kept_elsewhere`)."""
+        """The same; or what any other file of the root's stores holds of this hash."""
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
             return found
-        others = (store.own(other, hash) for store, other in self._others(ref))
-        for line in others:
+        for place in self._contents.with_hash(hash):
+            line = self._read(place, hash)
             if not isinstance(line, Missing):
                 return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
 
+    def _read(self, place: Place, hash: str) -> bytes | Missing:
+        try:
+            line = read_plain(place.directory / f"{place.ref}{_FINISHED}")
+        except OSError:  # it went, or may not be read: the next one may
+            return Missing.GONE
+        return line if digest(line) == hash else Missing.CORRUPT
+
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""
         record = self.index.records.get(f"{ref}{_FINISHED}")
         return record is not None and isinstance(self.own(ref, record.hash), bytes)
 
-    def places(self, ref: str) -> Iterator[Path]:
-        """Where the line may lie that `ref` names, the likeliest first; its hash tells."""
-        yield self.file(ref)
-        for store, other in self._others(ref):
-            yield store.file(other)
+    def of_entry(self, entry_id: str) -> list[Place]:
+        """All lines that any store of the root keeps of an entry of this id, the newest first."""
+        return self._contents.of_entry(entry_id)
 
     def held(self, ref: str, hash: str) -> str | None:
         """Under which name this very store holds a line: what was handed down may have another."""
-        for other in (ref, *self.alike(ref)):
+        places = self._contents.with_hash(hash)
+        here = (place.ref for place in places if place.directory == self.directory)
+        for other in (ref, *here):
             if not isinstance(self.own(other, hash), Missing):
                 return other
         return None
-
-    def _others(self, ref: str) -> Iterator[tuple[SessionStore, str]]:
-        yield from ((self, other) for other in self.alike(ref))
-        if self._inherited is None:
-            names = kept_elsewhere(self._layout, self.name)
-            self._inherited = [SessionStore(self._layout, name) for name in names]
-        for store in self._inherited:
-            yield from ((store, other) for other in (ref, *store.alike(ref)))
-
-    def alike(self, ref: str) -> Iterator[str]:
-        """Refs that differ from this one in their last number only."""
-        if self._numbered is None:
-            self._numbered = {}
-            for one in self.refs():
-                base, dash, _ = one.partition("-")
-                if dash:
-                    self._numbered.setdefault(base, [base]).append(one)
-        return (one for one in self._numbered.get(ref.partition("-")[0], ()) if one != ref)
 
     def free_ref(self, ref: str, used: Container[str]) -> str:
         """`ref`, or the first name like it that neither is taken nor among `used`."""
@@ -245,7 +237,6 @@ class SessionStore:
         try:
             self._make_directory()
             self._present, present = None, self._list()
-            self._numbered = None
             self._sweep(present)
             with Syncing(self.directory, len(keeps)) as syncing:
                 for keep in keeps:
@@ -257,6 +248,7 @@ class SessionStore:
             for stem in self._unfinished:
                 os.rename(stem + _UNFINISHED, stem + _FINISHED)
             sync_dir(self.directory)
+            self._contents.changed()
         except OSError as error:
             self._remove(self._unfinished)
             raise os_problem(error, f"writing to {self.directory}") from error

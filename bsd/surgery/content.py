@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bsd.formats.base import Entry, Value
 from bsd.formats.marker import MARKER, Marker
-from bsd.foundation.value_path import ValuePath
-from bsd.surgery.kept import paths_of
+from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.transcript.splice import edit, encode_string
 
 

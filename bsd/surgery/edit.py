@@ -14,10 +14,16 @@ from typing import Any, NoReturn
 from bsd.formats.base import Entry, Facts, Format
 from bsd.formats.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict, Invalid
-from bsd.foundation.value_path import ValuePath, format_path, parse_path
+from bsd.foundation.value_path import (
+    ValuePath,
+    format_path,
+    is_present,
+    parse_path,
+    paths_of,
+    value_at,
+)
 from bsd.store.extracted import digest
 from bsd.store.history import Touched
-from bsd.surgery.kept import is_present, paths_of, value_at
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit

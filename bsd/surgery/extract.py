@@ -11,7 +11,7 @@ from hashlib import sha256
 from sys import maxsize
 
 from bsd.formats.base import Entry, Format, Value
-from bsd.formats.marker import MARKER, RESTORED, Marker, placeholder
+from bsd.formats.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
@@ -19,7 +19,8 @@ from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.store.history import Touched
-from bsd.surgery.kept import Original, Return, is_away, paths_of, same_values
+from bsd.store.markers import Markers, away_paths
+from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.policy import Policy
@@ -40,6 +41,7 @@ STORED_MISSING = "stored_missing"  # values are away whose file is gone or damag
 
 _PROGRESS_ENTRIES = 64
 _RESTORED = f'"{RESTORED}"'.encode()
+_PLACEHOLDER = PLACEHOLDER_START.encode()
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
 
@@ -145,6 +147,7 @@ class _Surgery:
         self._source = source
         self._fmt = fmt
         self._stored = stored
+        self._markers = Markers(source, fmt, stored)
         self._refs = refs
         self._at = at
 
@@ -166,6 +169,8 @@ class _Surgery:
         home = self._home(outcome, raw)
         keys = _keys(tuple(new))
         if home.away:
+            if not home.away.keys().isdisjoint(keys):
+                raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
             keys = (*home.away, *keys)
         marker = Marker(home.ref, home.hash, home.size, keys, self._at)
         line, lengths = edit_and_measure(
@@ -190,8 +195,12 @@ class _Surgery:
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
         """Find the stored file that holds the entry's values already, or name a new one."""
         values = [one.value for one in outcome.decision.chosen]
-        if outcome.marked and (entry := parse_entry(raw)) is not None:
-            return self._home_of_marked(outcome, raw, entry, values)
+        if (outcome.marked or _PLACEHOLDER in raw) and (entry := parse_entry(raw)) is not None:
+            markers = self._markers.of(entry, self._fmt.facts(entry))
+            if len(markers) == 1:
+                return self._home_of_marked(outcome, raw, entry, markers[0], values)
+            if markers or outcome.marked:  # several have no place, or the member is another's
+                raise _LeaveAlone(NOT_EDITABLE)
         # Only what was in the store before can be there still, and looking has its price.
         first, hash_ = _first_ref(outcome), _hash(raw)
         if _RESTORED in raw or self._stored.taken(first):
@@ -203,32 +212,24 @@ class _Surgery:
         return _Home(self._new_ref(first), hash_, len(raw), span)
 
     def _home_of_marked(
-        self, outcome: Outcome, raw: bytes, entry: Entry, values: list[Value]
+        self, outcome: Outcome, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
     ) -> _Home:
         """Find one file for what is away and what leaves now: a marker names only one."""
-        entry_id = outcome.entry_id or ""
-        marker = Marker.of(entry)
-        if marker is None:
-            raise _LeaveAlone(NOT_EDITABLE)
-        paths = {
-            key: path
-            for key, path in paths_of(marker.keys).items()
-            if is_away(entry, path, entry_id)
-        }
-        stored_line = self._stored.load(marker.ref, marker.hash)
-        if isinstance(stored_line, Missing):
-            if paths:
-                raise _LeaveAlone(STORED_MISSING)
-            whole = edit(raw, remove=[(MARKER,)])
+        paths = away_paths(entry, marker)
+        unmarked = [(MARKER,)] if outcome.marked else []
+        original = original_of(entry, marker, self._fmt, self._stored)
+        if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
+            whole = edit(raw, remove=unmarked)
             return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole)
-        original = Original.of(stored_line)
-        back = Return.of(entry, original, self._fmt, list(paths.values())) if original else None
-        if back is None or len(back.replace) < len(paths):
+        if isinstance(original, Missing):
+            raise _LeaveAlone(STORED_MISSING)
+        back = Return.of(entry, original, self._fmt, list(paths.values()))
+        if len(back.replace) < len(paths):
             raise _LeaveAlone(STORED_MISSING)
         away = {key: back.sizes[path] for key, path in paths.items()}
         if home := self._again(marker.ref, marker.hash, raw, values, away):
             return home
-        whole = back.apply(raw, remove=[(MARKER,)])
+        whole = back.apply(raw, remove=unmarked)
         return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole, away)
 
     def _again(

@@ -2,66 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from sys import maxsize
-from typing import Any
 
 from bsd.formats.base import Entry, Format
-from bsd.formats.marker import RESTORED, placeholder
+from bsd.formats.marker import RESTORED, Marker
 from bsd.foundation.errors import Conflict
-from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.store.extracted import digest
+from bsd.foundation.value_path import ValuePath, is_present
+from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.markers import source_paths, stored_line
 from bsd.transcript.reader import parse_entry
 from bsd.transcript.splice import SpliceError, edit, find
-
-_ABSENT = object()
-
-
-def value_at(entry: Entry, path: ValuePath) -> Any:
-    """Return the value at a path, or a mark of its own if there is none: see `is_present`."""
-    value: Any = entry
-    for step in path:
-        if isinstance(step, str) and isinstance(value, dict):
-            value = value.get(step, _ABSENT)
-        elif isinstance(step, int) and isinstance(value, list) and step < len(value):
-            value = value[step]
-        else:
-            return _ABSENT
-    return value
 
 
 def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:
     """The answer to whoever asks for what was taken out of an entry that is whole."""
     return Conflict("Entry exists but has no extracted content", hint=hint)
-
-
-def is_present(entry: Entry, path: ValuePath) -> bool:
-    """Whether there is a value at a path, `null` included."""
-    return value_at(entry, path) is not _ABSENT
-
-
-def is_away(entry: Entry, path: ValuePath, entry_id: str) -> bool:
-    """Whether this entry's placeholder still stands where the value was.
-
-    In a text that ends with it, or, for a block, in the text block that took its place. If not,
-    somebody has changed the value since, and what is there now is theirs.
-    """
-    value = value_at(entry, path)
-    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
-        value = value.get("text")
-    return isinstance(value, str) and value.endswith(placeholder(entry_id))
-
-
-def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
-    """Read a marker's keys; those that are no paths are left out."""
-    paths = {}
-    for key in keys:
-        try:
-            paths[key] = parse_path(key)
-        except ValueError:  # somebody edited the marker: what it names is nowhere
-            continue
-    return paths
 
 
 def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
@@ -117,6 +74,12 @@ class Original:
         }
 
 
+def original_of(entry: Entry, marker: Marker, fmt: Format, stored: Stored) -> Original | Missing:
+    """The original that a marker of this entry names; see `stored_line`."""
+    line = stored_line(entry, marker, fmt, stored)
+    return line if isinstance(line, Missing) else Original.of(line) or Missing.CORRUPT
+
+
 @dataclass(frozen=True, slots=True)
 class Return:
     """What brings values back into the line that they left."""
@@ -131,7 +94,9 @@ class Return:
         cls, entry: Entry, original: Original, fmt: Format, paths: Collection[ValuePath]
     ) -> Return:
         """Plan the return of those of these values that the original has."""
-        values = original.values(paths)
+        sources = source_paths(entry, original.entry, fmt, list(paths))
+        kept = original.values(sources.values())
+        values = {path: kept[source] for path, source in sources.items() if source in kept}
         companions = original.companions(fmt, values.keys())
         sizes = {path: len(value) for path, value in values.items()}
         for member, raw in original.values(companions.keys()).items():

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import MARKER
+from bsd.formats.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
+from bsd.store.markers import loose_placeholders
 from bsd.surgery.plan import Source
 from bsd.transcript.reader import Line, parse_entry
 
@@ -23,15 +24,21 @@ class Located:
     entry: Entry
     facts: Facts
 
+    @property
+    def name(self) -> str:
+        """How `locate` finds it again."""
+        return f"#{self.line.index}"
+
 
 def locate(source: Source, fmt: Format, name: str) -> Located:
     """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
 
-    Raises NotFound, and Conflict if several lines have the id.
+    A copy that got another id is found by that which its placeholders name. Raises NotFound, and
+    Conflict if several lines have the id.
     """
     if match := _INDEX.fullmatch(name):
         return _by_index(source, fmt, int(match[1]))
-    found = _by_id(source, fmt, name)
+    found = _by_id(source, fmt, name) or _by_placeholder(source, fmt, name)
     if found is None:
         if not (name.isascii() and name.isdigit()):
             raise _not_found(name)
@@ -53,6 +60,15 @@ def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
             raise Conflict(f"several entries have the id {entry_id}", hint=f"name one of {lines}")
         if found:
             return found[0]
+    return None
+
+
+def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
+    wanted = placeholder(name).encode("utf-8", "surrogatepass")
+    for line in source.lines():
+        entry = parse_entry(line.raw) if wanted in line.raw else None
+        if entry is not None and name in loose_placeholders(entry, fmt).values():
+            return Located(line, entry, fmt.facts(entry))
     return None
 
 

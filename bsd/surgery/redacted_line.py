@@ -11,12 +11,13 @@ from bsd.formats.base import Entry, Format, ToolCall
 from bsd.formats.links import PARENT, REDACTED, arguments_path, block_at
 from bsd.formats.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored
+from bsd.store.markers import away_paths
 from bsd.surgery.content import put_texts
 from bsd.surgery.conversation import Seen
 from bsd.surgery.discard import content_values, texts_for
-from bsd.surgery.kept import Original, Return, is_away, paths_of
+from bsd.surgery.kept import Return, original_of
 from bsd.surgery.rules import own_tool
 from bsd.transcript.elements import prepend_elements, remove_elements
 from bsd.transcript.reader import parse_entry
@@ -98,11 +99,10 @@ def inline_again(seen: Seen, fmt: Format, stored: Stored) -> bytes:
     marker, entry_id = Marker.of(seen.entry), seen.facts.id
     if marker is None or entry_id is None:
         return seen.line.raw
-    content = stored.load(marker.ref, marker.hash)
-    original = None if isinstance(content, Missing) else Original.of(content)
-    if original is None:
+    original = original_of(seen.entry, marker, fmt, stored)
+    if isinstance(original, Missing):
         raise CannotChange("what was extracted from it is no longer stored")
-    paths = [p for p in paths_of(marker.keys).values() if is_away(seen.entry, p, entry_id)]
+    paths = list(away_paths(seen.entry, marker).values())
     back = Return.of(seen.entry, original, fmt, paths)
     if len(back.replace) < len(paths):
         raise CannotChange("not all that was extracted from it is stored")

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from bsd.formats.base import Format
+from bsd.formats.base import Entry, Format
 from bsd.formats.marker import MARKER, RESTORED, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.times import iso_utc
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
-from bsd.surgery.kept import Original, Return, is_away, nothing_away, paths_of
+from bsd.store.markers import NEEDLES, Markers, away_paths
+from bsd.surgery.kept import Return, nothing_away, original_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, encode_string
+from bsd.transcript.reader import Line, parse_entry
+from bsd.transcript.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 
@@ -32,12 +33,13 @@ SUGGESTION = (
 UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
+    Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RestoreAnswer:
     """What became of one entry's values (SPEC §3 "Restore")."""
 
@@ -50,6 +52,7 @@ class RestoreAnswer:
     changed: tuple[str, ...] = ()  # keys somebody has overwritten since: left as they are
     previous_restored_at: str | None = None
     missing: Missing | None = None  # what is wrong with the stored file, for log and audit
+    extracted_at: str = ""  # when the values left that cannot come back
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the contract; those that say nothing are left out."""
@@ -82,12 +85,12 @@ def plan_restore(
     Raises NotFound, Conflict if nothing of the entry is away, Invalid for unknown keys.
     """
     located = locate(source, fmt, entry)
-    marked = _Marked.of(located)
-    if marked is None or not marked.away:
-        raise _nothing_away(located, marked)
-    wanted = marked.matching(keys) if keys else marked.keys
-    answer, edit = _restore(marked, wanted, fmt, now, stored)
-    return _plan(source, [edit] if edit else [], [answer]), answer
+    found = _marked(located, Markers(source, fmt, stored))
+    if not any(marked.away for marked in found):
+        raise _nothing_away(located, found)
+    wanted = _matching(found, keys) if keys else None
+    answer, change = _restore_entry(located, found, wanted, fmt, now, stored)
+    return _plan(source, [change] if change else [], [answer]), answer
 
 
 def plan_restore_all(
@@ -103,18 +106,19 @@ def plan_restore_all(
     answers: list[RestoreAnswer] = []
     new_bytes = 0
     complete = True
+    markers = Markers(source, fmt, stored)
     for located in _marked_lines(source, fmt):
         if new_bytes >= budget_bytes:
             complete = False
             break
-        marked = _Marked.of(located)
-        if marked is None:
+        found = _marked(located, markers)
+        if not found:
             continue
-        answer, edit = _restore_or_say_why(marked, fmt, now, stored)
+        answer, change = _restore_entry(located, found, None, fmt, now, stored, among_many=True)
         answers.append(answer)
-        if edit:
-            edits.append(edit)
-            new_bytes += len(edit.new)
+        if change:
+            edits.append(change)
+            new_bytes += len(change.new)
         if progress:
             progress(located.line.offset + len(located.line.raw))
     return _plan(source, edits, answers, complete=complete), tuple(answers)
@@ -122,124 +126,138 @@ def plan_restore_all(
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """An entry with our marker."""
+    """What one marker of an entry names; a program may have taken the marker from the line."""
 
-    located: Located
     marker: Marker
     paths: dict[str, ValuePath]  # of the marker's keys that are paths
     away: frozenset[str]  # keys whose placeholder still stands
+    in_line: bool  # the line has this marker
 
-    @classmethod
-    def of(cls, located: Located) -> _Marked | None:
-        marker = Marker.of(located.entry)
-        if marker is None or located.facts.id is None:
-            return None
-        entry_id = located.facts.id
-        paths = paths_of(marker.keys)
-        away = (key for key, path in paths.items() if is_away(located.entry, path, entry_id))
-        return cls(located, marker, paths, frozenset(away))
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self.paths)
-
-    def matching(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the keys that these name, whole or by a segment; raises Invalid."""
-        names = list(names)
-        unknown = [name for name in names if not any(self._is(key, name) for key in self.paths)]
-        if unknown:
-            raise Invalid(
-                f"entry {self.located.facts.id} has no extracted key {', '.join(unknown)}",
-                hint=f"its keys: {', '.join(self.keys)}",
-            )
-        return tuple(key for key in self.paths if any(self._is(key, name) for name in names))
+    def matching(self, name: str) -> list[str]:
+        """The keys that a name means, whole or by a segment: `message.content[2].text`, `text`."""
+        return [key for key in self.paths if self._is(key, name)]
 
     def _is(self, key: str, name: str) -> bool:
-        """Whether a name means a key: `message.content[2].text`, `content`, `content[2]`."""
         steps = self.paths[key]
         numbered = (f"{one}[{two}]" for one, two in pairwise(steps) if isinstance(two, int))
         return name == key or name in steps or name in numbered
 
 
-def _nothing_away(located: Located, marked: _Marked | None) -> Conflict:
-    if marked is None and RESTORED in located.entry:
+def _marked(located: Located, markers: Markers) -> list[_Marked]:
+    return [
+        _Marked(
+            marker,
+            paths_of(marker.keys),
+            frozenset(away_paths(located.entry, marker)),
+            marker == Marker.of(located.entry),
+        )
+        for marker in markers.of(located.entry, located.facts)
+    ]
+
+
+def _matching(found: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+    """Return the keys that these names mean; raises Invalid."""
+    meant = {name: {key for marked in found for key in marked.matching(name)} for name in names}
+    if unknown := [name for name, keys in meant.items() if not keys]:
+        raise Invalid(
+            f"the entry has no extracted key {', '.join(unknown)}",
+            hint=f"its keys: {', '.join(key for marked in found for key in marked.paths)}",
+        )
+    return frozenset().union(*meant.values())
+
+
+def _nothing_away(located: Located, found: Sequence[_Marked]) -> Conflict:
+    if not found and RESTORED in located.entry:
         return Conflict(
             "Entry was previously restored but content is not currently extracted. If you need "
             "to keep this content long-term, consider setting _extractable: false."
         )
-    if marked is None:
+    if not found:
         return nothing_away()
-    return nothing_away(
-        f"changed since extraction: {', '.join(marked.keys)}; `bsd verify` lists such entries"
-    )
+    keys = ", ".join(key for marked in found for key in marked.paths)
+    return nothing_away(f"changed since extraction: {keys}; `bsd verify` lists such entries")
 
 
-def _restore_or_say_why(
-    marked: _Marked, fmt: Format, now: float, stored: Stored
+def _restore_entry(
+    located: Located,
+    found: Sequence[_Marked],
+    wanted: frozenset[str] | None,
+    fmt: Format,
+    now: float,
+    stored: Stored,
+    *,
+    among_many: bool = False,
 ) -> tuple[RestoreAnswer, Edit | None]:
-    """Restore all of one entry among many; a line that cannot be edited stops no other."""
-    try:
-        return _restore(marked, marked.keys, fmt, now, stored)
-    except SpliceError as error:
-        away = {key: _LEFT_ALONE.format(error) for key in marked.keys if key in marked.away}
-        return _answer(marked, unavailable=away), None
+    """Plan the return of an entry's values, or of those `wanted`; None: all.
+
+    One that cannot come back keeps its placeholder. A line that cannot be edited stops no other
+    `among_many`.
+    """
+    previous = located.entry.get(RESTORED)
+    answer = RestoreAnswer(
+        entry_id=located.facts.id or "",
+        index=located.line.index,
+        ref=found[0].marker.ref,
+        previous_restored_at=None if previous is None else str(previous),
+    )
+    line = located.line
+    for marked in found:
+        keys = [key for key in marked.paths if wanted is None or key in wanted]
+        away = [key for key in keys if key in marked.away]
+        answer.changed += tuple(key for key in keys if key not in marked.away)
+        if not away:
+            continue
+        try:
+            line = _restore(answer, line, marked, away, fmt, stored)
+        except SpliceError as error:
+            if not among_many:
+                raise
+            answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
+    if not answer.keys_restored:
+        return answer, None
+    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
+    return answer, Edit(located.line.offset, len(located.line.raw), new)
 
 
 def _restore(
-    marked: _Marked, wanted: tuple[str, ...], fmt: Format, now: float, stored: Stored
-) -> tuple[RestoreAnswer, Edit | None]:
-    """Plan the return of some keys; one that cannot come back keeps placeholder and marker."""
-    changed = tuple(key for key in wanted if key not in marked.away)
-    wanted = tuple(key for key in wanted if key in marked.away)
-    if not wanted:
-        return _answer(marked, changed=changed), None
-    stored_line = stored.load(marked.marker.ref, marked.marker.hash)
-    original = None if isinstance(stored_line, Missing) else Original.of(stored_line)
-    if original is None:
-        missing = stored_line if isinstance(stored_line, Missing) else Missing.CORRUPT
-        lost = dict.fromkeys(wanted, UNAVAILABLE[missing])
-        return _answer(marked, unavailable=lost, changed=changed, missing=missing), None
-
-    back = Return.of(marked.located.entry, original, fmt, [marked.paths[key] for key in wanted])
-    restored = tuple(key for key in wanted if marked.paths[key] in back.replace)
-    answer = _answer(
-        marked,
-        keys_restored=restored,
-        sizes_bytes={key: back.sizes[marked.paths[key]] for key in restored},
-        unavailable={key: _NOT_IN_FILE for key in wanted if key not in restored},
-        changed=changed,
-    )
-    return answer, _edit(marked, back, restored, now) if restored else None
+    answer: RestoreAnswer, line: Line, marked: _Marked, away: list[str], fmt: Format, stored: Stored
+) -> Line:
+    """Bring these keys back into the line, and say in the answer what came and what could not."""
+    entry = parse_entry(line.raw) or {}
+    original = original_of(entry, marked.marker, fmt, stored)
+    if isinstance(original, Missing):
+        answer.unavailable.update(dict.fromkeys(away, UNAVAILABLE[original]))
+        answer.missing, answer.ref = original, marked.marker.ref
+        answer.extracted_at = marked.marker.at
+        return line
+    back = Return.of(entry, original, fmt, [marked.paths[key] for key in away])
+    restored = tuple(key for key in away if marked.paths[key] in back.replace)
+    answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
+    if not restored:
+        return line
+    new = _apply(back, line.raw, entry, marked, restored)
+    answer.keys_restored += restored
+    answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
+    return replace(line, raw=new)
 
 
-def _edit(marked: _Marked, back: Return, restored: tuple[str, ...], now: float) -> Edit:
-    line, marker = marked.located.line, marked.marker
-    remaining = tuple(key for key in marker.keys if key in marked.away and key not in restored)
-    put = {RESTORED: encode_string(iso_utc(now))}
-    if remaining:
-        left = Marker(marker.ref, marker.hash, marker.size, remaining, marker.at)
-        new = back.apply(line.raw, put={MARKER: left.to_json(), **put})
-    else:
-        new = back.apply(line.raw, remove=[(MARKER,)], put=put)
-    return Edit(line.offset, len(line.raw), new)
-
-
-def _answer(marked: _Marked, **what: Any) -> RestoreAnswer:
-    previous = marked.located.entry.get(RESTORED)
-    return RestoreAnswer(
-        entry_id=marked.located.facts.id or "",
-        index=marked.located.line.index,
-        ref=marked.marker.ref,
-        previous_restored_at=None if previous is None else str(previous),
-        **what,
-    )
+def _apply(
+    back: Return, raw: bytes, entry: Entry, marked: _Marked, restored: Container[str]
+) -> bytes:
+    marker = marked.marker
+    if not marked.in_line and Marker.of(entry):
+        return back.apply(raw)  # the line's own marker names what is away besides
+    left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
+    if left:
+        rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
+        return back.apply(raw, put={MARKER: rest.to_json()})
+    return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
 
 
 def _marked_lines(source: Source, fmt: Format) -> Iterable[Located]:
-    # Markers are written by bsd, so their name stands in the line as it is spelled here.
-    needle = f'"{MARKER}"'.encode()
+    # Markers and placeholders are written by bsd, so they stand in the line as they are spelled.
     for line in source.lines():
-        if needle in line.raw and (entry := parse_entry(line.raw)) is not None:
+        if any(map(line.raw.__contains__, NEEDLES)) and (entry := parse_entry(line.raw)):
             facts = fmt.facts(entry)
             if not facts.is_header:
                 yield Located(line, entry, facts)

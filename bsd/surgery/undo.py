@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bsd.formats.base import Format
-from bsd.formats.marker import Marker
+from bsd.formats.marker import Marker, standing_at
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.gap import Neighbour
@@ -20,9 +20,10 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
+from bsd.store.markers import away_paths
 from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import Original, Return, is_away, made_again, paths_of
+from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
@@ -260,11 +261,11 @@ class _Undoing:
         entry_id = self._fmt.facts(entry).id if entry else None
         if entry is None or marker is None or entry_id is None:
             return None
-        paths = {key: p for key, p in paths_of(marker.keys).items() if is_away(entry, p, entry_id)}
+        paths = away_paths(entry, marker)
         present = parse_entry(now) or {}
         before = Marker.of(present)
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
-        if same_file and all(is_away(present, path, entry_id) for path in paths.values()):
+        if same_file and all(standing_at(present, path) for path in paths.values()):
             return None  # nothing leaves that is not away now
         # A file of the session that this was branched off from becomes one of its own; under
         # another name if that is taken.

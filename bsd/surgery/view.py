@@ -13,9 +13,11 @@ from bsd.formats.base import Entry, Format
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
+from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
+from bsd.store.markers import Markers, source_paths
 from bsd.surgery.hashes import SHORTEST, line_hash
-from bsd.surgery.kept import is_present, nothing_away, paths_of, value_at
+from bsd.surgery.kept import nothing_away, original_of
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
 from bsd.surgery.restore import UNAVAILABLE
@@ -122,25 +124,29 @@ def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -
     `unavailable`, as in the answer of a restoration.
     """
     located = locate(source, fmt, entry)
-    marker = Marker.of(located.entry)
-    if marker is None or not marker.keys:
+    markers = Markers(source, fmt, stored).of(located.entry, located.facts)
+    if not markers:
         raise nothing_away()
-    line = stored.load(marker.ref, marker.hash)
-    original = None if isinstance(line, Missing) else parse_entry(line)
     content: dict[str, Any] = {}
     unavailable: dict[str, str] = {}
-    for key, path in paths_of(marker.keys).items():
-        if original is not None and is_present(original, path):
-            content[key] = value_at(original, path)
-        else:
-            why = line if isinstance(line, Missing) else Missing.CORRUPT
-            unavailable[key] = UNAVAILABLE[why]
+    for marker in markers:
+        keys = paths_of(marker.keys)
+        original = original_of(located.entry, marker, fmt, stored)
+        if isinstance(original, Missing):
+            unavailable |= dict.fromkeys(keys, UNAVAILABLE[original])
+            continue
+        sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
+        for key, path in keys.items():
+            if path in sources:
+                content[key] = value_at(original.entry, sources[path])
+            else:
+                unavailable[key] = UNAVAILABLE[Missing.CORRUPT]
     return {
         "entry_id": located.facts.id,
         "index": located.line.index,
-        "ref": marker.ref,
-        "extracted_at": marker.at,
-        "size_bytes": marker.size,
+        "ref": markers[0].ref,
+        "extracted_at": markers[0].at,
+        "size_bytes": sum(marker.size for marker in markers),
         "content": content,
         "unavailable": unavailable,
     }

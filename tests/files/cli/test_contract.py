@@ -159,7 +159,9 @@ def test_verify(extracted: Call, repair: list[str]) -> None:
     ended = extracted("verify", "--json", *repair)
     document = ended.document
     assert ended.code == 0
-    assert set(document) == {*("clean", "sessions", "placeholders", "expired", "files", "findings")}
+    assert set(document) == {
+        *("clean", "sessions", "placeholders", "expired", "unmarked", "files", "findings")
+    }
     assert document["clean"] is True
     assert document["files"] > 0
 

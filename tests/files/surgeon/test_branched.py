@@ -11,9 +11,8 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle.verify import verify
-from bsd.store.ancestry import ancestors
 from bsd.surgeon import Surgeon
-from tests.files.surgeon.conftest import HEADER, LONG, NAME, Clock, age, conversation, entry, write
+from tests.files.surgeon.conftest import HEADER, LONG, NAME, Clock, age, conversation, write
 
 BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
 
@@ -38,7 +37,6 @@ def test_what_is_away_comes_back_in_the_branch(
     surgeon.extract(NAME)
     branch_off(layout, NAME, BRANCH)
     path = branch_off(layout, BRANCH, TWIG)
-    assert list(ancestors(layout, TWIG))[:2] == [BRANCH, NAME]
     assert verify(layout).clean
 
     assert surgeon.extracted_content(TWIG, "e1")["content"]
@@ -94,7 +92,6 @@ def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
     middle = branch_off(layout, NAME, BRANCH)
     path = branch_off(layout, BRANCH, TWIG)
     middle.rename(f"{middle}.{ending}")
-    assert list(ancestors(layout, TWIG))[:2] == [BRANCH, NAME]
     assert verify(layout).clean
     assert surgeon.restore_all(TWIG).unavailable == {}
     assert texts(path) == original
@@ -160,12 +157,3 @@ def test_a_store_of_the_same_session_that_leads_elsewhere_is_passed_over(
     elsewhere = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / f"other_{NAME.session}").symlink_to(elsewhere)
     assert surgeon.restore(NAME, "e1")["unavailable"]
-
-
-@pytest.mark.parametrize("parent", ["../../x", 7, "", "/", "branch.jsonl", "a b.jsonl", None])
-def test_a_header_that_names_no_other_session_means_nothing(
-    layout: Layout, surgeon: Surgeon, parent: object
-) -> None:
-    lines = [{**HEADER, "parentSession": parent}, entry(0, "user", "hello")]
-    write(layout, lines, BRANCH)
-    assert {name.session for name in ancestors(layout, BRANCH)} <= {"x", "s"}

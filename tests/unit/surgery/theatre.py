@@ -16,6 +16,7 @@ from bsd.formats.base import Format
 from bsd.formats.marker import RESTORED
 from bsd.formats.openclaw import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.contents import Place
 from bsd.store.extracted import Keep, Missing, Span, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
@@ -76,6 +77,10 @@ class Shelf:
         if ref is None or ref not in self.files:
             return None
         return ref, f"sha256:{sha256(self.files[ref]).hexdigest()}"
+
+    def of_entry(self, entry_id: str) -> list[Place]:
+        found = self.find(entry_id)
+        return [Place(Path("store"), *found, "")] if found else []
 
     def taken(self, ref: str) -> bool:
         return ref in self.files

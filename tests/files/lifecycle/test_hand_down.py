@@ -13,8 +13,8 @@ import pytest
 
 from bsd.api.extracted import open_content
 from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import Layout
-from bsd.lifecycle import heirs
+from bsd.foundation.layout import Layout, SessionName
+from bsd.lifecycle import hand_down
 from bsd.lifecycle.retention import run_retention
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.trash_shelf import run_trash_retention
@@ -23,7 +23,16 @@ from bsd.store.extracted import SessionStore
 from bsd.surgeon import Surgeon
 from bsd.surgery.targets import Discard
 from bsd.transcript.lock import own_lock
-from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
+from tests.files.surgeon.conftest import (
+    HEADER,
+    LONG,
+    NAME,
+    Clock,
+    age,
+    conversation,
+    make_surgeon,
+    write,
+)
 from tests.files.surgeon.test_branched import BRANCH, TWIG, branch_off, texts
 
 DAY = 86_400.0
@@ -85,7 +94,8 @@ def test_a_branch_gets_what_its_parent_takes_along(
     assert [item.name for item in done.items] == [NAME]
     assert not layout.store_dir(NAME).exists()
 
-    own = {file.name: file.stat().st_mtime_ns for file in layout.store_dir(BRANCH).glob("0*")}
+    (heir,) = (name for name in (BRANCH, TWIG) if layout.store_dir(name).exists())
+    own = {file.name: file.stat().st_mtime_ns for file in layout.store_dir(heir).glob("0*")}
     assert own == stored, "and it is as old as it was"
     assert verify(layout).clean
     assert LONG in extracted(layout)
@@ -124,14 +134,13 @@ def test_in_the_trash_nothing_is_missing_either(
     assert not list(layout.trash.iterdir())
 
 
-def test_the_daemon_hands_down_what_a_former_version_did_not(
-    layout: Layout, surgeon: Surgeon, original: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
-    with monkeypatch.context() as former:
-        former.setattr(heirs.Heirs, "provide", lambda *_, **_more: None)
-        trash_of(layout).delete(NAME)
-    assert surgeon.restore_all(BRANCH).values == 0
+    trash_of(layout).delete(NAME)
+    assert not layout.store_dir(BRANCH).exists(), "as long as it lies in the trash, it is there"
+    assert verify(layout).clean
     later = time.time() + 15 * DAY
     with own_lock(layout, BRANCH):
         done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later, wait=0.0)
@@ -167,7 +176,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
     branch_off(layout, NAME, BRANCH)
     for file in layout.store_dir(NAME).glob("0*"):
         age(file, 23 * 3600)
-    trash_of(layout).delete(NAME)
+    trash_of(layout).delete(NAME, permanent=True)
     soon = time.time() + 2 * 3600
     assert run_retention(layout, "24h", actor="daemon", clock=lambda: soon).cleaned == 2
     assert not layout.store_dir(BRANCH).exists()
@@ -227,15 +236,50 @@ def test_nothing_goes_if_it_cannot_be_handed_down(
     assert not list(layout.moving.glob("*"))
 
 
-def test_who_has_no_branch_reads_no_more_than_first_lines(
-    layout: Layout, original: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_session_that_took_nothing_out_asks_nobody(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write(layout, conversation(1))
     write(layout, conversation(1), TWIG)
 
     def refuse(*_: object) -> None:
         raise AssertionError("a transcript is read")
 
-    monkeypatch.setattr(heirs, "_wanted", refuse)
+    monkeypatch.setattr(hand_down.HandDown, "_named", refuse)
     trash = trash_of(layout)
     trash.delete(NAME)
     trash.remove(str(NAME))
+
+
+def test_what_nobody_names_goes(layout: Layout, surgeon: Surgeon) -> None:
+    write(layout, conversation(2))
+    surgeon.extract(NAME)
+    write(layout, conversation(1), TWIG)
+    trash_of(layout).delete(NAME, permanent=True)
+    left = [path for path in layout.root.rglob("*") if path.is_file() and "_tool_" in path.name]
+    assert left == []
+
+
+def test_any_copy_gets_it_once(
+    layout: Layout, surgeon: Surgeon, original: dict[str, Any], tmp_path: Path
+) -> None:
+    """Under whatever name, agent and header: what counts is what its lines name."""
+    lines = layout.session_file(NAME).read_bytes().splitlines(keepends=True)
+    copies = [SessionName("main", "copy"), SessionName("other", "copy")]
+    for name in copies:
+        directory = layout.agents / name.agent / "sessions"
+        directory.mkdir(parents=True, exist_ok=True)
+        header = {**HEADER, "id": f"{name.agent}-{name.session}"}
+        (directory / "copy.jsonl").write_bytes(
+            json.dumps(header).encode() + b"\n" + b"".join(lines[1:])
+        )
+        age(directory / "copy.jsonl")
+    trash_of(layout).delete(NAME, permanent=True)
+    assert verify(layout).clean
+    stores = [layout.store_dir(name) for name in copies if layout.store_dir(name).exists()]
+    assert [len(list(store.glob("0*"))) for store in stores] == [2]
+    first = next(name for name in copies if layout.store_dir(name).exists())
+    (second,) = set(copies) - {first}
+    trash_of(layout).delete(first, permanent=True)
+    assert surgeon.restore_all(second).unavailable == {}
+    assert texts(layout.session_file(second)) == original

@@ -1,0 +1,199 @@
+"""What the markers of a session's entries say; or said, where a program has dropped them.
+
+Some programs write lines anew without members that they do not know: Codex when it migrates a
+thread, old versions of Claude Code when they resume a session (there under new ids, too). Then
+placeholders stand without `_extracted`. What they stand for is a stored line of the id that they
+name, and like the entry in all that it still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from bsd.formats.base import Entry, Facts, Format
+from bsd.formats.marker import Marker, ends_in_placeholder, placeholder, standing_at
+from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
+from bsd.store.contents import Place
+from bsd.store.extracted import Missing
+from bsd.transcript.reader import Line, parse_entry
+
+# Bytes without which nothing of a line is away, and what placeholders begin with.
+NEEDLES = (b'"_extracted"', b"[[extracted-")
+
+
+class Lines(Protocol):
+    """A session, to be read through."""
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
+
+
+class Stores(Protocol):
+    """Who knows what is stored."""
+
+    def load(self, ref: str, hash: str) -> bytes | Missing: ...
+
+    def of_entry(self, entry_id: str) -> list[Place]: ...
+
+
+class Markers:
+    """Those of one session, as it is read in one go."""
+
+    def __init__(self, source: Lines, fmt: Format, stored: Stores) -> None:
+        self._source = source
+        self._fmt = fmt
+        self._stored = stored
+        self._ids: set[str | None] | None = None
+
+    def of(self, entry: Entry, facts: Facts) -> list[Marker]:
+        """The entry's marker, and those that it must have had; nothing if nothing of it is away.
+
+        A marker names one stored line. Of several only a program that makes one entry of two, or
+        drops a marker before values leave anew, leaves placeholders in one entry.
+        """
+        own = Marker.of(entry)
+        named = set(away_paths(entry, own).values()) if own else set()
+        standing = {
+            path: name
+            for path, name in loose_placeholders(entry, self._fmt).items()
+            if path not in named and path[:-1] not in named
+        }
+        names = dict.fromkeys(standing.values())
+        lost = (
+            self._lost(entry, facts, name, [path for path in standing if standing[path] == name])
+            for name in names
+        )
+        return [marker for marker in (own, *lost) if marker is not None]
+
+    def _lost(self, entry: Entry, facts: Facts, name: str, paths: list[ValuePath]) -> Marker | None:
+        """The marker that named what these placeholders stand for, if that is stored."""
+        if name != facts.id and self.stands_here(name):
+            return None
+        found: list[tuple[int, Marker]] = []
+        for place in self._stored.of_entry(name):
+            line = self._stored.load(place.ref, place.hash)
+            original = None if isinstance(line, Missing) else parse_entry(line)
+            if original is None or isinstance(line, Missing):
+                continue
+            differing = self._differing(entry, facts, original, name)
+            keys = tuple(_keys(entry, original, self._fmt, paths))
+            if differing is not None and keys:
+                marker = Marker(place.ref, place.hash, len(line), keys, place.at)
+                found.append((differing, marker))
+        # The newest of those that have most in common.
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def stands_here(self, name: str) -> bool:
+        """Whether an entry of this id is in the session: others only speak of it, then."""
+        if self._ids is None:
+            entries = (parse_entry(line.raw) for line in self._source.lines())
+            self._ids = {self._fmt.facts(entry).id for entry in entries if entry is not None}
+        return name in self._ids
+
+    def _differing(self, entry: Entry, facts: Facts, original: Entry, name: str) -> int | None:
+        """How many values are inline and not as they were stored; None: it is another entry.
+
+        One with a new id must be like the stored one in everything.
+        """
+        was = self._fmt.facts(original)
+        if was.id != name or _ties(was) != _ties(facts):
+            return None
+        texts = {value.path: value.text for value in self._fmt.values(original, 1)}
+        differing = sum(
+            value.path in texts and value.text != texts[value.path]
+            for value in self._fmt.values(entry, 1)
+            if value.text is None or ends_in_placeholder(value.text) != name
+        )
+        return None if differing and facts.id != name else differing
+
+
+def loose_placeholders(entry: Entry, fmt: Format) -> dict[ValuePath, str]:
+    """The values of an entry that end in a placeholder, and which entry each of these names."""
+    return {
+        value.path: name
+        for value in fmt.values(entry, 1)
+        if value.text is not None and (name := ends_in_placeholder(value.text))
+    }
+
+
+def source_paths(
+    entry: Entry, original: Entry, fmt: Format, paths: list[ValuePath]
+) -> dict[ValuePath, ValuePath]:
+    """Where values that are away stand in the original: nearly always at the same path.
+
+    A program may have made a list of a text; then the only value of the original that is nowhere
+    else is the one that is meant.
+    """
+    found = {path: path for path in paths if is_present(original, path)}
+    moved = [path for path in paths if path not in found]
+    if len(moved) == 1 and (name := standing_at(entry, moved[0])):
+        here = {value.path: (value.type, value.display) for value in fmt.values(entry, 1)}
+        elsewhere = [
+            value.path
+            for value in fmt.values(original, 1)
+            if value.path not in here and (value.type, value.display) == here.get(moved[0])
+        ]
+        text = value_at(original, elsewhere[0]) if len(elsewhere) == 1 else None
+        if isinstance(text, str) and text.startswith(_head(entry, moved[0], name)):
+            found[moved[0]] = elsewhere[0]
+    return found
+
+
+def _keys(entry: Entry, original: Entry, fmt: Format, paths: list[ValuePath]) -> Iterator[str]:
+    """The keys of what is away, as the marker would name them."""
+    blocks = {path: path[:-1] if _is_other_block(original, path) else path for path in paths}
+    known = source_paths(entry, original, fmt, list(blocks.values()))
+    for path, key in blocks.items():
+        if key not in known:
+            continue
+        was = value_at(original, known[key])
+        name = standing_at(entry, key) or ""
+        # What was kept of a text must be its beginning; what was away then is no content.
+        if not isinstance(was, str) or (
+            was.startswith(_head(entry, path, name)) and not was.endswith(placeholder(name))
+        ):
+            yield format_path(key)
+
+
+def _is_other_block(original: Entry, path: ValuePath) -> bool:
+    """Whether a text has taken the place of a block of another type, an image for instance."""
+    block = value_at(original, path[:-1])
+    return isinstance(block, dict) and path[-1] not in block
+
+
+def _head(entry: Entry, path: ValuePath, name: str) -> str:
+    """What stands before a placeholder: the first characters of the value, if some were kept."""
+    text = value_at(entry, path)
+    return text.removesuffix(placeholder(name)) if isinstance(text, str) else ""
+
+
+def _ties(facts: Facts) -> tuple[object, ...]:
+    """What an entry has in common with its copy, whatever this is called."""
+    calls = tuple((call.id, call.name) for call in facts.calls)
+    return facts.is_message, facts.role, facts.result_of, calls
+
+
+def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
+    """Where the placeholders of a marker stand: a block's in the text that took its place."""
+    for path in away_paths(entry, marker).values():
+        yield (*path, "text") if isinstance(value_at(entry, path), dict) else path
+
+
+def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
+    """The keys of a marker whose placeholder still stands, and their paths."""
+    return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
+
+
+def stored_line(entry: Entry, marker: Marker, fmt: Format, stored: Stores) -> bytes | Missing:
+    """The line that a marker names, if it is of the entry that the placeholders name.
+
+    A hash opens nothing by itself: whoever may write a line could name any.
+    """
+    line = stored.load(marker.ref, marker.hash)
+    if isinstance(line, Missing):
+        return line
+    original = parse_entry(line)
+    if original is None:
+        return Missing.CORRUPT
+    names = {standing_at(entry, path) for path in away_paths(entry, marker).values()}
+    return line if not names or fmt.facts(original).id in names else Missing.FOREIGN
