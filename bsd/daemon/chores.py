@@ -174,7 +174,7 @@ class Chores:
         return done
 
     def _is_there(self, name: SessionName) -> bool:
-        return os.path.lexists(self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl")
+        return os.path.lexists(self._layout.transcript(name))
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""

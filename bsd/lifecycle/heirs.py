@@ -198,7 +198,7 @@ def _members(layout: Layout, agent: str) -> Iterator[_Kin]:
         directory = None
     if directory is not None:
         for name in catalog.names(layout, agent):
-            path = directory / f"{name.session}.jsonl"
+            path = layout.transcript(name)
             yield _Kin(name, parent_of(agent, path), path, None, layout.history_dir(name))
     for name, path in archives(layout, agent):
         yield _Kin(name, parent_of(agent, path), path, None, layout.history_dir(name))
