@@ -85,7 +85,8 @@ class Chores:
                 self._savings.settle(name)
             else:
                 self._intake.found(name, seen, now, wall)
-        self._mounts.look(directories.look(self._layout).sessions)
+        found = directories.look(self._layout)
+        self._mounts.look((*found.sessions, *found.put_away_in))
         self._rests.flush()
 
     def resume(self) -> None:
