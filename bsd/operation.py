@@ -136,6 +136,7 @@ class Operation:
         deadline = self._patience.clock() + limit
         attempt = 0
         while True:
+            self.path = self.layout.session_file(self.name)  # its program may have moved it
             why, pause = self.in_use(quiet)
             why = why or self._late_lines()
             if why is None:
@@ -328,7 +329,8 @@ class Operation:
             )
 
     def _raise_if_final(self, outcome: Outcome) -> None:
-        if outcome.gave_up in _FINAL:
+        moved = outcome.gave_up is GiveUp.GONE and self.layout.transcript(self.name) != self.path
+        if outcome.gave_up in _FINAL and not moved:
             error, hint = _FINAL[outcome.gave_up]
             message = f"session {self.name} was left as it was: {outcome.detail}"
             raise error(message, hint=hint)

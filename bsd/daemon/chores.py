@@ -85,7 +85,8 @@ class Chores:
                 self._savings.settle(name)
             else:
                 self._intake.found(name, seen, now, wall)
-        self._mounts.look(directories.look(self._layout).sessions)
+        found = directories.look(self._layout)
+        self._mounts.look((*found.sessions, *found.put_away_in))
         self._rests.flush()
 
     def resume(self) -> None:
@@ -174,7 +175,7 @@ class Chores:
         return done
 
     def _is_there(self, name: SessionName) -> bool:
-        return os.path.lexists(self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl")
+        return os.path.lexists(self._layout.transcript(name))
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +21,26 @@ class Directories:
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
+    put_away_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
+    put_away: dict[str, list[os.DirEntry[str]]] = field(default_factory=dict)  # agent → its files
     problems: list[Problem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
     complete: bool = False  # all could be listed, so who is not there is gone
+
+    def agents(self) -> Iterator[tuple[str, Path | None]]:
+        """All agents and their directories; None where all that is left was put away."""
+        known: set[str] = set()
+        for directory, agents in self.sessions.items():
+            known.update(agents)
+            yield from ((agent, directory) for agent in agents)
+        yield from ((agent, None) for agent in self.put_away.keys() - known)
+
+    def files(self, agent: str, directory: Path | None) -> Iterator[os.DirEntry[str]]:
+        """What lies in the agent's directory, and what was put away; raises OSError."""
+        if directory is not None:
+            with os.scandir(directory) as entries:
+                yield from entries
+        yield from self.put_away.get(agent, ())
 
 
 def look(layout: Layout) -> Directories:
@@ -44,6 +62,23 @@ def _look_at_source(source: Source, found: Directories) -> None:
     found.outer += (top / path.relative_to(source.path) for path in source.between())
     for agent, path in source.directories():
         found.sessions[top / path.relative_to(source.path)] = (agent,)
+    if source.put_away is not None:
+        _look_at_put_away(source, source.put_away.called, found)
+
+
+def _look_at_put_away(source: Source, called: str, found: Directories) -> None:
+    directory = source.put_away_in
+    if directory is None:
+        if (named := source.path.parent / called).is_symlink():
+            found.problems.append(_no_links(named))
+        return
+    found.put_away_in[directory] = source
+    try:
+        for agent, file in source.files_put_away():
+            found.put_away.setdefault(agent, []).append(file)
+    except OSError as error:
+        found.complete = False
+        found.problems.append(no_access(directory, error))
 
 
 def _look_at_root(layout: Layout, found: Directories) -> None:
@@ -101,6 +136,14 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link in a circle
         return False
+
+
+def _no_links(path: Path) -> Problem:
+    return Problem(
+        Trouble.OUTSIDE,
+        f"{path} is a symbolic link, and bsd follows none there",
+        "replace it by a directory, or the sessions in it are not looked after",
+    )
 
 
 def _no_source(source: Source, error: OSError) -> Problem:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -128,23 +127,22 @@ def sessions_by_stat(
 
     What cannot be read is left out.
     """
-    for directory, agents in directories.look(layout).sessions.items():
-        for agent in agents:
-            with suppress(OSError, BsdError):
-                yield from _of_agent(layout, agent, directory, newer_than)
+    found = directories.look(layout)
+    for agent, directory in found.agents():
+        with suppress(OSError, BsdError):
+            yield from _of_agent(layout, agent, found.files(agent, directory), newer_than)
 
 
 def _of_agent(
-    layout: Layout, agent: str, directory: Path, newer_than: float | None
+    layout: Layout, agent: str, files: Iterator[os.DirEntry[str]], newer_than: float | None
 ) -> Iterator[tuple[SessionName, Seen]]:
     owner = owner_of(layout, agent)
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if not owner.is_session_file(entry.name):
+    for file in files:
+        if not owner.is_session_file(file.name):
+            continue
+        with suppress(FileNotFoundError):
+            found = file.stat(follow_symlinks=False)
+            if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
-            with suppress(FileNotFoundError):
-                found = entry.stat(follow_symlinks=False)
-                if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
-                    continue
-                if stat.S_ISREG(found.st_mode):
-                    yield SessionName(agent, entry.name.removesuffix(_ENDING)), Seen.of(found)
+            if stat.S_ISREG(found.st_mode):
+                yield SessionName(agent, file.name.removesuffix(_ENDING)), Seen.of(found)

@@ -95,17 +95,17 @@ class Scan:
         found = directories.look(self._layout)
         problems = found.problems
         present = set(found.unreadable)
-        for directory, agents in found.sessions.items():
-            for agent in agents:
-                present.add(agent)
-                try:
-                    yield from self._walk(agent, directory)
-                except FileNotFoundError:
-                    present.discard(agent)
-                except BsdError:  # it has just become a link
-                    continue
-                except OSError as error:  # what is in there now, nobody knows: it is as it was
-                    problems.append(no_access(directory, error))
+        for agent, directory in found.agents():
+            present.add(agent)
+            place = directory or self._place(agent)
+            try:
+                yield from self._walk(agent, place, found.files(agent, directory))
+            except FileNotFoundError:
+                present.discard(agent)
+            except BsdError:  # it has just become a link
+                continue
+            except OSError as error:  # what is in there now, nobody knows: it is as it was
+                problems.append(no_access(place, error))
         if found.complete:
             with self._lock:
                 missing = self._known.keys() - present
@@ -119,27 +119,28 @@ class Scan:
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"
 
-    def _walk(self, agent: str, directory: Path) -> Iterator[tuple[SessionName, Seen | None]]:
+    def _walk(
+        self, agent: str, directory: Path, files: Iterator[os.DirEntry[str]]
+    ) -> Iterator[tuple[SessionName, Seen | None]]:
         with self._lock:
             known = self._known.setdefault(agent, {})
         present = set()
         owner = owner_of(self._layout, agent)
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                # Most files are known, and then their name needs no second look.
-                last = known.get(entry.name)
-                if last is None and not owner.is_session_file(entry.name):
-                    continue
-                try:
-                    now = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                present.add(entry.name)
-                if last == (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns):
-                    continue
-                change = self._compare(agent, directory / entry.name)
-                if change is not None:
-                    yield change
+        for entry in files:
+            # Most files are known, and then their name needs no second look.
+            last = known.get(entry.name)
+            if last is None and not owner.is_session_file(entry.name):
+                continue
+            try:
+                now = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            present.add(entry.name)
+            if last == (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns):
+                continue
+            change = self._compare(agent, directory / entry.name)
+            if change is not None:
+                yield change
         yield from self._vanish(agent, directory, present)
 
     def _vanish(
@@ -161,7 +162,7 @@ class Scan:
         with self._lock:
             known = self._known.setdefault(agent, {})
             try:
-                found = os.lstat(path)
+                found = self._look(name, path)
             except (FileNotFoundError, NotADirectoryError):
                 self._reported.discard(name)
                 return (name, None) if known.pop(path.name, None) else None
@@ -173,3 +174,13 @@ class Scan:
             known[path.name] = seen
             self._reported.add(name)
             return name, seen
+
+    def _look(self, name: SessionName, path: Path) -> os.stat_result:
+        """The session in its agent's directory, else where its program has put it away."""
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            with suppress(BsdError):
+                if (elsewhere := self._layout.transcript(name)) != path:
+                    return os.lstat(elsewhere)
+            raise

@@ -25,6 +25,7 @@ from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.sources import Source
 
 _log = get_logger(__name__)
 
@@ -86,6 +87,7 @@ class Watcher(Listener):
         self._watches: Watches | None = None
         # sessions directory → agents, and whose they are
         self._agents: dict[str, tuple[tuple[str, Owner], ...]] = {}
+        self._put_away: dict[str, Source] = {}  # directory → whose sessions are put away there
         self._outer: frozenset[str] = frozenset()
         self._armed: dict[Path, _Which] = {}  # which directory it was
         self._refusal: Problem | None = None
@@ -144,7 +146,8 @@ class Watcher(Listener):
 
     def gone(self, directory: str) -> None:
         try:
-            if not self._closed and (directory in self._agents or directory in self._outer):
+            known = (self._agents, self._put_away, self._outer)
+            if not self._closed and any(directory in each for each in known):
                 self._attend()
         except Exception as error:  # noqa: BLE001 - see above
             self._survive(error, directory)
@@ -159,6 +162,9 @@ class Watcher(Listener):
     def _touched(self, directory: str, name: str) -> None:
         if directory in self._outer:
             self._attend()
+        elif source := self._put_away.get(directory):
+            if agent := source.agent_of(name):
+                self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
         else:
             for agent, owner in self._agents.get(directory, ()):
                 if owner.is_session_file(name):
@@ -189,12 +195,14 @@ class Watcher(Listener):
             if tuple(agent for agent, _ in owned) != agents:
                 owned = tuple(_owned(self._layout, agents))
             self._agents[str(path)] = owned
+        self._put_away = {str(path): source for path, source in found.put_away_in.items()}
         self._outer = frozenset(map(str, found.outer))
+        sessions = {**found.sessions, **found.put_away_in}
         wanted = {}
-        for path in (*found.outer[:2], *found.sessions, *found.outer[2:]):
+        for path in (*found.outer[:2], *sessions, *found.outer[2:]):
             which = _which(path)
             if which is None or self._scan_only(path, which[0]) is None:
-                wanted[path] = _Place(path in found.sessions, which)
+                wanted[path] = _Place(path in sessions, which)
         return wanted, found
 
     def _missing(self, wanted: _Wanted) -> list[Path]:
@@ -218,7 +226,7 @@ class Watcher(Listener):
             at=now,
             dirs=len(wanted),
             watched=len(wanted) - len(missing),
-            scan_only=len({*found.sessions, *found.outer}) - len(wanted),
+            scan_only=len({*found.sessions, *found.put_away_in, *found.outer}) - len(wanted),
             problems=tuple(problems),
         )
         return self.health

@@ -203,8 +203,7 @@ class Work:
 
     def _look(self, name: SessionName) -> Seen | None:
         with suppress(OSError, BsdError):
-            path = self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl"
-            return Seen.of(os.lstat(path))
+            return Seen.of(os.lstat(self._layout.transcript(name)))
         return None
 
     def _gone(self, name: SessionName) -> Outcome:

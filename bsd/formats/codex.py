@@ -1,5 +1,8 @@
 """Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`, and its writer locks.
 
+Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Their files keep their
+names, by which Codex finds the day to which they go back: so they stay sessions of that day here.
+
 Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
 ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
 byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
@@ -23,6 +26,7 @@ from bsd.formats.detect import first_entries
 from bsd.formats.owner import ENDING, Kind, Registry
 from bsd.formats.reading import entry_time_ms, text_of
 from bsd.foundation.errors import Busy
+from bsd.foundation.sources import PutAway
 from bsd.foundation.value_path import ValuePath
 
 _HEADER = "session_meta"
@@ -220,11 +224,14 @@ def _unfit(meta: Entry) -> str | None:
     return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
 
 
-# --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, thread-writer-locks/ beside sessions/ ---
+# --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, and beside sessions/ thread-writer-locks/,
+# archived_sessions/rollout-*.jsonl ---
 
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# A paginated thread that was taken back to an earlier turn goes on in a file of that name and more.
 _ROLLOUT = re.compile(
-    r"rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
-    r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+    r"rollout-(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
+    rf"(?P<thread>{_UUID})(?:_{_UUID})?"
 )
 _QUIET_SECONDS = 10.0
 # Versions without locks: only that they hold the file open tells that they are at work.
@@ -256,7 +263,7 @@ class CodexDay:
         return self.sessions.parent / "thread-writer-locks"
 
     def is_session_file(self, name: str) -> bool:
-        return name.endswith(ENDING) and bool(_ROLLOUT.fullmatch(name.removesuffix(ENDING)))
+        return _rollout(name) is not None
 
     def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
         return None
@@ -312,7 +319,7 @@ class CodexDay:
 
     def _thread_lock(self, session: str) -> Path | None:
         found = _ROLLOUT.fullmatch(session)
-        return self._locks / f"{found[1]}.lock" if found else None
+        return self._locks / f"{found['thread']}.lock" if found else None
 
 
 @contextmanager
@@ -329,4 +336,22 @@ def _held(path: Path, otherwise: str) -> Iterator[None]:
         os.close(fd)  # and with it goes the lock
 
 
-KIND = Kind(routes=((None, None, None),), called="sessions", owner=CodexDay)
+def _rollout(name: str) -> re.Match[str] | None:
+    """What a file's name says, if it is that of a thread."""
+    return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
+
+
+def _day(name: str) -> tuple[str, ...] | None:
+    """The directories of a thread's day, to which Codex takes it back from the archived ones."""
+    found = _rollout(name)
+    return tuple(found["day"].split("-")) if found else None
+
+
+KIND = Kind(
+    routes=((None, None, None),),
+    called="sessions",
+    owner=CodexDay,
+    # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
+    # threads in their place keeps these in theirs, too.
+    put_away=PutAway("archived_sessions", _day, "archived"),
+)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bsd.formats.base import Format, NotOurs
-from bsd.foundation.sources import Route
+from bsd.foundation.sources import PutAway, Route
 
 ENDING = ".jsonl"
 
@@ -113,3 +113,4 @@ class Kind(NamedTuple):
     routes: tuple[Route, ...]  # as in Source
     called: str | None  # how its directory of sessions is always called
     owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
+    put_away: PutAway | None = None  # as in Source

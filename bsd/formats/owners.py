@@ -87,7 +87,7 @@ def _source(given: SourceSettings) -> Source:
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
-    return Source(given.called, given.kind, given.path, kind.routes)
+    return Source(given.called, given.kind, given.path, kind.routes, kind.put_away)
 
 
 @dataclass(frozen=True, slots=True)

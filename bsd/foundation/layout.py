@@ -160,7 +160,9 @@ class Layout:
     def has_agent(self, agent: str) -> bool:
         """Whether there is an agent of this name; raises Invalid, Forbidden."""
         directory = self.sessions_dir(agent)
-        return os.path.isdir(directory if self.source_of(agent) else self.agents / agent)
+        if self.source_of(agent) is None:
+            return os.path.isdir(self.agents / agent)
+        return os.path.isdir(directory) or agent in self.put_away()
 
     def session_dirs(self) -> Iterator[tuple[str, Path]]:
         """All agents in sources, and their directories; those that cannot be read are left out."""
@@ -168,15 +170,54 @@ class Layout:
             with suppress(OSError):
                 yield from source.directories()
 
+    def put_away(self) -> dict[str, list[os.DirEntry[str]]]:
+        """Files that programs have put away, by agent; those that cannot be read are left out."""
+        found: dict[str, list[os.DirEntry[str]]] = {}
+        for source in self.sources:
+            with suppress(OSError):
+                for agent, file in source.files_put_away():
+                    found.setdefault(agent, []).append(file)
+        return found
+
+    def put_away_dirs(self) -> Iterator[Path]:
+        """The directories into which programs put sessions away."""
+        return filter(None, (source.put_away_in for source in self.sources))
+
     def holds(self, path: Path) -> bool:
         """Whether something lies in the root or in a source, links resolved."""
         real = Path(os.path.realpath(path))
-        tops = (self.root, *(source.path for source in self.sources))
+        tops = (self.root, *(source.path for source in self.sources), *self.put_away_dirs())
         return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
+
+    def transcript(self, name: SessionName) -> Path:
+        """Where the transcript of `name` lies, or would; raises as `sessions_dir`.
+
+        Its program may have put it away; what lies in the agent's own directory comes first.
+        """
+        path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
+        if away := self._put_away_at(name):
+            return path if os.path.lexists(path) or not os.path.lexists(away) else away
+        return path
+
+    def put_away_as(self, name: SessionName) -> str | None:
+        """What its program calls a session that it has put away; None if it has not."""
+        away = self._put_away_at(name)
+        source = self.source_of(name.agent)
+        if away is None or source is None or source.put_away is None:
+            return None
+        return source.put_away.status if self.transcript(name) == away else None
+
+    def _put_away_at(self, name: SessionName) -> Path | None:
+        """Where the session would lie if its program had put it away."""
+        source, file = self.source_of(name.agent), f"{name.session}.jsonl"
+        if source is None or source.agent_of(file) != name.agent:
+            return None
+        directory = source.put_away_in
+        return directory / file if directory else None
 
     def session_file(self, name: SessionName) -> Path:
         """The transcript of `name`: a regular file inside the root; raises NotFound, Forbidden."""
-        path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
+        path = self.transcript(name)
         try:
             mode = path.lstat().st_mode
         except OSError as error:

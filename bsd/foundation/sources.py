@@ -2,7 +2,8 @@
 
 Every directory that holds sessions is an agent: `claude-code:-home-me-project` stands for the
 directory `-home-me-project` of the source `claude-code`, `codex:2025:09:24` for `2025/09/24` of
-`codex`. The name says which directory it is, so no list of names is kept anywhere.
+`codex`. The name says which directory it is, so no list of names is kept anywhere. Some programs
+put sessions away into another directory, and take them back: they are the same sessions there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,17 @@ _STEP = ":"
 Route = tuple[str | None, ...]
 
 
+class PutAway(NamedTuple):
+    """Where a program puts whole sessions away: one directory beside the source, for all agents.
+
+    A session keeps its name there: that of its file says whose it is.
+    """
+
+    called: str  # how that directory is called
+    names: Callable[[str], tuple[str, ...] | None]  # of a file's agent; None: it is no session
+    status: str  # the program's word for a session that lies there
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One such directory. `kind` is for those who know what its owner does."""
@@ -33,6 +45,7 @@ class Source:
     kind: str
     path: Path
     routes: tuple[Route, ...]  # each with another number of steps that may have any name
+    put_away: PutAway | None = None
 
     def agent(self, *names: str) -> str:
         """The name of the agent whose sessions lie below these directories."""
@@ -59,6 +72,28 @@ class Source:
         for place in _walk(self.path, self.routes):
             if () in place.left:
                 yield self.agent(*place.names), place.path
+
+    @property
+    def put_away_in(self) -> Path | None:
+        """The directory of sessions that were put away, if there is one now; no link is."""
+        if self.put_away is None:
+            return None
+        # Above it links may lie: its names are resolved, as those of all directories of sessions.
+        path = Path(os.path.realpath(self.path.parent)) / self.put_away.called
+        return path if _is_directory(path) else None
+
+    def agent_of(self, file: str) -> str | None:
+        """Whose a file would be that was put away; None if it would be no session."""
+        names = self.put_away.names(file) if self.put_away else None
+        return None if names is None else self.agent(*names)
+
+    def files_put_away(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Each file that was put away, and its agent; raises OSError."""
+        if directory := self.put_away_in:
+            with os.scandir(directory) as found:
+                for file in found:
+                    if agent := self.agent_of(file.name):
+                        yield agent, file
 
     def between(self) -> Iterator[Path]:
         """The directories in which those of the first route appear; raises OSError.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class SessionInfo:
     size: int
     updated: float
     label: str | None  # its key in `sessions.json`
-    status: str | None  # `sessions.json`
+    status: str | None  # `sessions.json`, or where its program has put it
     parent: str | None  # session id of its parent
     extracted_entries: int
     extracted_bytes: int  # of the store files
@@ -45,6 +45,10 @@ class SessionInfo:
         }
 
 
+# What programs have put away, by agent.
+_Files = Mapping[str, list[os.DirEntry[str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
     """One agent directory; `note` says why its sessions are not listed or not edited, if so."""
@@ -57,7 +61,8 @@ class AgentInfo:
 
 def agents(layout: Layout) -> list[AgentInfo]:
     """All agents, SQLite-era and unreadable ones included; raises ConfigError, Forbidden."""
-    return [_agent(layout, name) for name in _agent_names(layout)]
+    away = layout.put_away()
+    return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
@@ -75,9 +80,10 @@ def with_stats(
     layout: Layout, agent: str | None = None
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     """As `names`, with what stat says of each."""
-    for name in [check_name(agent, "agent")] if agent else _agent_names(layout):
+    away = layout.put_away()
+    for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
         try:
-            files = _session_files(layout, name)
+            files = _session_files(layout, name, away)
         except BsdError:
             if agent:
                 raise
@@ -96,8 +102,8 @@ def put_aside(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
                 yield SessionName(agent, session), directory / name
 
 
-def _agent_names(layout: Layout) -> list[str]:
-    in_sources = sorted(agent for agent, _ in layout.session_dirs())
+def _agent_names(layout: Layout, away: _Files) -> list[str]:
+    in_sources = sorted({agent for agent, _ in layout.session_dirs()} | away.keys())
     try:
         with os.scandir(layout.agents) as found:
             names = [item.name for item in found if item.is_dir()]
@@ -114,9 +120,9 @@ def _agent_names(layout: Layout) -> list[str]:
     return sorted(name for name in names if layout.source_of(name) is None) + in_sources
 
 
-def _agent(layout: Layout, name: str) -> AgentInfo:
+def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     try:
-        found = len(_session_files(layout, name))
+        found = len(_session_files(layout, name, away))
     except BsdError as error:
         return AgentInfo(name, 0, error.message)
     owner = owner_of(layout, name)
@@ -151,19 +157,23 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
     return False
 
 
-def _session_files(layout: Layout, agent: str) -> list[tuple[str, os.stat_result]]:
+def _session_files(layout: Layout, agent: str, away: _Files) -> list[tuple[str, os.stat_result]]:
+    """Those in the agent's directory, and those that its program has put away."""
     directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
+    files = list(away.get(agent, ()))
     try:
         with os.scandir(directory) as found:
-            return [
-                (item.name.removesuffix(".jsonl"), stat)
-                for item in found
-                if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
-            ]
+            files += found  # of two with one name, this one is the session
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        pass
     except OSError as error:
         raise os_problem(error, f"reading {directory}") from error
+    sessions = {
+        item.name.removesuffix(".jsonl"): stat
+        for item in files
+        if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
+    }
+    return list(sessions.items())
 
 
 def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
@@ -182,7 +192,7 @@ def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> Session
         size=stat.st_size,
         updated=stat.st_mtime,
         label=entry.key if entry else None,
-        status=entry.status if entry else None,
+        status=entry.status if entry else layout.put_away_as(name),
         parent=entry.parent if entry else None,
         extracted_entries=len({record.entry_id for record in records}),
         extracted_bytes=sum(record.size for record in records),

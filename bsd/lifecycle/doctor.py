@@ -133,7 +133,7 @@ def _session_directories(layout: Layout) -> list[Path]:
             found.append(layout.sessions_dir(agent.name))
         except BsdError:  # named by the check of the agents
             continue
-    return [path for path in found if path.is_dir()]
+    return [path for path in (*found, *layout.put_away_dirs()) if path.is_dir()]
 
 
 def _privacy(layout: Layout) -> Iterator[Check]:
@@ -171,12 +171,17 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"there is no {source.path}, which the settings name as {source.name}"
             yield Check("sources", Level.WARN, message, "mend `path` under [[sources]] in bsd.toml")
             continue
-        message = f"{source.name} is {source.path}"
+        away = source.put_away_in
+        message = f"{source.name} is {source.path}" + (f", with {away}" if away else "")
         if source.path.stat().st_dev == here:
             yield Check("sources", Level.OK, message)
         else:
             hint = "put bsd's root on the file system of this source: files are exchanged there"
             yield Check("sources", Level.FAIL, f"{message}, on another file system", hint)
+        if source.put_away and (named := source.path.parent / source.put_away.called).is_symlink():
+            message = f"{named} is a symbolic link, and bsd follows none there"
+            hint = "replace it by a directory, or the sessions in it are not looked after"
+            yield Check("sources", Level.WARN, message, hint)
 
 
 def _mounts(layout: Layout) -> Iterator[Check]:

@@ -41,7 +41,7 @@ def children(layout: Layout, head: SessionName) -> list[str]:
     return [
         str(member.name)
         for member in family(layout, head)[1:]
-        if (layout.sessions_dir(head.agent) / f"{member.name.session}{_ENDING}").exists()
+        if layout.transcript(member.name).exists()
     ]
 
 

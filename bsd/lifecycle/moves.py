@@ -112,7 +112,7 @@ class Moves:
 
     def session_path(self, name: SessionName) -> Path:
         """Where the transcript of a session is, was, or would be."""
-        return self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl"
+        return self._layout.transcript(name)
 
     def left(self, item: Trashed) -> bool:
         """Whether the transcript has left its place for the trash."""

@@ -136,7 +136,7 @@ class Rest:
                 raise Busy(f"session {name} is in use: {why}", hint=_AGAIN)
 
     def _path(self, name: SessionName) -> Path:
-        return self._layout.sessions_dir(name.agent) / f"{name.session}.jsonl"
+        return self._layout.transcript(name)
 
 
 def _is_closed(path: Path, *, strong: bool) -> bool:

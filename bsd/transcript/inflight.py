@@ -242,7 +242,8 @@ class InFlight:
                 if not file.with_suffix(_RECORD).exists():
                     yield file
         in_sources = (directory for _, directory in self.layout.session_dirs())
-        for sessions in (*self._session_directories(), *in_sources):
+        away = self.layout.put_away_dirs()
+        for sessions in (*self._session_directories(), *in_sources, *away):
             if (sessions / _PROBE_THERE).exists():
                 yield sessions / _PROBE_THERE
 

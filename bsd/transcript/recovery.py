@@ -5,17 +5,19 @@ What becomes of each record is told in displaced.py.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from bsd.foundation.errors import BsdError, Busy, os_problem
-from bsd.foundation.layout import SessionName
+from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript import mount
 from bsd.transcript.displaced import KEEP_NS, Displaced, Means
 from bsd.transcript.exchangers import Exchanger, Step, no_step
-from bsd.transcript.inflight import InFlight, read_record
+from bsd.transcript.inflight import InFlight, Record, read_record
 from bsd.transcript.mount import Strength
 from bsd.transcript.recovered import Access, Recovered, State
 
@@ -62,7 +64,7 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
             record = read_record(path)  # its owner may have gone on until just now
             if record is None:
                 return None
-            return Displaced(record, means).run()
+            return Displaced(_where_it_lies(record, means.inflight.layout), means).run()
     except FileNotFoundError:
         return None  # finished by its owner meanwhile
     except Busy as busy:
@@ -72,6 +74,16 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
     except OSError as error:
         message = os_problem(error, f"recovering {path}").message
         return Recovered(State.FAILED, path, session, message)
+
+
+def _where_it_lies(record: Record, layout: Layout) -> Record:
+    """The record of a session that its program has moved since, into its archive or out of it."""
+    if os.path.lexists(record.target):
+        return record
+    with suppress(BsdError):
+        moved = layout.transcript(record.session)
+        return replace(record, target=moved) if os.path.lexists(moved) else record
+    return record
 
 
 def _forget_unwritten(path: Path, now_ns: int) -> Recovered | None:

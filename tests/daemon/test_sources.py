@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -12,10 +13,14 @@ from bsd.transcript.mount import strength
 from tests.daemon.running import Running, configure, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
-from tests.sources import KINDS
+from tests.sources import CODEX, KINDS
 from tests.sources.tree import LONG, Home, Kind, away, raw, without_restored
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+
+
+def archive_of(home: Home) -> Path:
+    return home.source.parent / "archived_sessions"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, d
     if strength(top).level != "strong":
         pytest.skip("needs a file system with leases that prove something")
     homes = {kind.kind: Home.of(kind, top, kind.lines()[:3]) for kind in KINDS}
+    archive_of(homes["codex"]).mkdir()
     tables = [
         f'[[sources]]\nkind = "{home.kind.kind}"\npath = "{home.source}"\n'
         for home in homes.values()
@@ -95,6 +101,35 @@ def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
 
     wait_for(is_left_alone, f"{path} to be looked at")
     assert path.read_bytes() == content
+
+
+def test_an_archived_thread_is_looked_after_where_it_lies(
+    world: tuple[Running, dict[str, Home]],
+) -> None:
+    daemon, homes = world
+    home = homes["codex"]
+    lines = raw(CODEX.lines())
+    other = home.path.name.replace("bca08", "bca09")
+    path = archive_of(home) / other
+    draft = home.source.parent / "draft"
+    draft.write_bytes(lines)
+    set_at_rest(draft)
+    draft.rename(path)
+
+    def is_extracted() -> bool:
+        daemon.must_run()
+        return b"[[extracted-" in path.read_bytes()
+
+    wait_for(is_extracted, f"{path} to be extracted")
+    assert away(lines, path.read_bytes()) > 0
+    name = f"{home.name.agent}/{path.stem}"
+    [listed] = [one for one in daemon.ask("sessions")["sessions"] if one["session"] == name]
+    assert listed["status"] == "archived"
+    path.rename(back := home.path.with_name(other))
+    set_at_rest(back)
+    done = daemon.bsd("restore-all", name, "--yes", "--keep-enabled")
+    assert done.returncode == 0, done.stderr
+    assert without_restored(back.read_bytes()) == lines
 
 
 def test_a_person_brings_all_of_it_back(world: tuple[Running, dict[str, Home]]) -> None:
