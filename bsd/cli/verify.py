@@ -35,6 +35,7 @@ def verify(call: Call, /, repair: bool) -> int:
         call.surgeon()  # what is in flight is finished or undone first
     else:
         call.log(writes=False)
+        call.finish_due()
     found = lifecycle.verify(call.layout, repair=repair)
     if call.json:
         print_json(found.as_json())
