@@ -60,7 +60,7 @@ def _in_flight(call: Call) -> None:
 
     found = in_flight_use(call.layout)
     if found.files:
-        note(in_flight_line(found.as_json(), time.time()))
+        say(in_flight_line(found.as_json(), time.time()))
 
 
 def _table(outcomes: Outcomes, shown: list[SessionResult]) -> None:
