@@ -57,10 +57,15 @@ class Status(Document):
     left_alone: dict[str, Any] = Field(description="count, reasons")
     sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
     orphans: dict[str, Any] = Field(description="count, bytes")
+    clock: str | None = Field(description="Why the clock is not believed, and nothing deleted")
+    disk: dict[str, Any] = Field(
+        description="What bsd takes: store, history, trash, in_flight, orphans, databases, others,"
+        " log, total; saved (in sessions), net"
+    )
     search: dict[str, Any] = Field(description="complete, waiting, problem: the index of words")
     config: dict[str, Any] = Field(description="path, problem")
     retention: dict[str, Any] = Field(
-        description="keep, next_run, files, bytes (of the next run), next_expiry, trash"
+        description="keep, next_run, files, bytes (of the next run), next_expiry, held, trash"
     )
 
 

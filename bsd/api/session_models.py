@@ -355,6 +355,7 @@ class Retention(Document):
 
     dry_run: bool
     keep: str
+    held: str | None = Field(description="Why nothing is deleted: the clock is not believed")
     cleaned: int
     bytes: int
     history: dict[str, Any]

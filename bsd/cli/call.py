@@ -114,6 +114,20 @@ class Call:
             hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
             raise Forbidden("bsd only reads here, its settings say", hint=hint)
 
+    def finish_due(self) -> None:
+        """Let what earlier calls have left in flight go, if it is due and this user may.
+
+        For whoever destroys or reports: replaced versions of sessions shall not lie there because
+        nobody changes a session any more.
+        """
+        if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
+            return
+        from bsd.transcript.exchangers import DirectExchanger
+        from bsd.transcript.inflight import InFlight
+        from bsd.transcript.recovery import retire
+
+        retire(InFlight(self.layout), DirectExchanger())
+
     def examiner(self) -> Examiner:
         """Whoever only looks."""
         from bsd.examiner import Examiner

@@ -41,7 +41,7 @@ def doctor(call: Call, /) -> int:
 
 def _checks(call: Call) -> Iterator[Check]:
     from bsd.foundation.errors import BsdError
-    from bsd.lifecycle.doctor import Check, Level, examine, versions
+    from bsd.lifecycle.doctor import Check, Level, clock, examine, versions
 
     try:
         layout = call.layout
@@ -54,13 +54,14 @@ def _checks(call: Call) -> Iterator[Check]:
     yield from examine(layout)
     yield Check("settings", Level.OK, f"valid; the root is {layout.root}")
     try:
-        enabled = call.pruning.current.enabled
+        config = call.pruning.current
     except BsdError as error:
         yield Check("config", Level.FAIL, error.message, error.hint)
         return
     file = layout.config_file
     state = "valid" if file.exists() else "not there yet; the defaults hold"
-    yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(enabled).lower()}")
+    yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
+    yield clock(layout, config.retention, config.trash_retention)
 
 
 def _print(check: Check) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,18 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
         _stopped(outcomes)
     elif outcomes.dry_run and not call.json:
         say("\nThis was a dry run: nothing was changed.")
+    elif not call.json:
+        _in_flight(call)
+
+
+def _in_flight(call: Call) -> None:
+    """Say what still lies there of the sessions as they were: perhaps nobody comes after us."""
+    from bsd.cli.disk_text import in_flight_line
+    from bsd.lifecycle.disk_use import in_flight_use
+
+    found = in_flight_use(call.layout)
+    if found.files:
+        say(in_flight_line(found.as_json(), time.time()))
 
 
 def _table(outcomes: Outcomes, shown: list[SessionResult]) -> None:

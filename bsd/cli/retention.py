@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.cli.call import Call, command
-from bsd.cli.output import print_json, print_table, say
+from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.text import counted, size
 
 if TYPE_CHECKING:
+    from bsd.lifecycle.cleaning import CleanedAll
     from bsd.lifecycle.expiry import Forecast
 
 _SHOWN = 20
@@ -23,6 +24,8 @@ _SHOWN = 20
     Extracted content is kept for as long as the setting `retention` says, and then deleted for
     good; the daemon does this by the schedule in `retention_cron`. `bsd config set retention never`
     keeps it for ever. What is in the trash, and what undo needs, is kept for `trash_retention`.
+    When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
+    machine has run for as long as things are kept: exit code 1.
 
     \b
     Examples:
@@ -31,60 +34,81 @@ _SHOWN = 20
     """,
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go, and when; delete nothing.")
+@click.option("--trust-clock", is_flag=True, help="The clock is right, though it was put forward.")
 @click.pass_obj
-def retention(call: Call, /, dry_run: bool) -> int:
-    keep, keep_history = call.pruning.current.retention, call.pruning.current.trash_retention
+def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
     call.log(writes=not dry_run)
     if dry_run:
-        _foretell(call, keep, keep_history)
+        _foretell(call, trust_clock=trust_clock)
         return 0
-    return _run(call, keep, keep_history)
+    return _run(call, trust_clock=trust_clock)
 
 
-def _foretell(call: Call, keep: str, keep_history: str) -> None:
-    from bsd.lifecycle.expiry import forecast
-    from bsd.lifecycle.retention import HistoryShelf, StoreShelf
-    from bsd.lifecycle.trash_shelf import TrashShelf
+def _foretell(call: Call, *, trust_clock: bool) -> None:
+    from bsd.foundation.ages import Ages
+    from bsd.foundation.clock_record import look
+    from bsd.lifecycle.cleaning import forecast_all
 
-    found = forecast(StoreShelf(call.layout, keep), time.time())
-    history = forecast(HistoryShelf(call.layout, keep_history), time.time())
-    trash = forecast(TrashShelf(call.layout, keep_history), time.time())
+    ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
+    found = forecast_all(call.layout, call.pruning.current, ages)
     if call.json:
-        more = {"history": history.as_json(), "trash": trash.as_json()}
-        print_json({"dry_run": True, **found.as_json(), **more})
-    else:
-        _print(found)
-        _print_history(history)
-        _print_trash(trash)
+        print_json(found.as_json())
+        return
+    _print(found.store)
+    _print_history(found.history)
+    _print_trash(found.trash)
+    _print_held(found.store.held, found.trash.held)
 
 
-def _run(call: Call, keep: str, keep_history: str) -> int:
-    from bsd.lifecycle.retention import run_history_retention, run_retention
-    from bsd.lifecycle.trash_shelf import run_trash_retention
+def _run(call: Call, *, trust_clock: bool) -> int:
+    from bsd.foundation.clock_record import trust
+    from bsd.lifecycle.cleaning import clean_all
 
+    call.finish_due()
+    if trust_clock:
+        trust(call.layout)
     started = time.time()
-    done = run_retention(call.layout, keep, actor="cli")
-    forgotten = run_history_retention(call.layout, keep_history, actor="cli")
-    emptied = run_trash_retention(call.layout, keep_history, actor="cli")
-    call.pruning.note_run("last_retention_run_at", started)
-    errors = done.errors + forgotten.errors + emptied.errors
+    done = clean_all(call.layout, call.pruning.current, actor="cli")
+    if done.held is None:
+        call.pruning.note_run("last_retention_run_at", started)
     if call.json:
-        more = {
-            "history": {"keep": keep_history, **forgotten.as_json()},
-            "trash": {"keep": keep_history, **emptied.as_json()},
-        }
-        print_json({"dry_run": False, "keep": keep, **done.as_json(), **more})
-        return 1 if errors else 0
-    say(f"deleted {counted(done.cleaned, 'extracted file')} ({size(done.bytes)}), kept {keep}")
-    if forgotten.cleaned:
-        gone = counted(forgotten.cleaned, "operation")
-        say(f"forgot {gone} that can no longer be undone, kept {keep_history}")
-    if emptied.cleaned:
-        gone = f"{counted(emptied.cleaned, 'file')} ({size(emptied.bytes)})"
-        say(f"deleted {gone} in the trash, kept {keep_history}")
-    if errors:
-        say(f"{counted(errors, 'failure')}: see {call.layout.log_file}")
-    return 1 if errors else 0
+        print_json(done.as_json())
+    else:
+        _print_done(call, done)
+    return 1 if done.errors or done.held else 0
+
+
+def _print_done(call: Call, done: CleanedAll) -> None:
+    amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
+    say(f"deleted {amount}, kept {done.keep}")
+    if done.history.cleaned:
+        gone = counted(done.history.cleaned, "operation")
+        say(f"forgot {gone} that can no longer be undone, kept {done.keep_others}")
+    if done.trash.cleaned:
+        gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
+        say(f"deleted {gone} in the trash, kept {done.keep_others}")
+    if done.errors:
+        say(f"{counted(done.errors, 'failure')}: see {call.layout.log_file}")
+    _print_held(done.held, done.held_others)
+    _print_in_flight(call)
+
+
+def _print_held(held: str | None, held_others: str | None) -> None:
+    """Say why nothing is deleted, and how to go on."""
+    for why, what in ((held, "what was extracted"), (held_others, "history and trash")):
+        if why is not None:
+            note(f"Nothing of {what} is deleted: {why}.")
+    if held or held_others:
+        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+
+
+def _print_in_flight(call: Call) -> None:
+    from bsd.cli.disk_text import in_flight_line
+    from bsd.lifecycle.disk_use import in_flight_use
+
+    found = in_flight_use(call.layout)
+    if found.files:
+        note(in_flight_line(found.as_json(), time.time()))
 
 
 def _print_history(found: Forecast) -> None:

@@ -42,6 +42,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
     from bsd.lifecycle import catalog
 
     agents = catalog.agents(call.layout)
+    call.finish_due()
     _note_missing(call, agent)
     if agent is not None:
         agents = [info for info in agents if info.name == agent]

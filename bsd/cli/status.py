@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from bsd.cli.call import Call, command
 from bsd.cli.client import Client, NotRunning, find_client
-from bsd.cli.output import say
+from bsd.cli.output import print_json, say
 from bsd.cli.quick_status import print_status
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled away
@@ -21,7 +22,8 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled 
     "status",
     """
     Asks the daemon of this root on its socket: what it watches, what is waiting, what it has saved
-    since it started, and what is wrong. Exit code 3 if it is not running.
+    since it started, what bsd itself takes on disk, and what is wrong. If it is not running, exit
+    code 3, and what can be said without it.
 
     \b
     Examples:
@@ -39,12 +41,44 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled 
     help="With --watch, how often [2].",
 )
 @click.pass_obj
-def status(call: Call, /, watch: bool, every: float) -> None:
+def status(call: Call, /, watch: bool, every: float) -> int:
     client = find_client(call.root, call.config)
     if watch:
         _watch(client, every, as_json=call.json)
-    else:
-        print_status(client.get("/api/status"), as_json=call.json)
+        return 0
+    try:
+        document = client.get("/api/status")
+    except NotRunning as problem:
+        return _without_daemon(call, problem)
+    print_status(document, as_json=call.json)
+    return 0
+
+
+def _without_daemon(call: Call, problem: NotRunning) -> int:
+    """Tell what there is all the same: what bsd takes on disk."""
+    from bsd.cli.disk_text import disk_lines
+    from bsd.cli.problem import problem_of
+    from bsd.foundation.clock_record import look
+    from bsd.foundation.errors import BsdError
+    from bsd.lifecycle.disk_use import disk_use
+    from bsd.lifecycle.expiry import lifetime_seconds
+
+    shown = problem_of(problem, None)
+    document, disk, clock = shown.as_json(), None, None
+    with suppress(BsdError):  # without a root, or with broken settings, there is no more to say
+        call.finish_due()
+        disk = disk_use(call.layout).as_json()
+        keep = lifetime_seconds(call.pruning.current.retention)
+        clock = look(call.layout, keep=False).why_held(keep)
+    if call.json:
+        print_json({**document, "disk": disk, "clock": clock})
+    elif disk is not None:
+        for number, line in enumerate(disk_lines(disk, time.time())):
+            say(f"{'disk' if not number else '':<6}{line}")
+        if clock:
+            say(f"clock {clock}")
+    shown.show()
+    return problem.exit_code
 
 
 def _watch(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from bsd.cli.disk_text import disk_lines
 from bsd.cli.text import counted, one_line, size
 
 Document = Mapping[str, Any]
@@ -31,6 +32,8 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         yield _row("guarantee", f"{root['level']} on {root['filesystem']}{why}")
     yield from _work(status)
     yield _row("saved", _saved(status["totals"]))
+    for number, line in enumerate(disk_lines(status["disk"], now)):
+        yield _row("" if number else "disk", line)
     yield _row("retention", _retention(status["retention"], now))
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
@@ -99,6 +102,8 @@ def _trash(retention: Document, now: float) -> str | None:
 def _trouble(status: Document) -> Iterator[str]:
     for problem in status["watcher"]["problems"]:
         yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
+    if status["clock"]:
+        yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
     if status["config"]["problem"]:
         yield _row("! config", f"{status['config']['problem']} (the last good one holds)")
     for parked in status["queue"]["parked"]:

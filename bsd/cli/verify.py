@@ -36,6 +36,7 @@ def verify(call: Call, /, repair: bool) -> int:
         found = lifecycle.verify(call.layout, repair=True, remark=remark)
     else:
         call.log(writes=False)
+        call.finish_due()
         found = lifecycle.verify(call.layout)
     if call.json:
         print_json(found.as_json())

@@ -16,13 +16,14 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
+from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.expiry import Cleaned
-from bsd.lifecycle.retention import in_plain_words, run_history_retention, run_retention
-from bsd.lifecycle.trash_shelf import run_trash_retention
+from bsd.lifecycle.cleaning import clean_all
+from bsd.lifecycle.expiry import Cleaned, lifetime_seconds
+from bsd.lifecycle.retention import in_plain_words
 from bsd.lifecycle.verify import reindex
 from bsd.surgeon import Surgeon
 from bsd.transcript.inflight import InFlight, read_record
@@ -51,6 +52,7 @@ class Chores:
         mounts: Mounts,
         rests: Rests,
         stopping: Callable[[], bool],
+        readonly: bool = False,
         gone: Callable[[SessionName], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
@@ -65,6 +67,7 @@ class Chores:
         self._mounts = mounts
         self._rests = rests
         self._stopping = stopping
+        self._readonly = readonly
         self._gone = gone
         self._clock = clock
         self._steady = steady
@@ -72,9 +75,11 @@ class Chores:
         self._told: dict[Path, tuple[State, str]] = {}
         self._known: set[Path] = set()  # records that are our own, or have been looked into
         self._behind: set[SessionName] = set()  # whose index may lack files
+        self._held: str | None = None  # why retention deletes nothing, as it was last told
 
     def look_around(self) -> None:
         """Find which sessions changed, by stat alone, and queue them."""
+        self._look_at_clock()
         now, wall = self._steady(), self._clock()
         for name, seen in self._scan.step():
             if self._stopping():
@@ -88,6 +93,23 @@ class Chores:
         found = directories.look(self._layout)
         self._mounts.look((*found.sessions, *found.put_away_in))
         self._rests.flush()
+
+    def _look_at_clock(self) -> None:
+        """See at once that it was put forward: what is destroyed by the clock may come later."""
+        ages = look(self._layout, self._clock, self._steady, keep=not self._readonly)
+        config = self._config.current
+        kept = map(lifetime_seconds, (config.retention, config.trash_retention))
+        why = next(filter(None, map(ages.why_held, kept)), None)
+        if why is not None and self._held is None:
+            _log.warning("The clock cannot be believed", problem=why)
+        elif why is None and self._held is not None:
+            _log.info("The clock is believed again")
+        self._held = why
+
+    @property
+    def clock_in_doubt(self) -> str | None:
+        """Why nothing is deleted by the clock, as of the last look."""
+        return self._held
 
     def resume(self) -> None:
         """Take over from the daemon before: what it left at rest need not be opened again."""
@@ -148,31 +170,18 @@ class Chores:
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
-        done = run_retention(
+        done = clean_all(
             self._layout,
-            self._config.current.retention,
+            self._config.current,
             actor="daemon",
             clock=self._clock,
-            stopping=self._stopping,
-        )
-        run_history_retention(
-            self._layout,
-            self._config.current.trash_retention,
-            actor="daemon",
-            clock=self._clock,
-            stopping=self._stopping,
-        )
-        run_trash_retention(
-            self._layout,
-            self._config.current.trash_retention,
-            actor="daemon",
-            clock=self._clock,
+            steady=self._steady,
             stopping=self._stopping,
         )
         if not self._stopping():
             self._rests.keep_only(self._is_there)
             self._config.note_run("last_retention_run_at", started)
-        return done
+        return done.store
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._layout.transcript(name))

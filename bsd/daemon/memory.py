@@ -34,11 +34,12 @@ def add_memory_job(
     *,
     stopping: Callable[[], bool],
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
 ) -> None:
     """Delete what has expired meanwhile, and make the hourly job known."""
     if settings.readonly or settings.memory.enabled is False:
         return
-    keeper = Keeper(layout, settings.memory, stopping=stopping, clock=clock)
+    keeper = Keeper(layout, settings.memory, stopping=stopping, clock=clock, steady=steady)
     last_run = keeper.begin()
     timetable.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
 
@@ -53,11 +54,13 @@ class Keeper:
         *,
         stopping: Callable[[], bool],
         clock: Callable[[], float],
+        steady: Callable[[], float] = steady,
     ) -> None:
         self._layout = layout
         self._settings = settings
         self._stopping = stopping
         self._clock = clock
+        self._steady = steady
 
     def begin(self) -> float | None:
         """At the start: delete what has expired; returns when the last hourly run was.
@@ -132,5 +135,6 @@ class Keeper:
             self._settings,
             actor="daemon",
             clock=self._clock,
+            steady=self._steady,
             stopping=lambda: self._stopping() or steady() > deadline,
         )

@@ -177,6 +177,7 @@ class Parts:
             mounts=self.mounts,
             rests=self.rests,
             stopping=self.stopping.is_set,
+            readonly=ground.settings.readonly,
             gone=self.indexer.changed,
             clock=ground.clocks.wall,
             steady=ground.clocks.steady,

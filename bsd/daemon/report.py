@@ -45,7 +45,8 @@ class Report:
         self._parts = parts
         self._next_run = next_retention
         self._crashes = crashes
-        self._next_retention = snapshot.NextRetention(ground.layout, ground.clocks.wall)
+        self._disk_use = snapshot.DiskUse(ground.layout, ground.clocks.wall)
+        self._next_retention = snapshot.NextRetention(ground.layout, ground.clocks)
 
     def health(self) -> dict[str, Any]:
         parts, life, config = self._parts, self._life, self._ground.config
@@ -97,6 +98,8 @@ class Report:
             "left_alone": parts.ledger.left_alone(),
             "sessions": sessions,
             "orphans": snapshot.orphans(ground.layout),
+            "disk": self._disk_use.snapshot(),
+            "clock": parts.chores.clock_in_doubt,
             "search": parts.indexer.state(),
             "config": {
                 "path": str(ground.layout.config_file),
@@ -119,6 +122,7 @@ class Report:
     def forget_retention(self) -> None:
         """What goes next, and when, is to be worked out anew."""
         self._next_retention.forget()
+        self._disk_use.forget()
 
     def _uptime(self) -> float:
         return round(self._ground.clocks.wall() - self._life.started_at, 3)

@@ -171,9 +171,10 @@ class Daemon:
         _log.info("Status and stacks", status=self.status(), health=self.health(), stacks=stacks)
 
     def _add_jobs(self, settings: Settings) -> None:
-        stopping, clock = self._parts.stopping.is_set, self._clocks.wall
-        add_workspace_cron(self._timetable, settings, stopping=stopping, clock=clock)
-        add_memory_job(self._timetable, self.layout, settings, stopping=stopping, clock=clock)
+        stopping, clocks = self._parts.stopping.is_set, self._clocks
+        how = {"clock": clocks.wall, "steady": clocks.steady}
+        add_workspace_cron(self._timetable, settings, stopping=stopping, **how)
+        add_memory_job(self._timetable, self.layout, settings, stopping=stopping, **how)
 
     # --- what the doors ask (status.Service) ---
 

@@ -6,19 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Problem, Trouble
 from bsd.daemon.queue import WorkQueue
+from bsd.foundation.ages import Ages
+from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.expiry import Shelf, forecast
+from bsd.lifecycle.disk_use import disk_use
+from bsd.lifecycle.expiry import Shelf, forecast, lifetime_seconds
 from bsd.lifecycle.retention import StoreShelf
+from bsd.lifecycle.saved import SavedByHour
 from bsd.lifecycle.trash_shelf import TrashShelf
 from bsd.transcript.orphans import list_orphans
 
-# A forecast looks at every store file: that may take a hundredth of the time, not more.
-_FORECAST_SHARE = 100
-_LONGEST_FORECAST_SECONDS = 60.0
+# What looks at every store file may take a hundredth of the time, not more.
+_LOOKING_SHARE = 100
+_LONGEST_PAUSE_SECONDS = 60.0
 
 # These pass, or are nobody's fault.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
@@ -66,51 +71,78 @@ def orphans(layout: Layout) -> dict[str, int]:
     return {"count": len(found), "bytes": sum(orphan.size for orphan in found)}
 
 
-class NextRetention:
-    """What the next run of the retention will delete."""
+class _Paced:
+    """An answer that takes long to find: worked out anew only now and then, or after `forget`."""
 
-    def __init__(self, layout: Layout, clock: Callable[[], float]) -> None:
-        self._layout = layout
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._answer: dict[str, Any] | None = None
-        self._asked: tuple[str, str, float | None] | None = None
+        self._asked: object = None
         self._until = 0.0
 
-    def snapshot(self, keep: str, keep_trash: str, next_run: float | None) -> dict[str, Any]:
-        """As status tells it; times are epoch seconds."""
+    def forget(self) -> None:
+        """Something has changed."""
+        with self._lock:
+            self._answer = None
+
+    def _answered(self, asked: object, look: Callable[[float], dict[str, Any]]) -> dict[str, Any]:
         now = self._clock()
-        asked = (keep, keep_trash, next_run)
         with self._lock:
             if self._answer is None or self._asked != asked or now >= self._until:
-                self._answer = self._look(keep, keep_trash, next_run, now)
+                self._answer = look(now)
                 took = max(0.0, self._clock() - now)
-                pause = min(_FORECAST_SHARE * took, _LONGEST_FORECAST_SECONDS)
+                pause = min(_LOOKING_SHARE * took, _LONGEST_PAUSE_SECONDS)
                 self._asked, self._until = asked, now + took + pause
             return self._answer
 
-    def forget(self) -> None:
-        """Something was deleted."""
-        with self._lock:
-            self._answer = None
+
+class DiskUse(_Paced):
+    """What bsd itself takes on disk."""
+
+    def __init__(self, layout: Layout, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._layout = layout
+        self._saved = SavedByHour(layout.audit_file)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As status tells it."""
+        return self._answered(None, lambda _: disk_use(self._layout, self._saved).as_json())
+
+
+class NextRetention(_Paced):
+    """What the next run of the retention will delete."""
+
+    def __init__(self, layout: Layout, clocks: Clocks) -> None:
+        super().__init__(clocks.wall)
+        self._layout = layout
+        self._clocks = clocks
+
+    def snapshot(self, keep: str, keep_trash: str, next_run: float | None) -> dict[str, Any]:
+        """As status tells it; times are epoch seconds."""
+        asked = (keep, keep_trash, next_run)
+        return self._answered(asked, lambda now: self._look(keep, keep_trash, next_run, now))
 
     def _look(
         self, keep: str, keep_trash: str, next_run: float | None, now: float
     ) -> dict[str, Any]:
         at = now if next_run is None else next_run
-        trash = _forecast(TrashShelf(self._layout, keep_trash), at)
+        ages = look(self._layout, self._clocks.wall, self._clocks.steady, keep=False)
+        trash = _forecast(TrashShelf(self._layout, keep_trash), ages, at)
         trash["sessions"] = trash.pop("files")  # each of them is one
         return {
             "next_run": None if next_run is None else iso_utc(next_run),
-            **_forecast(StoreShelf(self._layout, keep), at),
+            **_forecast(StoreShelf(self._layout, keep), ages, at),
             "trash": trash,
         }
 
 
-def _forecast(shelf: Shelf, at: float) -> dict[str, Any]:
-    answer = {"keep": shelf.keep, "files": 0, "bytes": 0, "next_expiry": None}
+def _forecast(shelf: Shelf, ages: Ages, at: float) -> dict[str, Any]:
+    """What goes at a later moment, and why nothing goes now."""
+    held = ages.why_held(lifetime_seconds(shelf.keep))
+    answer = {"keep": shelf.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
     try:
-        found = forecast(shelf, at)
+        found = forecast(shelf, ages.at(at))
     except BsdError as problem:
         return {**answer, "problem": problem.message}
     expiry = found.next_expiry

@@ -34,14 +34,17 @@ class Service(Protocol):
         tokens_saved, bytes_written, busy, failed, helpers_replaced, workers_replaced, crashes},
         left_alone: {count, reasons: {text: n}},
         sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
-        orphans: {count, bytes}, config: {path, problem | null},
+        orphans: {count, bytes}, clock: why it is not believed | null,
+        disk: {store, history, trash, in_flight: {files, bytes, due_at | null}, orphans, databases,
+        others, log, total, saved, net}, config: {path, problem | null},
         search: as `search_state`,
-        retention: {keep, next_run | null, files, bytes, next_expiry | null,
-        trash: {keep, sessions, bytes, next_expiry | null}}}
+        retention: {keep, next_run | null, files, bytes, next_expiry | null, held | null,
+        trash: {keep, sessions, bytes, next_expiry | null, held | null}}}
 
+        `disk` is what bsd takes there, and by how much sessions became shorter by the audit log.
         Totals count since the start, `sessions` are those there are now. `retention` tells what
         its next run will delete, and when the oldest file that is kept until then expires; the same
-        of the trash.
+        of the trash. `held` says why nothing is deleted: the clock is not believed.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from bsd.daemon.clock import steady
 from bsd.daemon.cron import Cron
 from bsd.daemon.timetable import Timetable
 from bsd.foundation.layout import Layout
@@ -22,6 +23,7 @@ def add_workspace_cron(
     *,
     stopping: Callable[[], bool],
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
 ) -> None:
     """Make the job known, unless there is no workspace root or nothing may be changed."""
     root = settings.workspace_root
@@ -30,7 +32,12 @@ def add_workspace_cron(
     from bsd.workspaces.caretaker import Caretaker, Rules  # noqa: PLC0415 - for few only
 
     caretaker = Caretaker(
-        root, Layout(settings.root), Rules.of(settings), actor="daemon", clock=clock
+        root,
+        Layout(settings.root),
+        Rules.of(settings),
+        actor="daemon",
+        clock=clock,
+        steady=steady,
     )
 
     def prune() -> None:

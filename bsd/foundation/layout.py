@@ -104,6 +104,11 @@ class Layout:
         return self.own / "search.db"
 
     @property
+    def clock_file(self) -> Path:
+        """What is known of this machine's clock, so that nobody destroys by a wrong one."""
+        return self.own / "clock.json"
+
+    @property
     def locks(self) -> Path:
         return self.own / "locks"
 

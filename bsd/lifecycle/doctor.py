@@ -10,6 +10,7 @@ import platform
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,9 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from bsd import __version__
+from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
+from bsd.foundation.sizes import format_size
+from bsd.foundation.times import iso_utc
 from bsd.lifecycle import catalog
+from bsd.lifecycle.disk_use import in_flight_use
+from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.verify import verify
 from bsd.transcript.lock import Free, Held, Stale, inspect_lock
 from bsd.transcript.mount import Strength, strength
@@ -72,6 +78,7 @@ def examine(layout: Layout, *, inotify: Path = INOTIFY) -> Iterator[Check]:
         lambda: _space(layout),
         lambda: _watches(layout, inotify),
         lambda: _locks(layout),
+        lambda: _in_flight(layout),
         lambda: _store(layout),
     )
     for check in checks:
@@ -262,6 +269,26 @@ _LOCK_HINTS = {
     "stale": "nothing: the next program that needs the session removes it",
     "unusable": "nothing yet: bsd respects it until it is 30 minutes old",
 }
+
+
+def _in_flight(layout: Layout) -> Iterator[Check]:
+    found = in_flight_use(layout)
+    message = f"{_counted(found.files, 'replaced version')} of sessions in flight"
+    if found.due_at is not None and found.due_at < time.time():
+        message += f" ({format_size(found.bytes)}), due since {iso_utc(found.due_at)}"
+        yield Check("in flight", Level.WARN, message, "`bsd verify` lets go what is due")
+    else:
+        yield Check("in flight", Level.OK, message)
+
+
+def clock(layout: Layout, *keep: str) -> Check:
+    """Whether things that are kept for so long may be deleted by the clock."""
+    ages = look(layout, keep=False)
+    for each in keep:
+        if why := ages.why_held(lifetime_seconds(each)):
+            hint = "wait, or `bsd retention --trust-clock` if it is right"
+            return Check("clock", Level.WARN, why, hint)
+    return Check("clock", Level.OK, "no reason to doubt it")
 
 
 def _store(layout: Layout) -> Iterator[Check]:

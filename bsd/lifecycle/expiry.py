@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from bsd.foundation.ages import Ages
 from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.logs import get_logger
@@ -91,6 +92,7 @@ class Forecast:
     going: tuple[Thing, ...]  # the oldest first
     next_expiry: float | None  # of what stays: epoch seconds
     staying: int
+    held: str | None = None  # why nothing is deleted, whatever its age
 
     @property
     def bytes(self) -> int:
@@ -104,6 +106,7 @@ class Forecast:
             "cleaned": len(self.going),
             "bytes": self.bytes,
             "staying": self.staying,
+            "held": self.held,
             "next_expiry": None if self.next_expiry is None else iso_utc(self.next_expiry),
             "files": [
                 {
@@ -122,16 +125,19 @@ def lifetime_seconds(keep: str) -> float | None:
     return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
 
 
-def clean(shelf: Shelf, now: float, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
-    """Delete what is expired at `now` (epoch seconds); failures are logged and counted.
+def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
+    """Delete what is old enough; failures are logged and counted, a clock in doubt is logged.
 
     `stopping` is asked before each lot: what is left then goes with the next run.
     """
     lifetime = lifetime_seconds(shelf.keep)
     done = Cleaned()
+    if held := ages.why_held(lifetime):
+        _log.warning("[RETENTION] Nothing is deleted", shelf=shelf.name, problem=held)
+        return done
 
     def expired(thing: Thing) -> bool:
-        return lifetime is not None and now - thing.mtime > lifetime
+        return lifetime is not None and ages.age(thing.mtime, lifetime) > lifetime
 
     try:
         for lot in shelf.lots():
@@ -164,21 +170,26 @@ def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
         return Cleaned(errors=1)
 
 
-def forecast(shelf: Shelf, at: float) -> Forecast:
-    """Say what `clean` would delete at `at`; changes nothing. Raises BsdError."""
+def forecast(shelf: Shelf, ages: Ages) -> Forecast:
+    """Say what `clean` would delete; changes nothing. Raises BsdError."""
     lifetime = lifetime_seconds(shelf.keep)
-    going, oldest, staying = [], None, 0
+    held = ages.held_for(lifetime)
+    going, oldest, staying = [], float("-inf"), 0
     for lot in shelf.lots():
         with suppress(OSError):
             for thing in lot.things():
-                if lifetime is not None and at - thing.mtime > lifetime:
+                age = 0.0 if lifetime is None else ages.age(thing.mtime, lifetime)
+                if lifetime is not None and age > lifetime and not held:
                     going.append(thing)
                     continue
                 staying += 1
-                oldest = thing.mtime if oldest is None else min(oldest, thing.mtime)
-    expiry = oldest + lifetime if oldest is not None and lifetime is not None else None
+                oldest = max(oldest, age)
+    expiry = None
+    if staying and lifetime is not None:
+        expiry = ages.wall + max(lifetime - oldest, held)
     going.sort(key=lambda thing: thing.mtime)
-    return Forecast(at, shelf.keep, tuple(going), expiry, staying)
+    why = ages.why_held(lifetime)
+    return Forecast(ages.wall, shelf.keep, tuple(going), expiry, staying, why)
 
 
 def unlink(thing: Thing) -> Cleaned:

@@ -18,6 +18,7 @@ import orjson
 
 from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
@@ -44,17 +45,21 @@ def run_retention(
     *,
     actor: str,
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
     wait: float = _WAIT_SECONDS,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
     """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    shelf, now, lifetime = StoreShelf(layout, keep, wait=wait), clock(), lifetime_seconds(keep)
+    shelf, lifetime = StoreShelf(layout, keep, wait=wait), lifetime_seconds(keep)
+    ages = look(layout, clock, steady)
     try:
-        done = clean(shelf, now, stopping)
+        done = clean(shelf, ages, stopping)
     finally:
         if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
             forget_stored(layout, gone)
-    before = {} if lifetime is None else {"expired_before": iso_utc(now - lifetime)}
+    before = {}
+    if lifetime is not None:
+        before["expired_before"] = iso_utc(ages.now_for(lifetime) - lifetime)
     _audit(layout, done, "retention", actor, clock, **before)
     return done
 
@@ -99,6 +104,7 @@ def run_history_retention(
     *,
     actor: str,
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
     wait: float = _WAIT_SECONDS,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
@@ -106,8 +112,9 @@ def run_history_retention(
 
     And drafts of edits, which hold the same texts.
     """
-    forget_drafts(layout, lifetime_seconds(keep), clock())
-    done = clean(HistoryShelf(layout, keep, wait=wait), clock(), stopping)
+    ages = look(layout, clock, steady)
+    forget_drafts(layout, lifetime_seconds(keep), ages)
+    done = clean(HistoryShelf(layout, keep, wait=wait), ages, stopping)
     _audit(layout, done, "history_retention", actor, clock)
     return done
 

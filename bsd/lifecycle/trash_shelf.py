@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.lifecycle.expiry import Cleaned, Expired, Lot, Thing, clean
@@ -23,6 +24,7 @@ def run_trash_retention(
     *,
     actor: str,
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
     wait: float = _WAIT_SECONDS,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
@@ -32,7 +34,7 @@ def run_trash_retention(
     """
     trash = Trash(layout, keep, actor=actor, wait=wait, clock=clock)
     trash.recover()
-    return clean(TrashShelf(layout, keep, trash), clock(), stopping)
+    return clean(TrashShelf(layout, keep, trash), look(layout, clock, steady), stopping)
 
 
 class TrashShelf:

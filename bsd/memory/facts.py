@@ -36,6 +36,9 @@ class Memory(Closing):
     What only reads never changes the file: an older version then only looks up to date. Every
     method raises NotFound if there is no database (those that store make one), Busy, Forbidden,
     Unavailable (damaged, no room), and Conflict for a database of something else.
+
+    `forgets_by` is the time by which facts expire and fade, as that of `clock` may have been put
+    forward; it is told whether anything is to be changed.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a memory, each with its default
@@ -48,6 +51,7 @@ class Memory(Closing):
         actor: str = "cli",
         audit: AuditLog | None = None,
         clock: Callable[[], float] = time.time,
+        forgets_by: Callable[[bool], float] | None = None,
         stopping: Callable[[], bool] = lambda: False,
         wait: float = WAIT_SECONDS,
     ) -> None:
@@ -58,6 +62,7 @@ class Memory(Closing):
         self._actor = actor
         self._audit = audit
         self._clock = clock
+        self._forgets_by = forgets_by or (lambda _: clock())
         self._stopping = stopping
         self._wait = wait
         self._db: Database | None = None
@@ -168,7 +173,7 @@ class Memory(Closing):
 
         `orphans`: also find vectors without a fact, and delete them.
         """
-        now = self._now()
+        now = int(self._forgets_by(not dry_run))
         db = self._open(write=not dry_run)
         pruner = Pruner(db, now, keep_ids=self.vectors.exist, stopping=self._stopping)
         if dry_run:
@@ -227,7 +232,7 @@ class Memory(Closing):
 
     def expired(self) -> int:
         """How many facts wait to be pruned, since their time is over."""
-        return count_expired(self._open(write=False), self._now())
+        return count_expired(self._open(write=False), int(self._forgets_by(False)))  # noqa: FBT003
 
     def exists(self) -> bool:
         """Whether anything has been stored; raises Forbidden if that cannot be seen."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.clock_record import look, steady
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.layout import Layout
 from bsd.memory.classes import Classes
@@ -24,6 +25,7 @@ def open_memory(
     *,
     actor: str = "cli",
     clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Memory:
     """Whoever asks gets a memory of its own, which opens nothing before it is used.
@@ -31,20 +33,33 @@ def open_memory(
     Without settings it is as the seed describes it. Raises Forbidden if a link leads out of the
     root where nobody has named another place.
     """
-    audit = AuditLog(layout.audit_file, clock)
+    audit, classes = AuditLog(layout.audit_file, clock), classes_of(settings)
+    longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
+
+    def forgets_by(changes: bool) -> float:  # noqa: FBT001 - it asks for nothing else
+        return look(layout, clock, steady, keep=changes).now_for(longest)
+
     if settings is None:
-        return Memory(_facts(layout), actor=actor, audit=audit, clock=clock, stopping=stopping)
+        return Memory(
+            _facts(layout),
+            actor=actor,
+            audit=audit,
+            clock=clock,
+            forgets_by=forgets_by,
+            stopping=stopping,
+        )
     words = {
         name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
     }
     return Memory(
         settings.database or _facts(layout),
-        classes=classes_of(settings),
+        classes=classes,
         classifier=Classifier(rules_for(settings.languages, words)),
         vectors=settings.vectors,
         actor=actor,
         audit=audit,
         clock=clock,
+        forgets_by=forgets_by,
         stopping=stopping,
     )
 

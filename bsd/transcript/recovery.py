@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from bsd.transcript.inflight import InFlight, Record, read_record
 from bsd.transcript.mount import Strength
 from bsd.transcript.recovered import Access, Recovered, State
 
-__all__ = ["Access", "Recovered", "State", "recover"]
+__all__ = ["Access", "Recovered", "State", "recover", "retire"]
 
 
 def recover(  # noqa: PLR0913 - what tests replace, each by its name
@@ -45,12 +45,42 @@ def recover(  # noqa: PLR0913 - what tests replace, each by its name
         _recovered(path, Means(inflight, access, exchanger, now_ns, after_step, strength, retire))
         for path in (inflight.records() if records is None else records)
     ]
-    for file in inflight.strays() if records is None else ():
+    if records is None:
+        results += _without_strays(inflight, now_ns)
+    return [result for result in results if result is not None]
+
+
+def retire(
+    inflight: InFlight, exchanger: Exchanger, *, now_ns: Callable[[], int] = time.time_ns
+) -> list[Recovered]:
+    """Finish what is due and needs no session: displaced files that nobody wrote to in time.
+
+    For whoever only looks, or destroys: late lines wait for somebody who may change sessions.
+    """
+
+    def nobody(_name: SessionName, _path: Path) -> AbstractContextManager[object]:
+        raise Busy("late lines are put back by whoever changes sessions")
+
+    due = [path for path in inflight.records() if _is_due(path, now_ns())]
+    access = replace(Access.to(inflight.layout, lambda *_: None), session_lock=nobody)
+    done = recover(inflight, access, exchanger, now_ns=now_ns, records=due) if due else []
+    return [*done, *_without_strays(inflight, now_ns)]
+
+
+def _is_due(record: Path, now_ns: int) -> bool:
+    with suppress(FileNotFoundError):
+        return now_ns - record.lstat().st_mtime_ns >= KEEP_NS
+    return False
+
+
+def _without_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
+    results = []
+    for file in inflight.strays():
         with suppress(FileNotFoundError):
             if now_ns() - file.lstat().st_mtime_ns >= KEEP_NS:
                 file.unlink()
                 results.append(Recovered(State.ABANDONED, file, detail="nobody's any more"))
-    return [result for result in results if result is not None]
+    return results
 
 
 def _recovered(path: Path, means: Means) -> Recovered | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
@@ -47,13 +48,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Caretaker:
-    """Looks after one workspace root for `actor`; without a `layout` there is no audit."""
+    """Looks after one workspace root for `actor`.
+
+    Without a `layout` there is no audit, and the clock is believed.
+    """
 
     root: Path | None
     layout: Layout | None = None
     rules: Rules = Rules()
     actor: str = "cli"
     clock: Callable[[], float] = time.time
+    steady: Callable[[], float] = steady
 
     @property
     def place(self) -> Path:
@@ -102,6 +107,7 @@ class Caretaker:
     ) -> PruneResult:
         """Prune by `rules`, or by those of the settings."""
         rules = rules or self.rules
+        now = self._now_for(rules.older_than_hours, keep=not dry_run)
         done = prune_sessions(
             rules.older_than_hours,
             self.place,
@@ -110,7 +116,7 @@ class Caretaker:
             max_total_bytes=rules.max_total_bytes,
             progress=progress,
             stopping=stopping,
-            clock=self.clock,
+            clock=lambda: now,
         )
         if not dry_run and (done.deleted_sessions or done.errors or done.leftovers):
             self._audit(
@@ -134,6 +140,12 @@ class Caretaker:
             if one.repaired and not dry_run:
                 self._audit("workspace_repair", one.session_id, reason=one.reason)
         return done
+
+    def _now_for(self, hours: float | None, *, keep: bool) -> float:
+        """The time by which workspaces count as unused: the clock may have been put forward."""
+        if self.layout is None or hours is None:
+            return self.clock()
+        return look(self.layout, self.clock, self.steady, keep=keep).now_for(hours * 3600)
 
     def _audit(self, action: str, session_id: str | None, **what: Any) -> None:
         if self.layout is None:

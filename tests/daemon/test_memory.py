@@ -41,7 +41,12 @@ class World:
         """Another daemon takes over."""
         self.table = Timetable(ConfigService(self.layout.config_file), _NOTHING, clock=self.clock)
         add_memory_job(
-            self.table, self.layout, self.settings, stopping=lambda: False, clock=self.clock
+            self.table,
+            self.layout,
+            self.settings,
+            stopping=lambda: False,
+            clock=self.clock,
+            steady=self.clock,
         )
 
     def step(self, seconds: float = 0.0) -> None:

@@ -38,6 +38,7 @@ class Day:
             self.settings,
             stopping=lambda: self.stopping,
             clock=lambda: self.now,
+            steady=lambda: self.now,
         )
 
     def go(self, seconds: float) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.foundation.ages import Ages
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import retention
@@ -60,7 +61,7 @@ def shelf(layout: Layout, keep: str = "24h") -> StoreShelf:
 
 def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> None:
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23, "0003_tool_result": 400})
-    assert clean(shelf(layout), NOW) == Cleaned(2, 200, 0)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
     again = SessionStore(layout, NAME)
     assert again.refs() == ["0002_thinking"]
     assert list(again.index.records) == ["0002_thinking.json"]
@@ -70,8 +71,8 @@ def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> No
 def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 24})
     exact = SessionStore(layout, NAME).file("0001_thinking").stat().st_mtime
-    assert clean(shelf(layout), exact + 24 * HOUR) == Cleaned()
-    assert clean(shelf(layout), exact + 24 * HOUR + 1) == Cleaned(1, 100, 0)
+    assert clean(shelf(layout), Ages(exact + 24 * HOUR)) == Cleaned()
+    assert clean(shelf(layout), Ages(exact + 24 * HOUR + 1)) == Cleaned(1, 100, 0)
 
 
 def test_directories_that_became_empty_go_too(layout: Layout) -> None:
@@ -79,7 +80,7 @@ def test_directories_that_became_empty_go_too(layout: Layout) -> None:
     hollow = put(layout, SessionName("main", "hollow"), {})
     strange = put(layout, SessionName("main", "strange"), {"0001_thinking": 25})
     (strange.directory / "note.txt").write_text("mine")
-    assert clean(shelf(layout), NOW) == Cleaned(2, 200, 0)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(2, 200, 0)
     assert not gone.directory.exists()
     assert not hollow.directory.exists()
     assert sorted(os.listdir(strange.directory)) == ["index.json", "note.txt"]
@@ -93,7 +94,7 @@ def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
     for name in names:
         put(layout, name, {"0001_thinking": 25, "0002_thinking": 1})
     SessionStore(layout, long).index.path.unlink()  # nothing tells any more whose it is
-    assert clean(shelf(layout), NOW) == Cleaned(3, 300, 0)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(3, 300, 0)
     for name in names:
         assert SessionStore(layout, name).refs() == ["0002_thinking"]
     index = SessionStore(layout, names[1]).index
@@ -103,14 +104,14 @@ def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
 def test_never_is_never(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 24 * 365 * 20})
     for word in ("never", " Never "):
-        assert clean(shelf(layout, word), NOW) == Cleaned()
-    found = forecast(shelf(layout, "never"), NOW)
+        assert clean(shelf(layout, word), Ages(NOW)) == Cleaned()
+    found = forecast(shelf(layout, "never"), Ages(NOW))
     assert (found.going, found.staying, found.next_expiry) == ((), 1, None)
 
 
 def test_a_time_in_the_future_is_young(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": -1000})
-    assert clean(shelf(layout), NOW) == Cleaned()
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
 
 
 def test_a_file_that_was_used_again_meanwhile_stays(
@@ -125,7 +126,7 @@ def test_a_file_that_was_used_again_meanwhile_stays(
         return lock(lot, wait)
 
     monkeypatch.setattr(retention._StoreLot, "_lock", renewed)
-    assert clean(shelf(layout), NOW) == Cleaned()
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
     assert store.file("0001_thinking").exists()
 
 
@@ -133,9 +134,9 @@ def test_what_is_locked_is_left_and_stops_nothing(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 25})
     put(layout, SessionName("main", "s2"), {"0001_thinking": 25})
     with own_lock(layout, NAME, 0.0), capture_logs() as lines:
-        assert clean(shelf(layout), NOW) == Cleaned(1, 100, 1)
+        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
     assert any("another bsd" in line.get("problem", "") for line in lines)
-    assert clean(shelf(layout), NOW) == Cleaned(1, 100, 0)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
 
 
 def test_a_file_that_cannot_be_deleted_stops_nothing(
@@ -151,7 +152,7 @@ def test_a_file_that_cannot_be_deleted_stops_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", stubborn)
-        assert clean(shelf(layout), NOW) == Cleaned(1, 100, 1)
+        assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 1)
     assert store.refs() == ["0001_thinking"]
     assert list(SessionStore(layout, NAME).index.records) == ["0001_thinking.json"]
 
@@ -166,7 +167,7 @@ def test_links_and_strange_files_are_not_touched(layout: Layout, tmp_path: Path)
     (store.directory / "0009_thinking.json").symlink_to(outside / "0001_thinking.json")
     (store.directory / "notes.json").write_text("{}")
     os.utime(store.directory / "notes.json", (0, 0))
-    assert clean(shelf(layout), NOW) == Cleaned()
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
     assert (outside / "0001_thinking.json").exists()
 
 
@@ -174,9 +175,9 @@ def test_a_store_that_leads_out_of_the_root_is_refused(layout: Layout, tmp_path:
     outside = Layout(tmp_path / "elsewhere")
     put(outside, NAME, {"0001_thinking": 25})
     layout.extracted.symlink_to(outside.extracted)
-    assert clean(shelf(layout), NOW) == Cleaned(0, 0, 1)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(0, 0, 1)
     with pytest.raises(Forbidden):
-        forecast(shelf(layout), NOW)
+        forecast(shelf(layout), Ages(NOW))
     assert SessionStore(outside, NAME).refs() == ["0001_thinking"]
 
 
@@ -188,9 +189,9 @@ def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
     half = store.file("0001_thinking").with_suffix(".tmp")
     half.write_bytes(b"half")
     with own_lock(layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
-        assert clean(shelf(layout, keep), NOW) == Cleaned()
+        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
     assert half.exists()
-    assert clean(shelf(layout, keep), NOW) == Cleaned()
+    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
     assert not half.exists()
     assert store.refs() == ["0002_thinking"]
 
@@ -198,13 +199,13 @@ def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
 def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 30, "0003_thinking": 23})
     put(layout, SessionName("main", "s2"), {"0001_thinking": 1})
-    found = forecast(shelf(layout), NOW)
+    found = forecast(shelf(layout), Ages(NOW))
     assert [thing.path.stem for thing in found.going] == ["0002_thinking", "0001_thinking"]
     assert found.staying == 2
     assert found.next_expiry == pytest.approx(NOW + HOUR, abs=1)
-    later = forecast(shelf(layout), NOW + 2 * HOUR)
+    later = forecast(shelf(layout), Ages(NOW + 2 * HOUR))
     assert len(later.going) == 3
-    assert clean(shelf(layout), NOW) == Cleaned(len(found.going), found.bytes, 0)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(len(found.going), found.bytes, 0)
 
 
 def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
@@ -227,11 +228,11 @@ def test_a_run_that_is_to_stop_stops_between_two_sessions(layout: Layout) -> Non
     for number in range(3):
         put(layout, SessionName("main", f"s{number}"), {"0001_thinking": 25})
     answers = iter([False, True])
-    assert clean(shelf(layout), NOW, lambda: next(answers)) == Cleaned(1, 100, 0)
+    assert clean(shelf(layout), Ages(NOW), lambda: next(answers)) == Cleaned(1, 100, 0)
 
 
 def test_a_root_without_a_store_has_nothing_to_delete(layout: Layout) -> None:
-    assert clean(shelf(layout), NOW) == Cleaned()
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned()
     assert not layout.own.exists(), "looking leaves no traces"
 
 

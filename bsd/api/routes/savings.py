@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from bsd.api.answer import Answer
 from bsd.api.description import answers
 from bsd.api.routes.threads import in_thread
-from bsd.api.saved import SavedByHour
+from bsd.lifecycle.saved import SavedByHour
 
 
 def routes(audit_file: Path) -> APIRouter:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,6 +177,8 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
+    from bsd.foundation.ages import Ages
+    from bsd.foundation.clock_record import steady
     from bsd.foundation.layout import Layout
     from bsd.lifecycle.expiry import forecast
     from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
@@ -184,13 +187,14 @@ def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     layout = Layout(root)
     now = time.time()
     assert run_trash_retention(layout, "14d", actor="daemon").cleaned == 0
-    found = forecast(TrashShelf(layout, "14d"), now)
+    found = forecast(TrashShelf(layout, "14d"), Ages(now))
     assert (len(found.going), found.staying) == (0, 1)
     assert found.next_expiry == pytest.approx(now + 14 * 86400, abs=60)
-    later = now + 15 * 86400
-    assert len(forecast(TrashShelf(layout, "14d"), later).going) == 1
-    assert run_trash_retention(layout, "never", actor="daemon", clock=lambda: later).cleaned == 0
-    done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later)
+    later, run_on = now + 15 * 86400, steady() + 15 * 86400
+    clocks: dict[str, Any] = {"clock": lambda: later, "steady": lambda: run_on}
+    assert len(forecast(TrashShelf(layout, "14d"), Ages(later)).going) == 1
+    assert run_trash_retention(layout, "never", actor="daemon", **clocks).cleaned == 0
+    done = run_trash_retention(layout, "14d", actor="daemon", **clocks)
     assert (done.cleaned, done.errors) == (2, 0)  # transcript and meta file
     assert not os.listdir(layout.trash)
 

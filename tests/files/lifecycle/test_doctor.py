@@ -54,7 +54,7 @@ def test_a_healthy_directory(layout: Layout, inotify: Path) -> None:
     assert [check.message for check in found["agents"]] == ["1 agent with 1 session"]
     assert set(found) == {
         *("versions", "root", "permissions", "privacy", "agents", "leases", "space", "inotify"),
-        *("locks", "store"),
+        *("locks", "in flight", "store"),
     }
 
 

@@ -14,6 +14,8 @@ from starlette.types import ASGIApp, Message
 from bsd.daemon.events import Events, Subscription
 from bsd.foundation.errors import NotFound
 
+_MB = 1 << 20
+
 
 def sample_status() -> dict[str, Any]:
     """A status as `bsd.daemon.status` describes it."""
@@ -79,6 +81,20 @@ def sample_status() -> dict[str, Any]:
         ],
         "search": {"complete": True, "waiting": 0, "problem": None},
         "orphans": {"count": 1, "bytes": 17},
+        "clock": None,
+        "disk": {
+            "store": 40 * _MB,
+            "history": 2 * _MB,
+            "trash": 0,
+            "in_flight": {"files": 2, "bytes": 6 * _MB, "due_at": "2026-11-22T11:00:40.000Z"},
+            "orphans": 0,
+            "databases": 1 * _MB,
+            "others": 0,
+            "log": 1 * _MB,
+            "saved": 200 * _MB,
+            "total": 50 * _MB,
+            "net": 150 * _MB,
+        },
         "config": {"path": "/home/ada/.openclaw/.brainsurgeon/config.json", "problem": None},
         "retention": {
             "keep": "24h",

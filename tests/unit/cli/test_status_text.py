@@ -27,6 +27,9 @@ def shown(status: dict[str, Any]) -> str:
         "queue      1 at work, 1 ready, 2 until quiet, 3 for their time, 4 until there is more",
         "           worker-1: main/a",
         "saved      117.7 MB, about 30,864,197 tokens: 789 values of 345 entries; 0.2 bytes",
+        "disk       50.0 MB: store 40.0 MB, history 2.0 MB, databases 1.0 MB, log 1.0 MB, in",
+        "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
+        "           sessions are 200.0 MB shorter: 150.0 MB more than it takes",
         "retention  extracted content is kept 24h; 4 files (4.0 KB) will go in 1 h",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
         "! parked   main/bad: disk full",
@@ -69,6 +72,13 @@ def test_switches_are_told() -> None:
     assert "switched off" in text
     assert "read-only" in text
     assert "! config   not valid JSON (the last good one holds)" in text
+
+
+def test_a_clock_in_doubt_is_told_with_the_way_out() -> None:
+    status = sample_status()
+    status["clock"] = "the clock was put forward by 1d 6h"
+    text = shown(status)
+    assert "! clock    the clock was put forward by 1d 6h (`bsd retention --trust-clock`" in text
 
 
 def test_a_long_list_is_cut_and_says_so() -> None:

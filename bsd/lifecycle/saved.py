@@ -41,15 +41,24 @@ class SavedByHour:
         Hours of which nothing is to be told are left out.
         """
         with self._lock:
-            try:
-                self._catch_up()
-            except OSError as error:
-                raise os_problem(error, f"reading {self._path}") from error
+            self._read()
             points = [
                 {"at": iso_utc(hour), "saved": sum_.saved, "given_back": sum_.given_back}
                 for hour, sum_ in sorted(self._hours.items())
             ]
         return {"step_seconds": _HOUR, "points": points}
+
+    def total(self) -> int:
+        """By how many bytes all sessions together became shorter; raises as `as_json`."""
+        with self._lock:
+            self._read()
+            return sum(sum_.saved - sum_.given_back for sum_ in self._hours.values())
+
+    def _read(self) -> None:
+        try:
+            self._catch_up()
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
 
     def _catch_up(self) -> None:
         try:
