@@ -28,6 +28,7 @@ from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import StateDb
+from bsd.store.whereabouts import undone_in
 from bsd.surgery.context_answer import ContextAnswer
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.edit import EditAnswer, Wish, plan_edit
@@ -106,24 +107,28 @@ class Surgeon(Examiner):
         name: SessionName,
         *,
         dry_run: bool = False,
+        by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         worth: Worth | None = None,
     ) -> SessionResult:
         """Extract all that is due in one session; `progress` gets bytes of it read so far.
 
-        A plan that is not `worth` the writing is left for later. What concerns only this session's
-        state is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
+        What somebody has taken back by undo leaves only `by_hand`: if somebody asks for it. A plan
+        that is not `worth` the writing is left for later. What concerns only this session's state
+        is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
         Forbidden, Invalid for a wrong name or setting.
         """
         if dry_run:
-            return self.extraction(name, overrides=overrides, progress=progress)
+            return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
         path = self.layout.session_file(name)
         tell = self._chart.teller(name)
         recollection = Recollection(self._state, name, config)
+        history = History(self.layout, name)
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
+            undone = undone_in(source, history)
             found = plan_extraction(
                 source,
                 fmt,
@@ -132,7 +137,9 @@ class Surgeon(Examiner):
                 store,
                 tell=tell,
                 progress=progress,
-                since=recollection.recall(source),
+                since=None if by_hand and undone else recollection.recall(source),
+                undone=undone,
+                by_hand=by_hand,
             )
             return found, None
 
@@ -322,7 +329,7 @@ class Surgeon(Examiner):
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
             done, answer = self._operation(name).perform(planner)
-        if done.outcome:  # a line that was settled may have changed
+        if done.outcome or done.plan.noting:  # what was settled may not be any more
             StateDb(self.layout.state_db).forget(name)
         return done, answer
 

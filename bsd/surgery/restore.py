@@ -14,7 +14,8 @@ from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
-from bsd.surgery.kept import Original, Return, is_away, nothing_away, paths_of
+from bsd.store.lasting import Noting, Stamp
+from bsd.surgery.kept import Original, Return, is_away, member_of, nothing_away, paths_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -50,6 +51,7 @@ class RestoreAnswer:
     changed: tuple[str, ...] = ()  # keys somebody has overwritten since: left as they are
     previous_restored_at: str | None = None
     missing: Missing | None = None  # what is wrong with the stored file, for log and audit
+    stamp: Stamp | None = None  # the `_restored` that it sets
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the contract; those that say nothing are left out."""
@@ -208,8 +210,20 @@ def _restore(
         sizes_bytes={key: back.sizes[marked.paths[key]] for key in restored},
         unavailable={key: _NOT_IN_FILE for key in wanted if key not in restored},
         changed=changed,
+        stamp=_stamp(marked, original, now) if restored else None,
     )
     return answer, _edit(marked, back, restored, now) if restored else None
+
+
+def _stamp(marked: _Marked, original: Original, now: float) -> Stamp:
+    """What the new `_restored` takes the place of."""
+    located = marked.located
+    return Stamp(
+        located.facts.id or "",
+        encode_string(iso_utc(now)),
+        present=member_of(located.line.raw, located.entry, RESTORED),
+        original=member_of(original.raw, original.entry, RESTORED),
+    )
 
 
 def _edit(marked: _Marked, back: Return, restored: tuple[str, ...], now: float) -> Edit:
@@ -257,4 +271,7 @@ def _plan(
         bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
     )
     touched = tuple(Touched(one.index, one.entry_id) for one in answers if one.keys_restored)
-    return Plan(source.identity, tuple(edits), report, touched=touched, complete=complete)
+    noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
+    return Plan(
+        source.identity, tuple(edits), report, touched=touched, complete=complete, noting=noting
+    )
