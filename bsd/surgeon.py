@@ -27,12 +27,14 @@ from bsd.operation import (
 from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
+from bsd.store.originals import Kept
 from bsd.store.state import StateDb
 from bsd.store.whereabouts import undone_in
 from bsd.surgery.context_answer import ContextAnswer
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.edit import EditAnswer, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
+from bsd.surgery.leave import plan_leaving
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
@@ -155,14 +157,24 @@ class Surgeon(Examiner):
         self._chart.concluded("extract", name, tally)
         return tally.result()
 
-    def restore_all(self, name: SessionName, *, progress: Progress | None = None) -> SessionResult:
-        """Put everything back that was taken out of one session; results as of `extract`."""
+    def restore_all(
+        self, name: SessionName, *, leaving: bool = False, progress: Progress | None = None
+    ) -> SessionResult:
+        """Put everything back that was taken out of one session; results as of `extract`.
+
+        Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
+        """
         self.layout.session_file(name)
+        history = History(self.layout, name)
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
         ) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
-            return plan_restore_all(source, fmt, self._patience.clock(), store, progress=progress)
+            now = self._patience.clock()
+            if not leaving:
+                return plan_restore_all(source, fmt, now, store, progress=progress)
+            kept = Kept(self.layout, store, history)
+            return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
 
         tally = Tally(name, Status.RESTORED)
         with tally.judging():

@@ -56,9 +56,13 @@ class FakeSurgeon:
         )
 
     def restore_all(
-        self, name: SessionName, *, progress: Callable[[int], None] | None = None
+        self,
+        name: SessionName,
+        *,
+        leaving: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
-        self.asked.append(("restore_all", str(name)))
+        self.asked.append(("restore_all", str(name), leaving))
         return self._next(name, progress)
 
     def restore(self, name: SessionName, entry: str, keys: list[str] | None) -> dict[str, Any]:
