@@ -51,11 +51,13 @@ def restore_all(
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     for name in sessions:
         call.layout.session_file(name)  # before anybody is asked about a session that is not there
+    call.refuse_if_readonly()
     if names and not yes:
         _ask(call, names, list(map(str, sessions)))
+    offers = not sessions and not keep_enabled
     problem = None
     try:
-        if not sessions and not keep_enabled:
+        if offers:
             _offer_to_disable(call, yes=yes)
         leaving = not call.pruning.current.enabled
     except ConfigError as broken:  # what is away comes back all the same
@@ -66,7 +68,7 @@ def restore_all(
 
     outcomes = each_session(call, names, work, Status.RESTORED)
     report(call, outcomes, named=bool(sessions))
-    if problem:
+    if problem and offers:
         raise problem
     return outcomes.exit_code
 
@@ -103,5 +105,6 @@ def _offer_to_disable(call: Call, *, yes: bool) -> None:
     if not yes and not confirm("Set `enabled` to false, so that nothing is extracted again?", ""):
         note("`enabled` stays true: the next extraction starts again")
         return
+    call.log(writes=True)
     call.pruning.update({"enabled": False})
     note("`enabled` is false now; `bsd config set enabled true` starts again")
