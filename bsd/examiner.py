@@ -91,10 +91,13 @@ class Examiner:
         self,
         name: SessionName,
         *,
+        by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
+        from bsd.store.history import History
+        from bsd.store.whereabouts import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 
@@ -113,6 +116,8 @@ class Examiner:
                     dry_run=True,
                     tell=self._chart.teller(name),
                     progress=progress,
+                    undone=undone_in(source, History(self.layout, name)),
+                    by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)
             tally.leave(plan.planned_on, due_at=plan.due_at)

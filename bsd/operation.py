@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,6 +20,7 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.times import iso_utc
 from bsd.opening import open_session
 from bsd.store.extracted import SessionStore
@@ -35,6 +36,8 @@ from bsd.transcript.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
 from bsd.transcript.recovery import Access, State, recover
+
+_log = get_logger("surgeon")
 
 # Within this time of a change a second one may not show in the file's timestamps (DESIGN §4).
 _UNCERTAIN_SECONDS = 2.0
@@ -143,6 +146,8 @@ class Operation:
                 planned_at_ns, (plan, answer) = self._plan(planner)
                 worth_it = worth is None or worth(plan)
                 if not (plan.edits and worth_it):
+                    if plan.noting.freed and not plan.edits:
+                        self._free(plan.noting.freed)
                     return Done(plan, None, postponed=bool(plan.edits)), answer
                 outcome = self._commit(plan, planned_at_ns, deadline)
                 if self._noticed:
@@ -281,6 +286,7 @@ class Operation:
             plan.keeps,
             source,
             self.store,
+            plan.noting,
         )
 
     def _may_have_been_seen(self, outcome: Outcome | None, planned_on: Identity) -> bool:
@@ -309,6 +315,11 @@ class Operation:
             found = self.path.lstat()
             return (found.st_dev, found.st_ino) == (planned_on.dev, planned_on.ino)
         return False
+
+    def _free(self, entry_ids: Collection[str]) -> None:
+        """Note what holds of entries from now on, though their lines stay as they are."""
+        if self.history.lasting.undone.free(entry_ids):
+            _log.info(f"free: {self.name}, entries {len(entry_ids)}", actor=self._actor)
 
     def _index(self, plan: Plan) -> None:
         # A cache: the session is committed, and verify can rebuild it.

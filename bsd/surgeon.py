@@ -27,11 +27,14 @@ from bsd.operation import (
 from bsd.recollection import Recollection
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
+from bsd.store.originals import Kept
 from bsd.store.state import StateDb
+from bsd.store.whereabouts import undone_in
 from bsd.surgery.context_answer import ContextAnswer
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.edit import EditAnswer, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
+from bsd.surgery.leave import plan_leaving
 from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
@@ -107,24 +110,28 @@ class Surgeon(Examiner):
         name: SessionName,
         *,
         dry_run: bool = False,
+        by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         worth: Worth | None = None,
     ) -> SessionResult:
         """Extract all that is due in one session; `progress` gets bytes of it read so far.
 
-        A plan that is not `worth` the writing is left for later. What concerns only this session's
-        state is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
+        What somebody has taken back by undo leaves only `by_hand`: if somebody asks for it. A plan
+        that is not `worth` the writing is left for later. What concerns only this session's state
+        is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
         Forbidden, Invalid for a wrong name or setting.
         """
         if dry_run:
-            return self.extraction(name, overrides=overrides, progress=progress)
+            return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
         path = self.layout.session_file(name)
         tell = self._chart.teller(name)
         recollection = Recollection(self._state, name, config)
+        history = History(self.layout, name)
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
+            undone = undone_in(source, history)
             found = plan_extraction(
                 source,
                 fmt,
@@ -133,7 +140,9 @@ class Surgeon(Examiner):
                 store,
                 tell=tell,
                 progress=progress,
-                since=recollection.recall(source),
+                since=None if by_hand and undone else recollection.recall(source),
+                undone=undone,
+                by_hand=by_hand,
             )
             return found, None
 
@@ -149,14 +158,24 @@ class Surgeon(Examiner):
         self._chart.concluded("extract", name, tally)
         return tally.result()
 
-    def restore_all(self, name: SessionName, *, progress: Progress | None = None) -> SessionResult:
-        """Put everything back that was taken out of one session; results as of `extract`."""
+    def restore_all(
+        self, name: SessionName, *, leaving: bool = False, progress: Progress | None = None
+    ) -> SessionResult:
+        """Put everything back that was taken out of one session; results as of `extract`.
+
+        Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
+        """
         self.layout.session_file(name)
+        history = History(self.layout, name)
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
         ) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
-            return plan_restore_all(source, fmt, self._patience.clock(), store, progress=progress)
+            now = self._patience.clock()
+            if not leaving:
+                return plan_restore_all(source, fmt, now, store, progress=progress)
+            kept = Kept(self.layout, store, history)
+            return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
 
         tally = Tally(name, Status.RESTORED)
         with tally.judging():
@@ -339,7 +358,7 @@ class Surgeon(Examiner):
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
             done, answer = self._operation(name).perform(planner)
-        if done.outcome:  # a line that was settled may have changed
+        if done.outcome or done.plan.noting:  # what was settled may not be any more
             StateDb(self.layout.state_db).forget(name)
         return done, answer
 

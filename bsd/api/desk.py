@@ -136,6 +136,7 @@ class Desk:
         result = self.surgeon(actor).extract(
             name,
             dry_run=dry_run,
+            by_hand=True,
             overrides=overrides,
             progress=lambda _: self.patience.check(),
         )

@@ -118,8 +118,8 @@ class Session:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is what its owner wrote, but for the note of when an entry came back."""
-        return _RESTORED.sub(b"", self.path.read_bytes()) == self.content
+        """Whether it is what its owner wrote, to the byte."""
+        return self.path.read_bytes() == self.content
 
 
 class Play:

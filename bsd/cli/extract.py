@@ -55,10 +55,10 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
     overrides = {field: value for field, value in options.items() if value is not None}
 
     def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
-        return surgeon.extract(name, overrides=overrides, progress=progress)
+        return surgeon.extract(name, by_hand=True, overrides=overrides, progress=progress)
 
     def look(examiner: Examiner, name: SessionName, progress: Progressed) -> SessionResult:
-        return examiner.extraction(name, overrides=overrides, progress=progress)
+        return examiner.extraction(name, by_hand=True, overrides=overrides, progress=progress)
 
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     if dry_run:

@@ -25,6 +25,7 @@ MEANINGS = {
     "already_extracted": "their values are in the store already",
     "turn_open": "the unfinished turn, and the latest answer",
     "pinned": "pinned by _extractable",
+    "undone": "their extraction was taken back by undo",
     "recently_restored": "restored a short while ago",
     "type_not_matched": "nothing of a triggering type",
     "too_recent": "among the newest messages (keep_recent)",

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 @command(
     "restore-all",
     """
-    Without a name: all sessions of all agents. It asks first, and afterwards offers to set
-    `enabled` to false, or the next extraction would start again; --yes agrees to both. With names,
+    Without a name: all sessions of all agents. It asks first, and offers to set `enabled` to false
+    before it begins, or the next extraction would start again; --yes agrees to both. With names,
     the setting is left as it is.
+
+    With extraction switched off, no trace stays: each `_restored` that bsd has set goes, too, and
+    files are byte for byte as they were before bsd, but for pins, edits and redactions.
 
     \b
     Examples:
@@ -41,22 +44,32 @@ def restore_all(
     from bsd.cli.many import each_session
     from bsd.cli.many_report import report
     from bsd.cli.names import all_sessions
+    from bsd.foundation.errors import ConfigError
     from bsd.surgeon import Status
 
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     for name in sessions:
         call.layout.session_file(name)  # before anybody is asked about a session that is not there
+    call.refuse_if_readonly()
     if names and not yes:
         _ask(call, names, list(map(str, sessions)))
+    offers = not sessions and not keep_enabled
+    problem = None
+    try:
+        if offers:
+            _offer_to_disable(call, yes=yes)
+        leaving = not call.pruning.current.enabled
+    except ConfigError as broken:  # what is away comes back all the same
+        leaving, problem = False, broken
 
     def work(surgeon: Surgeon, name: SessionName, progress: Progressed) -> SessionResult:
-        return surgeon.restore_all(name, progress=progress)
+        return surgeon.restore_all(name, leaving=leaving, progress=progress)
 
     outcomes = each_session(call, names, work, Status.RESTORED)
     report(call, outcomes, named=bool(sessions))
-    if not sessions and not keep_enabled and outcomes.stopped_by is None:
-        _offer_to_disable(call, yes=yes)
+    if problem and offers:
+        raise problem
     return outcomes.exit_code
 
 
@@ -86,10 +99,12 @@ def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:
 
 
 def _offer_to_disable(call: Call, *, yes: bool) -> None:
+    """Switch extraction off before anything comes back: it would leave again, behind our back."""
     if not call.pruning.current.enabled:
         return
     if not yes and not confirm("Set `enabled` to false, so that nothing is extracted again?", ""):
-        note("`enabled` is still true: the next extraction starts again")
+        note("`enabled` stays true: the next extraction starts again")
         return
+    call.log(writes=True)
     call.pruning.update({"enabled": False})
     note("`enabled` is false now; `bsd config set enabled true` starts again")

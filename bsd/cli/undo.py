@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Every line that the operation changed becomes what it was, exact to the byte. Without OP the
     newest operation that is not undone; OP is a number from `bsd history`. An older one can be
     undone if nothing changed the same entries since. Undoing an undo does the operation again.
+    What an undone extraction brought back stays until you extract the session by hand.
 
     \b
     Examples:
@@ -44,9 +45,9 @@ def undo(call: Call, /, session: SessionName, operation: int | None) -> int:
         say(f"  Thrown away by another program since: {counted(len(answer['gone']), 'entry')}")
     for number in answer["operations"]:
         say(f"  `bsd undo {session} {number}` does it again")
-    if answer["action"] == "extract" and call.pruning.current.enabled:
+    if answer["action"] == "extract":
         note(
-            "What was extracted once is due again: `bsd set-extractable AGENT/SESSION ENTRY false` "
-            "keeps an entry inline"
+            f"It stays inline until `bsd extract {session}` takes it out again, or "
+            f"`bsd set-extractable {session} ENTRY unset` gives an entry back to the daemon"
         )
     return request.exit_code

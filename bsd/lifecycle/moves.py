@@ -41,10 +41,12 @@ from bsd.lifecycle.relocate import (
 from bsd.lifecycle.trashed import Aim, Journal, Place, Trashed, read_meta
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
+from bsd.store.lasting import RESTORED, UNDONE, Lasting
 
 _log = get_logger("trash")
 
 _INDEX = "index.json"
+JOINED = (_INDEX, UNDONE, RESTORED)  # what a session and one in the trash may have both
 REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
@@ -256,6 +258,9 @@ class Moves:
         records = list(Index(place.store / _INDEX, item.name).records.values())
         if store.directory.is_dir():
             remove_file(place.store / _INDEX)  # the two become one
+        history = self._layout.history_dir(item.name)
+        if history.is_dir():
+            Lasting(history, item.name).join(Lasting(place.history, item.name))
         for there, here in self._directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.

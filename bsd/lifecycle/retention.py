@@ -19,7 +19,7 @@ import orjson
 from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.clock_record import look, steady
-from bsd.foundation.errors import BsdError, Forbidden, os_problem
+from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.times import iso_utc
@@ -27,6 +27,7 @@ from bsd.lifecycle.drafts import forget_drafts
 from bsd.lifecycle.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
 from bsd.lifecycle.search import forget_stored
 from bsd.store.index import Index
+from bsd.store.lasting import DAMAGED, RESTORED, UNDONE, session_of
 from bsd.transcript.lock import OwnLock
 
 _log = get_logger("retention")
@@ -35,6 +36,8 @@ _INDEX = "index.json"
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
 _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
+# What lasts as long as the session: of one that is gone it is kept as long as its history.
+_LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.escape(DAMAGED)}")
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 _WAIT_SECONDS = 5.0
 
@@ -163,9 +166,12 @@ class StoreShelf:
         except OSError as error:
             raise os_problem(error, f"reading {extracted}") from error
         for name in names:
-            lot = _StoreLot(self._layout, extracted / name, self._wait, self._pattern)
+            lot = self._lot(extracted / name)
             self.deleted[name] = lot.deleted
             yield lot
+
+    def _lot(self, path: Path) -> _StoreLot:
+        return _StoreLot(self._layout, path, self._wait, self._pattern)
 
 
 class HistoryShelf(StoreShelf):
@@ -177,6 +183,9 @@ class HistoryShelf(StoreShelf):
     @property
     def _directory(self) -> Path:
         return self._layout.history
+
+    def _lot(self, path: Path) -> _StoreLot:
+        return _HistoryLot(self._layout, path, self._wait, self._pattern)
 
 
 class _StoreLot:
@@ -257,6 +266,33 @@ class _StoreLot:
             index.replace(left)
         except BsdError as problem:  # a cache; verify --repair makes it anew
             _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
+
+
+class _HistoryLot(_StoreLot):
+    """What undo needs of one session; and what lasts, once nothing is left that it is about."""
+
+    def things(self) -> list[Thing]:
+        found = super().things()
+        if (lasting := sorted(filter(_LASTING.fullmatch, self._names))) and self._is_gone(lasting):
+            for name in lasting:
+                with suppress(FileNotFoundError):
+                    status = (self.path / name).lstat()
+                    found.append(Thing(self.path / name, status.st_size, status.st_mtime))
+        return found
+
+    def _is_gone(self, lasting: list[str]) -> bool:
+        """Whether neither the session is there nor anything that was taken out of it."""
+        if os.path.lexists(self._layout.extracted / self.path.name):
+            return False
+        told = (session_of(self.path / name) for name in lasting)
+        name = next(filter(None, told), None) or _apparent_name(self.path)
+        try:
+            self._layout.session_file(name)
+        except NotFound:
+            return True
+        except BsdError:  # it cannot be told
+            return False
+        return False
 
 
 def _indexed_name(index: Path) -> SessionName | None:

@@ -30,7 +30,7 @@ from bsd.foundation.logs import get_logger
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
 from bsd.lifecycle.hand_down import HandDown, Leaving
-from bsd.lifecycle.moves import Moves, weigh
+from bsd.lifecycle.moves import JOINED, Moves, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
 from bsd.lifecycle.trashed import (
@@ -289,7 +289,7 @@ class Trash:
         place = Place(self.layout.trash_dir(), item.id)
         store, history = self.layout.store_dir(item.name), self.layout.history_dir(item.name)
         for here, there in ((place.store, store), (place.history, history)):
-            if names := [name for name in in_the_way(here, there) if name != "index.json"]:
+            if names := [name for name in in_the_way(here, there) if name not in JOINED]:
                 return Conflict(
                     f"{there} has another {names[0]} than the one in the trash",
                     hint="move that directory away, then try again",

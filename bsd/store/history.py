@@ -22,12 +22,13 @@ from typing import IO, Any
 import orjson
 
 from bsd.foundation.atomic import sync_dir
-from bsd.foundation.errors import NotFound, Unavailable, os_problem
+from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
 from bsd.store.gap import Gap
+from bsd.store.lasting import NOTHING, Lasting, Noting
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -138,6 +139,11 @@ class History:
     def directory(self) -> Path:
         return self._layout.history_dir(self.name)
 
+    @cached_property
+    def lasting(self) -> Lasting:
+        """What is known for longer than operations are kept."""
+        return Lasting(self.directory, self.name)
+
     def deeds(self) -> list[Deed]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
         found = (_read_head(self.directory / name, number) for number, name in self._names())
@@ -190,8 +196,11 @@ class History:
         keeps: Iterable[Keep],
         source: Readable,
         store: SessionStore,
+        noting: Noting = NOTHING,
     ) -> int:
         """Make durable what undoing these edits takes; the store has kept `keeps` by now.
+
+        And what the plan wants noted, if it takes effect.
 
         Each edit replaces one line, takes one out, or puts one in. Returns the operation's
         number; `done` or `discard` must follow. Raises Unavailable, Forbidden.
@@ -214,6 +223,7 @@ class History:
                 os.fchmod(stream.fileno(), 0o600)
                 os.fsync(stream.fileno())
             sync_dir(self.directory)
+            self.lasting.note(number, noting)
         except OSError as error:
             self.discard()
             raise os_problem(error, f"writing to {self.directory}") from error
@@ -234,7 +244,9 @@ class History:
         """The operation begun last did not take effect."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            with suppress(OSError):
+            # As long as the operation lies there, it is known that what it noted may not count.
+            with suppress(OSError, BsdError):
+                self.lasting.drop(int(begun.name.partition("_")[0]))
                 begun.unlink()
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bsd.foundation.errors import NotFound
 from bsd.store.extracted import digest
 from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import ChangedLine
+from bsd.store.history import ChangedLine, Damaged, History
 from bsd.transcript.reader import Line
 
 # The id of the entry that a line holds, if it has one.
@@ -112,6 +113,24 @@ def happened(source: Lines, changed: Sequence[ChangedLine]) -> bool:
         # Another line may look like one that went, but hardly where that one stood.
         return not all(_stands_at(places[line.was], line.index) for line in former)
     return bool(found) and not any(places.values())
+
+
+def undone_in(source: Lines, history: History) -> frozenset[str]:
+    """The entries of a session whose extraction is taken back; raises Unavailable.
+
+    Of an operation whose process ended before it could note it, the session tells.
+    """
+    if not history.lasting.undone.is_there:
+        return frozenset()
+    in_vain = set()
+    for deed in history.pending():
+        try:
+            took_effect = happened(source, history.lines(deed))
+        except (NotFound, Damaged):  # never complete, so nothing followed
+            took_effect = False
+        if not took_effect:
+            in_vain.add(deed.number)
+    return history.lasting.undone.entries(in_vain)
 
 
 def _stands_at(places: Sequence[Found], index: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -19,6 +19,7 @@ from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.store.history import Touched
+from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
 from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
@@ -59,21 +60,31 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     tell: Callable[[Outcome], None] | None = None,
     progress: Progress | None = None,
     since: Checkpoint | None = None,
+    undone: Collection[str] = (),
+    by_hand: bool = False,
 ) -> Plan:
     """Plan the extraction of all that is due; `now` in epoch seconds.
 
     `only` names one entry, as in `locate`. A dry run holds no edits and knows no budget, so its
     report tells of the whole session. `tell` gets every outcome, for a log; `progress` gets the
     bytes of the session read so far. From a checkpoint on (`since`, made by a plan with the same
-    settings) the report tells of what was read. Raises NotFound, Conflict for a bad `only`.
+    settings) the report tells of what was read. The entries in `undone`, whose extraction somebody
+    has taken back, stay unless it is done `by_hand`. Raises NotFound, Conflict for a bad `only`.
     """
     wanted = None if only is None else locate(source, fmt, only).line.index
     policy = Policy.of(config)
     survey = Survey.of(
-        source, fmt, policy, now, keep_names=tell is not None, progress=progress, since=since
+        source,
+        fmt,
+        policy,
+        now,
+        keep_names=tell is not None,
+        progress=progress,
+        since=since,
+        undone=() if by_hand else undone,
     )
     surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
-    tally = _Tally(maxsize if dry_run else budget_bytes, dry_run=dry_run)
+    tally = _Tally(maxsize if dry_run else budget_bytes, undone, dry_run=dry_run)
     settling = Settling(survey, policy)
     for number, outcome in enumerate(survey.outcomes()):
         if wanted is not None and outcome.index != wanted:
@@ -319,12 +330,14 @@ class _Tally:
     """What a plan comes to."""
 
     budget: int  # bytes of memory
+    undone: Collection[str]  # entries whose extraction somebody has taken back
     _: KW_ONLY
     dry_run: bool  # edits are counted only
     edits: list[Edit] = field(default_factory=list)
     keeps: list[Keep] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     savings: dict[str, list[int]] = field(default_factory=dict)  # by type: values, bytes, tokens
+    freed: list[str] = field(default_factory=list)  # of the undone ones, those that leave
     memory: int = 0  # bytes
     saved: int = 0
     entries: int = 0
@@ -344,6 +357,8 @@ class _Tally:
             return
         self.reasons[str(Reason.EXTRACT)] += 1
         self.entries += 1
+        if operation.keep.entry_id in self.undone:
+            self.freed.append(operation.keep.entry_id)
         self.saved += operation.edit.length - len(operation.edit.new)
         for type_, size, tokens in operation.savings:
             sums = self.savings.setdefault(type_, [0, 0, 0])
@@ -370,6 +385,7 @@ class _Tally:
             savings={type_: Saving(*sums) for type_, sums in self.savings.items()},
             leaked=tuple(survey.leaked),
             unreadable=survey.unreadable,
+            undone_before=len(self.freed),
         )
         return Plan(
             source.identity,
@@ -380,4 +396,5 @@ class _Tally:
             complete=self.complete,
             due_at=self.due_at,
             checkpoint=checkpoint,
+            noting=Noting(freed=tuple(self.freed)),
         )

@@ -21,19 +21,30 @@ def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracte
     return Conflict("Entry exists but has no extracted content", hint=hint)
 
 
+def member_of(raw: bytes, entry: Entry, key: str) -> bytes | None:
+    """A line's own member as it stands there; None if it has none, or has it twice."""
+    if key not in entry:
+        return None
+    try:
+        return raw[slice(*find(raw, [(key,)])[(key,)])]
+    except SpliceError:
+        return None
+
+
 def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     """The original of a line whose values have all come back, if nothing else of it changed.
 
     `was` is the line before they did, which tells whether it had been restored before. The hash
     proves it; so content that is stored no longer can be stored anew.
     """
-    member = (RESTORED,)
+    candidates = [now]
     try:
-        candidates = [edit(now, remove=[member])]
-        if RESTORED in (parse_entry(was) or {}):
-            candidates.append(edit(now, put={RESTORED: was[slice(*find(was, [member])[member])]}))
+        if RESTORED in (parse_entry(now) or {}):
+            candidates.append(edit(now, remove=[(RESTORED,)]))
+        if (before := member_of(was, parse_entry(was) or {}, RESTORED)) is not None:
+            candidates.append(edit(now, put={RESTORED: before}))
     except SpliceError:
-        return None
+        pass
     return next((line for line in candidates if digest(line) == hash), None)
 
 

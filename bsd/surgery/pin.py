@@ -9,6 +9,7 @@ from bsd.formats.base import Format
 from bsd.formats.marker import EXTRACTABLE
 from bsd.foundation.errors import Invalid
 from bsd.store.history import Touched
+from bsd.store.lasting import Noting
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -39,7 +40,7 @@ class PinAnswer:
 def plan_set_extractable(
     source: Source, fmt: Format, entry: str, value: Extractable
 ) -> tuple[Plan, PinAnswer]:
-    """Plan the setting of `_extractable`, or with None its removal.
+    """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
 
     Raises NotFound, Invalid for a negative number, and Conflict if the line cannot be edited.
     """
@@ -65,7 +66,8 @@ def plan_set_extractable(
     )
     answer = PinAnswer(located.facts.id, located.line.index, value, previous)
     touched = (Touched(answer.index, answer.entry_id),) if edits else ()
-    return Plan(source.identity, edits, report, touched=touched), answer
+    freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
+    return Plan(source.identity, edits, report, touched=touched, noting=freed), answer
 
 
 def _json(value: bool | int) -> bytes:  # noqa: FBT001 - the value itself, not a switch

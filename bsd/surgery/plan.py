@@ -11,6 +11,7 @@ from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep
 from bsd.store.history import Touched
+from bsd.store.lasting import NOTHING, Noting
 from bsd.transcript.change import Edit, Identity
 from bsd.transcript.reader import Line
 
@@ -57,6 +58,7 @@ class Report:
     savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type; `other`: none
     leaked: tuple[Leaked, ...] = ()
     unreadable: int = 0  # lines that are not blank and hold no JSON object
+    undone_before: int = 0  # of the entries: how many somebody had taken back by undo
 
     @property
     def bytes_saved(self) -> int:
@@ -77,6 +79,7 @@ class Plan:
     keeps: tuple[Keep, ...] = ()
     touched: tuple[Touched, ...] = ()  # for the history: what each of the edits is about
     undoes: int | None = None  # number of the operation that this one undoes
+    noting: Noting = NOTHING  # what shall be known of entries from then on
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect

@@ -14,8 +14,9 @@ from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
+from bsd.store.lasting import Noting, Stamp
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.surgery.kept import Return, nothing_away, original_of
+from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
@@ -53,6 +54,7 @@ class RestoreAnswer:
     previous_restored_at: str | None = None
     missing: Missing | None = None  # what is wrong with the stored file, for log and audit
     extracted_at: str = ""  # when the values left that cannot come back
+    stamp: Stamp | None = None  # the `_restored` that it sets
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields of the contract; those that say nothing are left out."""
@@ -208,7 +210,7 @@ def _restore_entry(
         if not away:
             continue
         try:
-            line = _restore(answer, line, marked, away, fmt, stored)
+            line = _restore(answer, line, marked, away, fmt, now, stored)
         except SpliceError as error:
             if not among_many:
                 raise
@@ -220,7 +222,13 @@ def _restore_entry(
 
 
 def _restore(
-    answer: RestoreAnswer, line: Line, marked: _Marked, away: list[str], fmt: Format, stored: Stored
+    answer: RestoreAnswer,
+    line: Line,
+    marked: _Marked,
+    away: list[str],
+    fmt: Format,
+    now: float,
+    stored: Stored,
 ) -> Line:
     """Bring these keys back into the line, and say in the answer what came and what could not."""
     entry = parse_entry(line.raw) or {}
@@ -236,9 +244,22 @@ def _restore(
     if not restored:
         return line
     new = _apply(back, line.raw, entry, marked, restored)
+    answer.stamp = answer.stamp or _stamp(answer, line, entry, original, now)
     answer.keys_restored += restored
     answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
     return replace(line, raw=new)
+
+
+def _stamp(
+    answer: RestoreAnswer, line: Line, entry: Entry, original: Original, now: float
+) -> Stamp:
+    """What the new `_restored` takes the place of."""
+    return Stamp(
+        answer.entry_id,
+        encode_string(iso_utc(now)),
+        present=member_of(line.raw, entry, RESTORED),
+        original=member_of(original.raw, original.entry, RESTORED),
+    )
 
 
 def _apply(
@@ -275,4 +296,7 @@ def _plan(
         bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
     )
     touched = tuple(Touched(one.index, one.entry_id) for one in answers if one.keys_restored)
-    return Plan(source.identity, tuple(edits), report, touched=touched, complete=complete)
+    noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
+    return Plan(
+        source.identity, tuple(edits), report, touched=touched, complete=complete, noting=noting
+    )

@@ -147,7 +147,7 @@ class Tally:
             tokens_saved=self.tokens,
             reasons=dict(self._last.reasons) if self._last else {},
             unavailable=self._unavailable,
-            warnings=tuple(_warning(leak) for leak in self._leaked),
+            warnings=(*_foretold(self._last, dry_run=self.dry_run), *map(_warning, self._leaked)),
             reason=self._error.message if self._error else None,
             hint=self._error.hint if self._error else None,
             error=type(self._error) if self._error else None,
@@ -165,6 +165,16 @@ def _status_of(error: BsdError) -> Status:
             return Status.BUSY
         case _:
             return Status.FAILED
+
+
+def _foretold(report: Report | None, *, dry_run: bool) -> tuple[str, ...]:
+    if not dry_run or report is None or not report.undone_before:
+        return ()
+    text = (
+        f"{report.undone_before} of the entries that would leave had been taken back by undo: "
+        "they stay inline until somebody extracts them by hand, as this would"
+    )
+    return (text,)
 
 
 def _warning(leak: Leaked) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bsd.store.extracted import Keep
 from bsd.store.history import Touched
+from bsd.store.lasting import NOTHING
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import Line
@@ -33,6 +34,7 @@ class Revised:
         self.identity = source.identity
         self._changed: dict[int, _Changed] = {}
         self._keeps: list[Keep] = []
+        self._noting = NOTHING
         self.values = 0
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
@@ -66,6 +68,7 @@ class Revised:
             if touched.gap is not None:  # else it could not be put back
                 changed.touched = replace(changed.touched, gap=touched.gap)
         self._keeps += plan.keeps
+        self._noting += plan.noting
         self.values += plan.report.values
 
     def plan(self, action: str) -> Plan:
@@ -85,4 +88,5 @@ class Revised:
             report,
             tuple(self._keeps),
             tuple(one.touched for _, one in changed),
+            noting=self._noting,
         )

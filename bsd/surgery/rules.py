@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ALREADY_EXTRACTED = "already_extracted"
     TURN_OPEN = "turn_open"
     PINNED = "pinned"
+    UNDONE = "undone"
     RECENTLY_RESTORED = "recently_restored"
     TYPE_NOT_MATCHED = "type_not_matched"
     TOO_RECENT = "too_recent"
@@ -69,6 +70,7 @@ class Subject:
     extractable: bool | int | None = None
     restored_ms: float | None = None
     own_result: bool = False  # the answer of one of our tools
+    undone: bool = False  # somebody has taken back its extraction
 
 
 @immutable
@@ -112,6 +114,7 @@ def subject_of(
     policy: Policy,
     *,
     own_result: bool = False,
+    undone: bool = False,
 ) -> Subject:
     """Look at one entry."""
     fitting = [t for t in policy.triggers if t.fits_entry(entry, facts)]
@@ -135,6 +138,7 @@ def subject_of(
         extractable=_extractable(entry),
         restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
         own_result=own_result or own_tool(facts.result_tool),
+        undone=undone,
     )
 
 
@@ -189,6 +193,8 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
         return Decision(reason)
     if subject.extractable is True:
         return _forced(subject, policy)
+    if subject.undone:
+        return Decision(Reason.UNDONE)
     if (due := _protected_until(subject, standing, policy, now)) > now:
         return Decision(Reason.RECENTLY_RESTORED, due_at=due)
     return _choose(subject, standing, policy, now)

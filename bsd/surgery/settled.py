@@ -23,6 +23,7 @@ _ANYWHERE = frozenset(
         Reason.DUPLICATE_ENTRY_ID,
         Reason.ALREADY_EXTRACTED,
         Reason.PINNED,
+        Reason.UNDONE,
         Reason.TYPE_NOT_MATCHED,
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan, nan
@@ -76,8 +76,10 @@ class Survey:
         *,
         keep_names: bool = False,
         since: Checkpoint | None = None,
+        undone: Container[str] = (),
     ) -> None:
         self._policy = policy
+        self._undone = undone
         self._shortest = policy.shortest
         self._now = now
         self._keep_names = keep_names
@@ -106,7 +108,7 @@ class Survey:
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - wishes, each by its name
         cls,
         source: Source,
         fmt: Format,
@@ -116,9 +118,13 @@ class Survey:
         keep_names: bool = False,
         progress: Progress | None = None,
         since: Checkpoint | None = None,
+        undone: Container[str] = (),
     ) -> Survey:
-        """Read a session to its last line, from its first or `since` a checkpoint of it."""
-        survey = cls(policy, now, keep_names=keep_names, since=since)
+        """Read a session to its last line, from its first or `since` a checkpoint of it.
+
+        `undone` are the entries whose extraction somebody has taken back.
+        """
+        survey = cls(policy, now, keep_names=keep_names, since=since, undone=undone)
         start = (since.offset, since.index) if since else (0, 0)
         told = start[0]
         for line in source.lines(*start):
@@ -147,7 +153,10 @@ class Survey:
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
         values = fmt.values(entry, self._shortest)
-        subject = subject_of(entry, facts, values, self._policy, own_result=own_result)
+        undone = facts.id is not None and facts.id in self._undone
+        subject = subject_of(
+            entry, facts, values, self._policy, own_result=own_result, undone=undone
+        )
         number, candidate = self._hold(subject)
         self._offset.append(line.offset)
         self._length.append(len(line.raw))
@@ -183,6 +192,7 @@ class Survey:
             subject.some_away,
             subject.marked,
             subject.own_result,
+            subject.undone,
             subject.restored_ms,
             subject.extractable,
             isinstance(subject.extractable, bool),  # True is the same key as 1, not the same wish

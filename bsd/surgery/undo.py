@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bsd.formats.base import Format
-from bsd.formats.marker import Marker, standing_at
+from bsd.formats.base import Entry, Format
+from bsd.formats.marker import RESTORED, Marker, standing_at
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.gap import Neighbour
@@ -20,6 +20,7 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
+from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
 from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
@@ -222,6 +223,9 @@ class _Undoing:
         self._edits: list[Edit] = []
         self._keeps: list[Keep] = []
         self._refs: set[str] = set()  # of these
+        self._of_extraction = _began_with(past, deed).act.action in {"extract", "undo"}
+        self._back: list[str] = []  # entries whose extraction is taken back with this
+        self._away: list[str] = []  # entries whose values leave again
         self.touched: list[Touched] = []
 
     def take_back(self, at: int, line: ChangedLine, place: Found, *, trial: bool) -> int:
@@ -237,9 +241,25 @@ class _Undoing:
         if not trial:
             self._edits.append(Edit(place.offset, place.length, was))
             self.touched.append(Touched(place.index, line.entry_id, at))
+            self._note(line.entry_id, now, was)
             if keep:
                 self._keeps.append(keep)
         return len(was)
+
+    def _note(self, entry_id: str | None, now: bytes, was: bytes) -> None:
+        """Note whether values come back that were extracted, or leave again.
+
+        Those of a restoration that is done again come back with another `_restored`.
+        """
+        present, former = parse_entry(now), parse_entry(was)
+        if entry_id is None or present is None or former is None:
+            return
+        before, after = _away_in(present), _away_in(former)
+        as_restored = present.get(RESTORED) == former.get(RESTORED)
+        if after - before:
+            self._away.append(entry_id)
+        elif before - after and as_restored and self._of_extraction:
+            self._back.append(entry_id)
 
     def note_gaps(self) -> None:
         """Say of lines that go out again what is beside them."""
@@ -319,7 +339,22 @@ class _Undoing:
             tuple(self.touched),
             self._deed.number,
             complete=complete,
+            noting=Noting(undone=tuple(self._back), freed=tuple(self._away)),
         )
+
+
+def _began_with(past: Past, deed: Deed) -> Deed:
+    """The operation that was undone, done again and so on; or what is kept of that row."""
+    deeds = {one.number: one for one in past.deeds()}
+    while deed.act.undoes in deeds:
+        deed = deeds[deed.act.undoes]
+    return deed
+
+
+def _away_in(entry: Entry) -> set[str]:
+    """The keys of what is away from an entry."""
+    marker = Marker.of(entry)
+    return set(away_paths(entry, marker)) if marker else set()
 
 
 def _already_undone(past: Past, deed: Deed) -> set[int]:

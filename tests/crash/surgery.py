@@ -86,7 +86,8 @@ def recover_all(
 def operate(act: str, root: Path, after_step: Step) -> str:
     """Do something through the façade, whose commits tell their steps too.
 
-    Extract or restore everything, take the lines of two calls out, or undo what was done last.
+    Extract or restore everything, leave, take the lines of two calls out, or undo what was done
+    last.
     """
     layout = Layout(root)
     config = ConfigService(layout.config_file)
@@ -102,5 +103,9 @@ def operate(act: str, root: Path, after_step: Step) -> str:
             return "redacted" if len(told["redacted"]) == len(CALLS) else str(told["left"])
         if act == "undo":
             return "undone" if surgeon.undo(NAME)["entries"] else "nothing"
-        result = surgeon.extract(NAME) if act == "extract" else surgeon.restore_all(NAME)
+        result = (
+            surgeon.extract(NAME)
+            if act == "extract"
+            else surgeon.restore_all(NAME, leaving=act == "leave")
+        )
     return result.reason or str(result.status)

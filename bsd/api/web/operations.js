@@ -13,6 +13,7 @@ const REASONS = {
     turn_open: "in the latest turn",
     pinned: "pinned",
     already_extracted: "extracted already",
+    undone: "taken back by undo",
     recently_restored: "restored a short while ago",
     prefix_bound: "bound by a later signature",
     too_young: "too young",

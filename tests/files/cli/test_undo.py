@@ -74,7 +74,7 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
     assert "`bsd undo main/alpha 3` does it again" in ended.out
     assert "undo of 2" in bsd("history", "main/alpha").out
     rest(root)
-    assert "keeps an entry inline" in bsd("undo", "main/alpha").err
+    assert "It stays inline until `bsd extract main/alpha`" in bsd("undo", "main/alpha").err
     assert alpha.read_bytes() == original
 
 

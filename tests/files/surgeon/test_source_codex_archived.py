@@ -61,7 +61,10 @@ def test_an_archived_thread_is_the_session_that_it_was(
 ) -> None:
     old = home.path.read_bytes()
     surgeon = make_surgeon(home.layout, clock)
-    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
+    assert (
+        surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0}).status
+        is Status.EXTRACTED
+    )
     path = archive(home, day_goes=day_goes)
 
     [info] = catalog.sessions(home.layout)
@@ -83,7 +86,10 @@ def test_an_archived_thread_is_the_session_that_it_was(
     surgeon.undo(home.name)
     surgeon.undo(home.name)
     assert path.read_bytes() == old
-    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
+    assert (
+        surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0}).status
+        is Status.EXTRACTED
+    )
     assert away(old, path.read_bytes()) > 0
     assert surgeon.restore_all(home.name).status is Status.RESTORED
     assert without_restored(path.read_bytes()) == old
@@ -91,7 +97,10 @@ def test_an_archived_thread_is_the_session_that_it_was(
     unarchive(home)
     [info] = catalog.sessions(home.layout)
     assert (info.name, info.status) == (home.name, None)
-    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is not Status.FAILED
+    assert (
+        surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0}).status
+        is not Status.FAILED
+    )
 
 
 def test_codex_cannot_move_a_thread_while_it_is_changed(home: Home, clock: Clock) -> None:

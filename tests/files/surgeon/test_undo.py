@@ -75,7 +75,7 @@ def test_history_is_private_and_holds_no_content_that_the_store_has(
         if path.is_file():
             assert b"xxxx" not in path.read_bytes()
     assert history_files(layout) == [
-        *("000001_extract.jsonl", "000002_restore.jsonl", "000003_undo.jsonl"),
+        *("000001_extract.jsonl", "000002_restore.jsonl", "000003_undo.jsonl", "restored.json"),
     ]
 
 
@@ -173,7 +173,8 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     assert daemon.extract(NAME).entries == 3
     assert daemon.extract(NAME).entries == 0
     make_surgeon(layout, clock).undo(NAME)
-    assert daemon.extract(NAME).entries == 3
+    assert daemon.extract(NAME).reasons["undone"] == 3
+    assert daemon.extract(NAME, by_hand=True).entries == 3
     operations = daemon.history(NAME)
     assert [(one["action"], one["actor"]) for one in operations] == [
         *(("extract", "daemon"), ("undo", "cli"), ("extract", "daemon")),

@@ -35,9 +35,11 @@ class FakeSurgeon:
         name: SessionName,
         *,
         dry_run: bool = False,
+        by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
+        assert by_hand
         self.asked.append(("extract", str(name), dry_run, dict(overrides or {})))
         return self._next(name, progress)
 
@@ -45,15 +47,22 @@ class FakeSurgeon:
         self,
         name: SessionName,
         *,
+        by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
-        return self.extract(name, dry_run=True, overrides=overrides, progress=progress)
+        return self.extract(
+            name, dry_run=True, by_hand=by_hand, overrides=overrides, progress=progress
+        )
 
     def restore_all(
-        self, name: SessionName, *, progress: Callable[[int], None] | None = None
+        self,
+        name: SessionName,
+        *,
+        leaving: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
-        self.asked.append(("restore_all", str(name)))
+        self.asked.append(("restore_all", str(name), leaving))
         return self._next(name, progress)
 
     def restore(self, name: SessionName, entry: str, keys: list[str] | None) -> dict[str, Any]:

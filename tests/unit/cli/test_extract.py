@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -231,6 +232,45 @@ def test_restore_all_keeps_the_next_extraction_from_starting_again(
 ) -> None:
     assert cli("restore-all", "--yes", *options) == 0
     assert cli.document("config", "get", "enabled") == {"enabled": enabled}
+    assert {asked[2] for asked in cli.surgeon.asked} == {not enabled}
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-enabled"], ["main/a"]])
+def test_with_extraction_off_already_no_trace_is_left(cli: Cli, options: list[str]) -> None:
+    cli("config", "set", "enabled", "false")
+    assert cli("restore-all", "--yes", *options) == 0
+    assert {asked[2] for asked in cli.surgeon.asked} == {True}
+
+
+def test_who_keeps_extraction_on_keeps_the_protection(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda _: True})())
+    monkeypatch.setattr("click.confirm", lambda text, **_: text.startswith("Put "))
+    assert cli("restore-all") == 0
+    assert "`enabled` stays true" in cli.err
+    assert {asked[2] for asked in cli.surgeon.asked} == {False}
+
+
+def test_it_is_off_before_anything_comes_back(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def work(name: object, _: object) -> SessionResult:
+        seen.append(json.loads((cli.root / ".brainsurgeon" / "config.json").read_text())["enabled"])
+        return _done(str(name))
+
+    monkeypatch.setattr(cli.surgeon, "_next", work)
+    assert cli("restore-all", "--yes") == 0
+    assert seen == [False] * 3
+
+
+def test_broken_settings_keep_nothing_away(cli: Cli) -> None:
+    config = cli.root / ".brainsurgeon" / "config.json"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text("{")
+    assert cli("restore-all", "--yes") == 78
+    assert [asked[0] for asked in cli.surgeon.asked] == ["restore_all"] * 3
+    assert "config.json" in cli.err
 
 
 def test_every_session_failing_to_restore_is_told(cli: Cli) -> None:

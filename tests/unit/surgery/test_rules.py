@@ -27,9 +27,11 @@ def result(text: Any = LONG, **more: Any) -> dict[str, Any]:
 def judge(
     entry: dict[str, Any], standing: Standing = OLD, *, fmt: Format = FLAT, **fields: Any
 ) -> Decision:
+    undone = fields.pop("undone", False)
     policy = Policy.of(config(**fields))
     values = fmt.values(entry, policy.shortest)
-    return decide(subject_of(entry, fmt.facts(entry), values, policy), standing, policy, NOW)
+    subject = subject_of(entry, fmt.facts(entry), values, policy, undone=undone)
+    return decide(subject, standing, policy, NOW)
 
 
 def leaving(decision: Decision) -> list[str]:
@@ -100,6 +102,16 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     ("values_too_small", result("", _extractable=True), OLD, {}),
     ("extract", result({"a": LONG}, _extractable=True), OLD, {}),
     ("values_too_small", result({"a": LONG[9:]}, _extractable=True), OLD, {}),
+    # 6a
+    ("undone", result(), OLD, {"undone": True}),
+    ("undone", result(_restored=restored(1)), OLD, {"undone": True}),
+    ("undone", result("small", type="user"), at(0), {"undone": True}),
+    ("undone", result(_extractable=2), OLD, {"undone": True}),
+    ("extract", result(_extractable=True), at(0), {"undone": True}),
+    ("pinned", result(_extractable=False), OLD, {"undone": True}),
+    ("already_extracted", result(OWN, _extracted=marker("output")), OLD, {"undone": True}),
+    ("turn_open", result(), at(turn_open=True), {"undone": True}),
+    ("disabled", result(), OLD, {"undone": True, "enabled": False}),
     # 7
     ("recently_restored", result(_restored=restored(0)), OLD, {}),
     ("recently_restored", result(_restored=restored(599.999)), OLD, {}),

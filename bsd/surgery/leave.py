@@ -1,0 +1,227 @@
+"""Plans that a session becomes what it was before bsd: all values inline, no `_restored` of ours.
+
+What somebody pinned, edited or redacted stays. A `_restored` is known for ours by what was noted
+when it was set; else by the original line that is kept of its entry, or by the history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from bsd.formats.base import Format
+from bsd.formats.marker import RESTORED
+from bsd.foundation.errors import NotFound
+from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.store.extracted import Missing, Stored, digest
+from bsd.store.history import ChangedLine, Damaged, Touched, as_ended
+from bsd.store.lasting import NOTHING, Stamps, learn
+from bsd.store.originals import Original
+from bsd.surgery.kept import member_of, same_values
+from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.restore import BUDGET, RestoreAnswer, plan_restore_all
+from bsd.surgery.revised import Revised
+from bsd.surgery.undo import Past
+from bsd.transcript.change import Edit
+from bsd.transcript.reader import parse_entry
+from bsd.transcript.splice import SpliceError, edit
+
+_NEEDLE = f'"{RESTORED}"'.encode()
+# A moment as bsd writes it; any other was set by somebody else.
+_OURS = re.compile(rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"')
+
+
+class Witness(Protocol):
+    """What is kept under the root, for who asks what entries of one session were before bsd."""
+
+    def stamps(self) -> Stamps:
+        """What was noted of this session."""
+        ...
+
+    def stamps_elsewhere(self) -> Iterator[Stamps]:
+        """What was noted of other sessions."""
+        ...
+
+    def originals(self, entry_ids: Collection[str]) -> Iterator[Original]:
+        """The original lines that are kept of entries of these ids."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamped:
+    """An entry with a `_restored` that may be ours. `value` is JSON as it stands there."""
+
+    index: int  # 0-based line number
+    offset: int
+    length: int  # of the line as it will be: other values may come back with the same plan
+    entry_id: str
+    value: bytes
+
+
+def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was before
+    source: Source,
+    fmt: Format,
+    now: float,
+    stored: Stored,
+    witness: Witness,
+    past: Past,
+    *,
+    budget_bytes: int = BUDGET,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+    """Plan the return of everything that is away, and that no trace of it stays.
+
+    The answers are those of `plan_restore_all`. A `_restored` of which nothing tells stays.
+    """
+    revised = Revised(source)
+    back, answers = plan_restore_all(source, fmt, now, stored, budget_bytes, progress)
+    revised.take(back)
+    stamped = list(_stamped(revised, fmt))
+    known = witness.stamps()
+    learn(known, back.noting.stamps)
+    befores = _befores(stamped, known, witness, past, stored, revised)
+    complete = _take_out(revised, stamped, befores, budget_bytes)
+    plan = revised.plan(back.report.action)
+    # No `_restored` that this would set stays, so there is nothing to note of it.
+    return replace(plan, noting=NOTHING, complete=back.complete and complete), answers
+
+
+def _stamped(revised: Revised, fmt: Format) -> Iterator[_Stamped]:
+    for line in revised.lines():
+        if _NEEDLE not in line.raw or (entry := parse_entry(line.raw)) is None:
+            continue
+        value = member_of(line.raw, entry, RESTORED)
+        facts = fmt.facts(entry)
+        if value is not None and _OURS.fullmatch(value) and facts.id and not facts.is_header:
+            yield _Stamped(line.index, line.offset, len(line.raw), facts.id, value)
+
+
+def _take_out(
+    revised: Revised,
+    stamped: Sequence[_Stamped],
+    befores: dict[int, bytes | None],
+    budget_bytes: int,
+) -> bool:
+    """Give lines what stood there before; whether the budget was enough for all of them."""
+    new_bytes = 0
+    edits, touched = [], []
+    for at, one in enumerate(stamped):
+        if at not in befores:
+            continue
+        if new_bytes >= budget_bytes:
+            break
+        raw, before = revised.read(one.offset, one.length), befores[at]
+        try:
+            if before is None:
+                new = edit(raw, remove=[(RESTORED,)])
+            else:
+                new = edit(raw, put={RESTORED: before})
+        except SpliceError:
+            continue
+        edits.append(Edit(one.offset, one.length, new))
+        touched.append(Touched(one.index, one.entry_id))
+        new_bytes += len(new)
+    revised.take(Plan(revised.identity, tuple(edits), Report(""), touched=tuple(touched)))
+    return new_bytes < budget_bytes
+
+
+def _befores(
+    stamped: Sequence[_Stamped],
+    known: Stamps,
+    witness: Witness,
+    past: Past,
+    stored: Stored,
+    revised: Revised,
+) -> dict[int, bytes | None]:
+    """What stood in the place of each, as far as anything tells: position → value, or None."""
+    found: dict[int, bytes | None] = {}
+
+    def look_up(stamps: Stamps) -> None:
+        for at, one in enumerate(stamped):
+            told = stamps.get(one.entry_id, {})
+            if at not in found and one.value in told:
+                found[at] = told[one.value]
+
+    def open_ones() -> dict[int, _Stamped]:
+        return {at: one for at, one in enumerate(stamped) if at not in found}
+
+    look_up(known)
+    if unknown := open_ones():
+        found |= _by_originals(unknown, known, witness, revised)
+    if open_ones():
+        for stamps in witness.stamps_elsewhere():
+            look_up(stamps)
+    if unknown := open_ones():
+        found |= _by_history(unknown, past, stored, revised)
+    return found
+
+
+def _by_originals(
+    unknown: dict[int, _Stamped], known: Stamps, witness: Witness, revised: Revised
+) -> dict[int, bytes | None]:
+    """What the original lines had there. An id is not enough for one from another's store."""
+    found: dict[int, bytes | None] = {}
+    by_id: dict[str, list[int]] = {}
+    for at, one in unknown.items():
+        by_id.setdefault(one.entry_id, []).append(at)
+    for original in witness.originals(by_id.keys()):
+        entry = parse_entry(original.line)
+        value = member_of(original.line, entry, RESTORED) if entry else None
+        before = known.get(original.entry_id, {}).get(value, value) if value else None
+        for at in by_id[original.entry_id]:
+            one = unknown[at]
+            # Who came back and was kept again has ours in a later original: an earlier one tells.
+            if value == one.value or (at in found and before is not None):
+                continue
+            if original.own or _is_copy(revised.read(one.offset, one.length), original):
+                found[at] = before
+    return found
+
+
+def _is_copy(raw: bytes, original: Original) -> bool:
+    """Whether a line has the values that left an original line, so that it is one of its copies."""
+    paths: list[ValuePath] = list(paths_of(original.keys).values())
+    return bool(paths) and same_values(raw, original.line, paths)
+
+
+@dataclass(slots=True)
+class _Trail:
+    """A line on its way back through the history. Its bytes are read when they are needed."""
+
+    at: int  # position among the stamped
+    digest: str
+    read: Callable[[], bytes]
+
+    def leads_to(self, line: ChangedLine) -> bool:
+        """Whether an operation left the line like this."""
+        if self.digest == line.now:
+            return True
+        return not line.ended and digest(as_ended(line, self.read())) == line.now
+
+
+def _by_history(
+    unknown: dict[int, _Stamped], past: Past, stored: Stored, revised: Revised
+) -> dict[int, bytes | None]:
+    """What lines were before the operation that set their `_restored`, if it is kept."""
+    found: dict[int, bytes | None] = {}
+    trails = {}
+    for at, one in unknown.items():
+        read = partial(revised.read, one.offset, one.length)
+        trails[one.entry_id] = _Trail(at, digest(read()), read)
+    for deed in reversed(past.deeds()):
+        with suppress(NotFound, Damaged):  # it tells nothing
+            for line in past.lines(deed):
+                trail = trails.get(line.entry_id or "")
+                if trail is None or trail.at in found or not trail.leads_to(line):
+                    continue
+                was = past.former(deed, line, as_ended(line, trail.read()), stored)
+                if isinstance(was, Missing) or (entry := parse_entry(was)) is None:
+                    continue
+                if RESTORED not in entry:
+                    found[trail.at] = None
+                trails[line.entry_id or ""] = _Trail(trail.at, digest(was), partial(bytes, was))
+    return found
