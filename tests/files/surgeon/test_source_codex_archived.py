@@ -83,7 +83,8 @@ def test_an_archived_thread_is_the_session_that_it_was(
     entry = next(row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"])
     assert LONG in surgeon.extracted_content(home.name, entry)["content"].values()
     surgeon.restore(home.name, entry)
-    surgeon.undo(home.name)
+    again = surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0})
+    assert again.status is Status.EXTRACTED
     surgeon.undo(home.name)
     assert path.read_bytes() == old
     assert (
