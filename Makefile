@@ -58,7 +58,7 @@ compat: compat-install ## only the tests with the real readers; nothing is skipp
 
 clean: ## remove what can be made again
 	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
-		.hypothesis tests/compat/node_modules
+		.hypothesis tests/compat/node_modules tests/compat/codex/node_modules
 	find bsd tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv: .venv/.installed

@@ -49,7 +49,7 @@ def _print(found: Verification) -> None:
     if found.findings:
         rows = [
             (
-                "repaired" if finding.repaired else "open",
+                "repaired" if finding.repaired else "" if finding.harmless else "open",
                 finding.kind.replace("_", " "),
                 finding.where,
                 finding.message + (f" (try: {finding.hint})" if finding.hint else ""),
@@ -64,5 +64,5 @@ def _print(found: Verification) -> None:
         f"{f', {found.expired:,} expired' if found.expired else ''}"
         f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
     )
-    left = sum(not finding.repaired for finding in found.findings)
+    left = sum(finding.is_open for finding in found.findings)
     say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")

@@ -293,10 +293,13 @@ def clock(layout: Layout, *keep: str) -> Check:
 
 def _store(layout: Layout) -> Iterator[Check]:
     found = verify(layout)
-    open_findings = found.findings
+    open_findings = [finding for finding in found.findings if finding.is_open]
     placeholders = _counted(found.placeholders, "placeholder")
     summary = f"{placeholders}, {_counted(found.files, 'stored file')}"
     summary += f", {found.expired} expired" if found.expired else ""
+    if gone := sum(finding.kind == "no_transcript" for finding in found.findings):
+        message = f"{_counted(gone, 'store')} of sessions whose transcripts are not there"
+        yield Check("store", Level.OK, message, "`bsd verify` says where they may be")
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

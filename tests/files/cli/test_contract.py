@@ -171,8 +171,18 @@ def test_verify_fails_when_content_is_missing(extracted: Call) -> None:
     ended = extracted("verify", "--json")
     assert ended.code == 1
     assert ended.document["clean"] is False
-    assert set(ended.document["findings"][0]) == {"kind", "where", "message", "repaired", "hint"}
+    fields = {*("kind", "where", "message", "repaired", "hint", "harmless")}
+    assert set(ended.document["findings"][0]) == fields
     assert extracted("doctor").code == 1
+
+
+def test_verify_names_a_store_without_transcript_and_is_content(extracted: Call) -> None:
+    (extracted.root / "agents" / "main" / "sessions" / "alpha.jsonl").unlink()
+    ended = extracted("verify")
+    assert (ended.code, ended.out.count("no transcript"), ended.out.count("open")) == (0, 1, 0)
+    assert "main/alpha" in ended.out
+    assert "all as it should be" in ended.out
+    assert "1 store of sessions" in extracted("doctor").out
 
 
 def test_config(bsd: Call) -> None:

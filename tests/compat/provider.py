@@ -1,0 +1,113 @@
+"""A provider on loopback that makes Codex work: each prompt is a call, each result an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from threading import Lock, Thread
+from typing import Any
+
+Json = dict[str, Any]
+
+_COMMAND = "seq 1 900"  # what the model wants to see: long, and everywhere the same
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+class Provider:
+    """What was asked, and where."""
+
+    def __init__(self) -> None:
+        self.requests: list[Json] = []
+        self.url = ""
+        self._numbers = count(1)
+        self._lock = Lock()
+
+    def answer(self, request: Json) -> list[Json]:
+        """The items of one answer."""
+        with self._lock:
+            self.requests.append(request)
+            number = next(self._numbers)
+        last = (request.get("input") or [{}])[-1]
+        tools = [tool.get("name") for tool in request.get("tools") or ()]
+        if last.get("type") not in _RESULTS and "exec_command" in tools:
+            return [_reasoning(number), _call(number)]
+        text = {"type": "output_text", "text": f"answer {number}", "annotations": []}
+        about = {"id": f"msg_{number}", "role": "assistant", "status": "completed"}
+        return [{"type": "message", **about, "content": [text]}]
+
+
+def _reasoning(number: int) -> Json:
+    summary = [{"type": "summary_text", "text": f"I think of {number} " * 60}]
+    return {
+        "type": "reasoning",
+        "id": f"rs_{number}",
+        "summary": summary,
+        "encrypted_content": "gAAA" * 50,
+    }
+
+
+def _call(number: int) -> Json:
+    return {
+        "type": "function_call",
+        "id": f"fc_{number}",
+        "call_id": f"call_{number}",
+        "name": "exec_command",
+        "arguments": json.dumps({"cmd": _COMMAND}),
+        "status": "completed",
+    }
+
+
+@contextmanager
+def provider() -> Iterator[Provider]:
+    """One that answers until the end."""
+    made = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send("application/json", b'{"object":"list","data":[],"models":[]}')
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            events = _events(made.answer(json.loads(body)), len(made.requests))
+            sent = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+            self._send("text/event-stream", "".join(sent).encode())
+
+        def _send(self, kind: str, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, name="provider")
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _events(items: list[Json], number: int) -> Iterator[Json]:
+    response = {"id": f"resp_{number}"}
+    yield {"type": "response.created", "response": response}
+    for index, item in enumerate(items):
+        for step in ("added", "done"):
+            kind = f"response.output_item.{step}"
+            yield {"type": kind, "output_index": index, "item": item}
+    usage: Json = {"input_tokens": 1000, "output_tokens": 10, "total_tokens": 1010}
+    usage["input_tokens_details"] = {"cached_tokens": 0}
+    usage["output_tokens_details"] = {"reasoning_tokens": 0}
+    done = {**response, "output": items, "usage": usage}
+    yield {"type": "response.completed", "response": done}

@@ -1,0 +1,243 @@
+"""What the real Codex does with the files of its threads, and what becomes of what was taken out.
+
+Facts about its files stand here as it makes them; what bsd says of made-up ones is tested in
+tests/files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.formats.owners import owner_of
+from bsd.foundation.errors import LeftAlone
+from bsd.foundation.layout import SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.lifecycle import catalog
+from bsd.lifecycle.lone_stores import lone_stores
+from bsd.lifecycle.trash import Trash
+from bsd.lifecycle.verify import verify
+from bsd.surgeon import Status, Surgeon
+from tests.compat.codex import Codex
+from tests.compat.provider import provider
+from tests.sources.tree import EVERYTHING, away, without_restored
+
+pytestmark = pytest.mark.timeout(400)  # the first to come installs Codex
+
+MARKED = b'"_extracted"'
+AWAY = b"[[extracted-"
+_LONG_AGO_SECONDS = 60 * 86400.0
+
+
+@pytest.fixture
+def codex(codex_program: str, tmp_path: Path) -> Iterator[Codex]:
+    with provider() as made:
+        yield Codex.at(codex_program, tmp_path, made)
+
+
+def surgeon(codex: Codex) -> Surgeon:
+    return Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+
+
+def extracted(codex: Codex) -> tuple[str, bytes, SessionName]:
+    """A thread out of which something was taken, what it was before, and its name."""
+    thread = codex.legacy_thread()
+    old, name = codex.file(thread).read_bytes(), codex.name(thread)
+    assert surgeon(codex).extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
+    assert away(old, codex.file(thread).read_bytes()) >= 6
+    return thread, old, name
+
+
+def lines(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def listed(codex: Codex) -> dict[SessionName, str | None]:
+    return {info.name: info.status for info in catalog.sessions(codex.layout)}
+
+
+def test_archived_taken_back_and_resumed(codex: Codex) -> None:
+    thread, old, name = extracted(codex)
+    path = codex.file(thread)
+    taken, before = path.read_bytes(), path.stat()
+    codex.run("archive", thread)
+    archived = codex.home / "archived_sessions" / path.name
+    assert codex.file(thread) == archived
+    now = archived.stat()
+    assert (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert listed(codex) == {name: "archived"}
+    found = verify(codex.layout)
+    assert (found.clean, found.findings) == (True, [])
+    assert found.placeholders >= 6
+
+    with codex.server() as server:
+        for refused in ("thread/resume", "thread/fork"):
+            answer = server.ask(refused, threadId=thread)
+            assert "archived" in answer["error"]["message"], refused
+    assert archived.read_bytes() == taken
+
+    codex.rest()
+    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert without_restored(archived.read_bytes()) == old
+    codex.rest()
+    again = surgeon(codex).extract(name, overrides=EVERYTHING | {"keep_after_restore_seconds": 0})
+    assert again.status is Status.EXTRACTED
+    codex.run("unarchive", thread)
+    assert codex.file(thread) == path
+    assert listed(codex) == {name: None}
+    codex.rest()
+    surgeon(codex).restore_all(name)
+    with codex.server() as server:
+        server.call("thread/resume", threadId=thread)
+        server.turn(thread, "go on")
+    results = [
+        item["output"]
+        for item in codex.provider.requests[-1]["input"]
+        if item.get("type") == "function_call_output"
+    ]
+    assert len(results) == 5
+    assert all("\n899\n900" in str(output) for output in results)
+    assert without_restored(path.read_bytes()).startswith(old)
+
+
+def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
+    thread = codex.legacy_thread(turns=1)
+    path, name = codex.file(thread), codex.name(thread)
+    lock = owner_of(codex.layout, name.agent).lock(name.session)
+    assert lock is not None
+    common = codex.home / "thread-writer-locks" / ".coordination.lock"
+    with lock:
+        process = codex.start("archive", thread)
+        deadline = time.monotonic() + 60
+        while not _has_open(process.pid, common):  # and then it waits for the lock
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert codex.file(thread) == path
+    assert process.wait(60) == 0
+    assert codex.file(thread).parent.name == "archived_sessions"
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    try:
+        found = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
+    except OSError:
+        return False
+    return str(path) in found
+
+
+def test_a_compacted_thread_is_only_appended_to(codex: Codex) -> None:
+    thread, old, name = extracted(codex)
+    taken = codex.file(thread).read_bytes()
+    with codex.server() as server:
+        server.call("thread/resume", threadId=thread)
+        server.call("thread/compact/start", threadId=thread)
+        server.completed()
+    now = codex.file(thread).read_bytes()
+    assert now.startswith(taken)
+    assert b'"compacted"' in now[len(taken) :]
+    codex.rest()
+    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert without_restored(codex.file(thread).read_bytes()) == old + now[len(taken) :]
+
+
+def test_a_fork_copies_placeholders_and_no_markers(codex: Codex) -> None:
+    thread, _, name = extracted(codex)
+    taken = codex.file(thread).read_bytes()
+    with codex.server() as server:
+        fork = server.call("thread/fork", threadId=thread)["thread"]["id"]
+    copied = codex.file(fork).read_bytes()
+    head, *rest = lines(copied)
+    assert head["payload"]["forked_from_id"] == thread
+    parents = lines(taken)
+    assert [line["payload"] for line in rest[: len(parents)]] == [
+        line["payload"] for line in parents
+    ]
+    assert all("_extracted" not in line for line in rest)
+    assert copied.count(AWAY) == taken.count(AWAY)
+    # Times are those of the fork, so what is called by its time has another name there.
+    assert rest[1]["timestamp"] != parents[1]["timestamp"]
+    assert set(listed(codex)) == {name, codex.name(fork)}
+
+
+def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) -> None:
+    thread, _, name = extracted(codex)
+    taken = codex.file(thread).read_bytes()
+    codex.run("migrate-rollouts", "--apply")
+    now = codex.file(thread).read_bytes()
+    assert now.count(AWAY) >= taken.count(AWAY) >= 6
+    assert MARKED not in now
+    assert lines(now)[0]["payload"]["history_mode"] == "paginated"
+    assert listed(codex) == {name: None}
+    codex.rest()
+    result = surgeon(codex).extract(name)
+    assert result.status is Status.LEFT_ALONE
+    assert "paginated" in (result.reason or "")
+    assert codex.file(thread).read_bytes() == now
+
+
+def test_a_thread_taken_back_to_an_earlier_turn_has_a_second_file(codex: Codex) -> None:
+    with codex.server() as server:
+        thread = server.call("thread/start")["thread"]["id"]
+        for number in range(2):
+            server.turn(thread, f"please count {number}")
+        turns = server.call("thread/turns/list", threadId=thread)["data"]
+        server.call("thread/revert", threadId=thread, beforeTurnId=turns[0]["id"])
+        server.turn(thread, "again")
+    codex.rest()
+    names = listed(codex)
+    assert len(names) == len(codex.files()) == 2
+    assert all(thread in name.session for name in names)
+    for name in names:
+        assert surgeon(codex).extract(name).status is Status.LEFT_ALONE
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["in its place", "archived"])
+def test_a_compressed_thread_is_named_and_comes_back_with_all(
+    codex: Codex, *, archived: bool
+) -> None:
+    thread, old, name = extracted(codex)
+    if archived:
+        codex.run("archive", thread)
+    path = codex.file(thread)
+    taken = path.read_bytes()
+    then = time.time() - _LONG_AGO_SECONDS
+    os.utime(path, (then, then))
+    packed = path.with_name(f"{path.name}.zst")
+    with codex.server() as server:
+        server.call("rollout/compress")
+        deadline = time.monotonic() + 60
+        while path.exists() or not packed.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    found = verify(codex.layout)
+    assert found.clean
+    [finding] = found.findings
+    assert (finding.kind, finding.where) == ("no_transcript", str(name))
+    assert str(packed) in finding.message
+    with pytest.raises(LeftAlone):
+        Trash(codex.layout, "14d").delete(name, permanent=True)
+    if archived:
+        codex.run("unarchive", thread)
+    with codex.server() as server:
+        server.call("thread/resume", threadId=thread)
+    assert codex.file(thread).read_bytes() == taken  # markers included
+    codex.rest()
+    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert without_restored(codex.file(thread).read_bytes()) == old
+
+
+def test_a_deleted_thread_leaves_a_store_that_is_named_and_can_go(codex: Codex) -> None:
+    thread, _, name = extracted(codex)
+    codex.run("delete", "--force", thread)
+    assert codex.files() == {}
+    assert [store.session for store in lone_stores(codex.layout)] == [name]
+    assert verify(codex.layout).clean
+    Trash(codex.layout, "14d").delete(name, permanent=True)
+    assert list(lone_stores(codex.layout)) == []
