@@ -67,6 +67,29 @@ class Examiner:
         with source:
             return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
 
+    def restored_copy(
+        self, name: SessionName, write: Callable[[bytes], object]
+    ) -> tuple[int, dict[str, str]]:
+        """Write a session as it would be with everything back, line by line; nothing is changed.
+
+        The answer is the number of values that are inline in the copy, and what could not be had:
+        `entry key` → why. Sessions that are left alone can be copied, too, if they can be read.
+        """
+        from bsd.surgery.restore import restored_lines
+
+        values = 0
+        missing: dict[str, str] = {}
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
+                write(raw)
+                if answer is not None:
+                    values += len(answer.keys_restored)
+                    missing |= {
+                        f"{answer.entry_id} {key}": why for key, why in answer.unavailable.items()
+                    }
+        return values, missing
+
     def show_entry(self, name: SessionName, entry: str) -> Shown:
         """One entry as a person may edit it."""
         from bsd.surgery.edit import show_entry

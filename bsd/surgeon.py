@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from bsd.examiner import Examiner, Progress
 from bsd.formats.base import Format
-from bsd.foundation.errors import ConfigError
+from bsd.foundation.errors import ConfigError, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
-from bsd.opening import open_session
+from bsd.lifecycle.retention import told_expired
+from bsd.opening import open_session, open_to_read
 from bsd.operation import (
     Answer,
     Done,
@@ -25,7 +27,7 @@ from bsd.operation import (
     settle,
 )
 from bsd.recollection import Recollection
-from bsd.store.extracted import SessionStore
+from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
 from bsd.store.state import StateDb
@@ -39,7 +41,12 @@ from bsd.surgery.pin import PinAnswer, plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.redact import Call, RedactAnswer, plan_redact
 from bsd.surgery.remark import plan_remark
-from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
+from bsd.surgery.restore import (
+    RestoreAnswer,
+    plan_restore,
+    plan_restore_all,
+    restored_lines,
+)
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
 from bsd.surgery.undo import UndoAnswer, plan_undo
@@ -53,6 +60,8 @@ from bsd.transcript.recovery import Access, Recovered, recover
 __all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
 
 _log = get_logger("surgeon")
+
+_STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
 
 
 class Surgeon(Examiner):
@@ -182,8 +191,11 @@ class Surgeon(Examiner):
             for done, answers in self._batches(name, plan):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 for answer in answers:
+                    self._explain(answer)
                     self._chart.restored(name, answer, committed=done.outcome is not None)
                     tally.miss(answer)
+        if isinstance(tally.error, LeftAlone):
+            self._miss_what_stays(name, tally)
         self._chart.concluded("restore_all", name, tally)
         return tally.result()
 
@@ -201,10 +213,26 @@ class Surgeon(Examiner):
             return plan_restore(source, fmt, entry, keys, self._patience.clock(), store)
 
         done, answer = self._one(name, plan)
+        self._explain(answer)
         self._chart.restored(name, answer, committed=done.outcome is not None)
         if done.outcome:
             self._chart.changed("restore", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
+
+    def _explain(self, answer: RestoreAnswer) -> None:
+        if answer.missing is Missing.GONE:
+            answer.expired = told_expired(self.layout, answer.extracted_at)
+
+    def _miss_what_stays(self, name: SessionName, tally: Tally) -> None:
+        """Tell of the placeholders in a file that is left alone: nothing of it came back."""
+        with suppress(LeftAlone):
+            source, fmt = open_to_read(self.layout, name)
+            with source:
+                store = SessionStore(self.layout, name)
+                for _, answer in restored_lines(source, fmt, store):
+                    if answer is not None:
+                        self._explain(answer)
+                        tally.miss_all(answer, _STAYS.format(name))
 
     def remark(self, name: SessionName) -> tuple[str, ...]:
         """Put markers back that a program has dropped; the answer names the entries.

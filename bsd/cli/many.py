@@ -62,14 +62,17 @@ class Outcomes:
     def exit_code(self) -> int:
         """0 if all is well, 4 if some were only busy, 128 + n if stopped.
 
-        If sessions failed, the code of their errors (69 for a full disk), 1 if these differ.
+        1 if something that was to come back did not. If sessions failed, the code of their errors
+        (69 for a full disk), 1 if these differ.
         """
         if self.stopped_by is not None:
             return 128 + self.stopped_by
         failed = {code_of(one) for one in self.results if one.status is Status.FAILED}
         if failed:
             return failed.pop() if len(failed) == 1 else 1
-        return Busy.exit_code if self.count(Status.BUSY) else 0
+        if self.count(Status.BUSY):
+            return Busy.exit_code
+        return 1 if any(result.unavailable for result in self.results) else 0
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -40,7 +40,8 @@ def restore(call: Call, /, session: SessionName, entry: str, keys: list[str] | N
         print_json(answer)
     else:
         tell_restored(answer, str(session))
-    return request.exit_code
+    lost = answer.get("unavailable") or (keys and answer.get("changed"))
+    return request.exit_code or (1 if lost else 0)
 
 
 def tell_restored(answer: dict[str, Any], session: str) -> None:
@@ -56,5 +57,9 @@ def tell_restored(answer: dict[str, Any], session: str) -> None:
             say(f"  {key}  {size(sizes[key])}")
     for key, why in answer.get("unavailable", {}).items():
         note(f"{key}: {why}")
+    if "expired" in answer:
+        note(answer["expired"])
+    for key in answer.get("changed", ()):
+        note(f"{key}: somebody has changed it since it was extracted; it stays as it is")
     if "previous_restored_at" in answer:
         say(f"It was restored before, at {answer['previous_restored_at']}. {answer['suggestion']}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.cli.call import SESSION, Call, command
-from bsd.cli.output import note
+from bsd.cli.output import note, print_json, say
 from bsd.cli.text import counted, size
 
 if TYPE_CHECKING:
@@ -32,14 +32,26 @@ if TYPE_CHECKING:
       bsd restore-all
       bsd restore-all --yes --keep-enabled
       bsd restore-all main/4f2a
+      bsd restore-all main/4f2a --to whole.jsonl
     """,
 )
 @click.argument("sessions", nargs=-1, type=SESSION, metavar="[AGENT/SESSION]...")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--keep-enabled", is_flag=True, help="Leave the setting `enabled` as it is.")
+@click.option(
+    "--to",
+    "copy",
+    metavar="FILE",
+    help="Write one session, as it would be, to a new file; the session stays as it is.",
+)
 @click.pass_obj
 def restore_all(
-    call: Call, /, sessions: tuple[SessionName, ...], yes: bool, keep_enabled: bool
+    call: Call,
+    /,
+    sessions: tuple[SessionName, ...],
+    yes: bool,
+    keep_enabled: bool,
+    copy: str | None,
 ) -> int:
     from bsd.cli.many import each_session
     from bsd.cli.many_report import report
@@ -47,6 +59,8 @@ def restore_all(
     from bsd.foundation.errors import ConfigError
     from bsd.surgeon import Status
 
+    if copy is not None:
+        return _copy(call, sessions, copy)
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
     names = list(dict.fromkeys(sessions)) or all_sessions(call.layout)
     for name in sessions:
@@ -71,6 +85,42 @@ def restore_all(
     if problem and offers:
         raise problem
     return outcomes.exit_code
+
+
+def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
+    """Write what one session would be; what cannot be edited, or is in use, can be had so."""
+    import os
+
+    from bsd.foundation.atomic import write_all
+    from bsd.foundation.errors import Conflict, Invalid, os_problem
+
+    if len(sessions) != 1:
+        raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
+    examiner = call.examiner()
+    call.layout.session_file(sessions[0])
+    try:
+        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise Conflict(f"{path} is there already", hint="name a file that is not") from None
+    except OSError as error:
+        raise os_problem(error, f"writing {path}") from error
+    try:
+        values, missing = examiner.restored_copy(sessions[0], lambda raw: write_all(target, raw))
+        os.fsync(target)
+    except BaseException as error:  # half a copy is none
+        os.unlink(path)
+        if isinstance(error, OSError):
+            raise os_problem(error, f"writing {path}") from error
+        raise
+    finally:
+        os.close(target)
+    if call.json:
+        print_json({"session": str(sessions[0]), "values": values, "unavailable": missing})
+    else:
+        say(f"{path} is {sessions[0]} with {counted(values, 'value')} inline")
+    for key, why in missing.items():
+        note(f"{key} stays a placeholder: {why}")
+    return 1 if missing else 0
 
 
 def confirm(question: str, refusal: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -54,6 +54,7 @@ class RestoreAnswer:
     previous_restored_at: str | None = None
     missing: Missing | None = None  # what is wrong with the stored file, for log and audit
     extracted_at: str = ""  # when the values left that cannot come back
+    expired: str | None = None  # in words, when and why they were deleted
     stamp: Stamp | None = None  # the `_restored` that it sets
 
     def as_json(self) -> dict[str, Any]:
@@ -66,6 +67,8 @@ class RestoreAnswer:
         }
         if self.unavailable:
             answer["unavailable"] = dict(self.unavailable)
+        if self.expired is not None:
+            answer["expired"] = self.expired
         if self.changed:
             answer["changed"] = list(self.changed)
         if self.previous_restored_at is not None:
@@ -124,6 +127,24 @@ def plan_restore_all(
         if progress:
             progress(located.line.offset + len(located.line.raw))
     return _plan(source, edits, answers, complete=complete), tuple(answers)
+
+
+def restored_lines(
+    source: Source, fmt: Format, stored: Stored
+) -> Iterator[tuple[bytes, RestoreAnswer | None]]:
+    """Every line of a session with what is away of it inline, for a copy: nothing is planned.
+
+    With the answer of those from which something is away.
+    """
+    markers = Markers(source, fmt, stored)
+    for line in source.lines():
+        located = _located(line, fmt)
+        found = _marked(located, markers) if located else []
+        if located is None or not found:
+            yield line.raw, None
+            continue
+        answer, back = _bring_back(located, found, None, fmt, 0.0, stored, among_many=True)
+        yield back.raw, answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +216,24 @@ def _restore_entry(
     One that cannot come back keeps its placeholder. A line that cannot be edited stops no other
     `among_many`.
     """
+    answer, line = _bring_back(located, found, wanted, fmt, now, stored, among_many=among_many)
+    if not answer.keys_restored:
+        return answer, None
+    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
+    return answer, Edit(located.line.offset, len(located.line.raw), new)
+
+
+def _bring_back(
+    located: Located,
+    found: Sequence[_Marked],
+    wanted: frozenset[str] | None,
+    fmt: Format,
+    now: float,
+    stored: Stored,
+    *,
+    among_many: bool,
+) -> tuple[RestoreAnswer, Line]:
+    """The line with what can come back, and without a note that it did."""
     previous = located.entry.get(RESTORED)
     answer = RestoreAnswer(
         entry_id=located.facts.id or "",
@@ -215,10 +254,7 @@ def _restore_entry(
             if not among_many:
                 raise
             answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
-    if not answer.keys_restored:
-        return answer, None
-    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
-    return answer, Edit(located.line.offset, len(located.line.raw), new)
+    return answer, line
 
 
 def _restore(
@@ -275,13 +311,17 @@ def _apply(
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
 
 
-def _marked_lines(source: Source, fmt: Format) -> Iterable[Located]:
+def _marked_lines(source: Source, fmt: Format) -> Iterator[Located]:
+    return filter(None, (_located(line, fmt) for line in source.lines()))
+
+
+def _located(line: Line, fmt: Format) -> Located | None:
+    """An entry from which something may be away."""
     # Markers and placeholders are written by bsd, so they stand in the line as they are spelled.
-    for line in source.lines():
-        if any(map(line.raw.__contains__, NEEDLES)) and (entry := parse_entry(line.raw)):
-            facts = fmt.facts(entry)
-            if not facts.is_header:
-                yield Located(line, entry, facts)
+    if any(map(line.raw.__contains__, NEEDLES)) and (entry := parse_entry(line.raw)):
+        facts = fmt.facts(entry)
+        return None if facts.is_header else Located(line, entry, facts)
+    return None
 
 
 def _plan(

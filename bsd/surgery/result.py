@@ -132,7 +132,13 @@ class Tally:
     def miss(self, answer: RestoreAnswer) -> None:
         """Note what of an entry could not come back."""
         for key, why in answer.unavailable.items():
-            self._unavailable[f"{answer.entry_id} {key}"] = why
+            more = f" {answer.expired}" if answer.expired else ""
+            self._unavailable[f"{answer.entry_id} {key}"] = why + more
+
+    def miss_all(self, answer: RestoreAnswer, why: str) -> None:
+        """Note that all of an entry stays a placeholder, stored or not."""
+        self.miss(answer)
+        self._unavailable.update({f"{answer.entry_id} {key}": why for key in answer.keys_restored})
 
     def result(self) -> SessionResult:
         """The sum."""
