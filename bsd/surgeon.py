@@ -27,6 +27,7 @@ from bsd.operation import (
     settle,
 )
 from bsd.recollection import Recollection
+from bsd.store.contents import contents_of
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
@@ -384,6 +385,7 @@ class Surgeon(Examiner):
         return {**answer.as_json(), "entries": entries, "operations": operations}
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
             done, answer = self._operation(name).perform(planner)
         if done.outcome or done.plan.noting:  # what was settled may not be any more

@@ -102,6 +102,7 @@ class HandDown:
         it is to be `at_once`. If it raises, nothing may leave: Busy if a session is being worked
         on, Unavailable on a full disk, Forbidden.
         """
+        self._contents.changed()  # what it knows shall be as it is now
         going = self._going(leaving)
         needs = self._needs(leaving, going) if going else {}
         if not needs:

@@ -102,7 +102,7 @@ class Contents:
         return self._places("path = ?", self._named(directory))
 
     def changed(self) -> None:
-        """Something was stored just now: the next question is answered by a new look."""
+        """Something was stored, or moved: the next question is answered by a new look."""
         self._again_at = 0.0
 
     def _places(self, condition: str, value: object) -> list[Place]:
