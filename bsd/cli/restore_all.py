@@ -82,9 +82,20 @@ def restore_all(
 
     outcomes = each_session(call, names, work, Status.RESTORED)
     report(call, outcomes, named=bool(sessions))
+    if not sessions:
+        _note_lone_stores(call)
     if problem and offers:
         raise problem
     return outcomes.exit_code
+
+
+def _note_lone_stores(call: Call) -> None:
+    """Whoever leaves bsd wants to know of what has no transcript to come back into."""
+    from bsd.lifecycle.lone_stores import lone_stores
+
+    if stores := sum(1 for _ in lone_stores(call.layout)):
+        text = "has no transcript" if stores == 1 else "have no transcripts"
+        note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
 
 
 def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:

@@ -134,7 +134,11 @@ def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
         item = payload.get("item")
         if not isinstance(item, dict):
             return []
-        return _display(item, "aggregated_output", (*_PAYLOAD, "item"), "tool_result", at_least)
+        path = (*_PAYLOAD, "item")
+        # What `agent_reasoning` says in threads of one file, paginated ones have there.
+        return _display(item, "summary_text", path, "thinking", at_least) + _display(
+            item, "aggregated_output", path, "tool_result", at_least
+        )
     values = []
     keys = _SHOWN.get(what, ()) if isinstance(what, str) else ()
     for key in payload:  # in the order of the line

@@ -39,6 +39,7 @@ class LoneStore:
     files: int
     size: int  # bytes
     where: tuple[str, ...]  # where the transcript may be, the likeliest first
+    beside: bool = False  # its program has the file under a longer name
 
     @property
     def message(self) -> str:
@@ -46,6 +47,14 @@ class LoneStore:
         files = "1 stored file" if self.files == 1 else f"{self.files} stored files"
         where = "; ".join(self.where) or "its program or somebody has deleted it"
         return f"{files} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: mostly nothing."""
+        if self.beside:
+            return "nothing, unless you need it: its program can bring the file back"
+        what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
+        return f"nothing: it is kept as long as `retention` says; {what} removes it now"
 
 
 def lone_stores(layout: Layout) -> Iterator[LoneStore]:
@@ -59,7 +68,8 @@ def lone_stores(layout: Layout) -> Iterator[LoneStore]:
             continue
         size = sum(files)
         where = tuple(places.of(name)) if name else ()
-        yield LoneStore(layout.extracted / store, name, len(files), size, where)
+        beside = name is not None and bool(kept_beside(layout, name))
+        yield LoneStore(layout.extracted / store, name, len(files), size, where, beside)
 
 
 def kept_beside(layout: Layout, name: SessionName) -> list[Path]:

@@ -221,9 +221,8 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
 def _check_lone_stores(layout: Layout, result: Verification) -> None:
     """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
     for store in lone_stores(layout):
-        hint = "nothing: it goes when `retention` says; if the transcript comes back, so does this"
         where = str(store.session or store.directory)
-        found = Finding("no_transcript", where, store.message, hint=hint, harmless=True)
+        found = Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
         result.findings.append(found)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bsd.formats.codex import CODEX
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
@@ -166,8 +167,28 @@ def test_a_fork_copies_placeholders_and_no_markers(codex: Codex) -> None:
     assert set(listed(codex)) == {name, codex.name(fork)}
 
 
+@pytest.mark.parametrize("parent", ["there", "deleted"])
+def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
+    thread, old, name = extracted(codex)
+    with codex.server() as server:
+        fork = server.call("thread/fork", threadId=thread)["thread"]["id"]
+    if parent == "deleted":
+        codex.run("delete", "--force", thread)
+        [store] = lone_stores(codex.layout)
+        assert store.session == name
+        assert store.where == (f"the same conversation goes on in {codex.name(fork)}",)
+    codex.rest()
+    found = verify(codex.layout)
+    assert (found.placeholders, found.unmarked) == ((6, 6) if parent == "deleted" else (12, 6))
+    assert surgeon(codex).restore_all(codex.name(fork)).status is Status.RESTORED
+    now = codex.file(fork).read_bytes()
+    assert AWAY not in now
+    parents = [line["payload"] for line in lines(old)]
+    assert [line["payload"] for line in lines(now)[1 : len(parents) + 1]] == parents
+
+
 def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) -> None:
-    thread, _, name = extracted(codex)
+    thread, old, name = extracted(codex)
     taken = codex.file(thread).read_bytes()
     codex.run("migrate-rollouts", "--apply")
     now = codex.file(thread).read_bytes()
@@ -180,6 +201,18 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     assert result.status is Status.LEFT_ALONE
     assert "paginated" in (result.reason or "")
     assert codex.file(thread).read_bytes() == now
+    found = verify(codex.layout)
+    assert found.placeholders == now.count(AWAY)
+    assert [each for each in found.findings if each.is_open] == []
+    # All of it can be read, whatever became of the line that it left.
+    texts = {value.text for line in lines(old) for value in CODEX.values(line)}
+    there = [line for line in lines(now) if AWAY.decode() in json.dumps(line)]
+    for line in there:
+        entry = CODEX.facts(line).id
+        assert entry is not None
+        content = surgeon(codex).extracted_content(name, entry)["content"]
+        assert set(content.values()) <= texts
+        assert content
 
 
 def test_a_thread_taken_back_to_an_earlier_turn_has_a_second_file(codex: Codex) -> None:

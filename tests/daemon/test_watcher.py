@@ -22,7 +22,9 @@ from bsd.daemon.health import Trouble
 from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import Listener, ObserverWatches, Watches, lost_by_fsevents
+from bsd.formats.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.source_settings import SourceSettings
 from tests.daemon.told import Heard, wait_until
 from tests.needs import as_ordinary_user
 
@@ -621,3 +623,32 @@ watcher.close()
     assert done.returncode == 0, done.stderr
     assert "no_access" in done.stdout
     assert str(closed) in done.stdout
+
+
+def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
+    tmp_path: Path, heard: Heard, kind: Kind
+) -> None:
+    """Whoever looks again finds it; from then on its files are those of many agents."""
+    home = tmp_path / "codex"
+    (day := home / "sessions" / "2026" / "05" / "01").mkdir(parents=True)
+    stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"
+    source = SourceSettings(kind="codex", path=home / "sessions")
+    watcher = Watcher(layout_of(tmp_path / "root", [source]), heard, watching=kind)
+    (path := day / f"{stem}.jsonl").write_bytes(b"{}\n")
+    name, other = SessionName("codex:2026:05:01", stem), stem.replace("05-01", "04-30")
+    try:
+        watcher.step(0.0)
+        before = watcher.check(0.0).watched
+        (archived := home / "archived_sessions").mkdir()
+        watcher.step(10 * CHECK_SECONDS)
+        assert watcher.check(0.0).watched == before + 1
+        heard.clear()
+        path.rename(archived / path.name)
+        heard.wait_for_hint(name)
+        append(archived / f"{other}.jsonl")
+        heard.wait_for_hint(SessionName("codex:2026:04:30", other))
+        heard.clear()
+        shutil.rmtree(archived)
+        settle(watcher, heard, lambda: watcher.health.dirs == watcher.health.watched == before)
+    finally:
+        watcher.close()

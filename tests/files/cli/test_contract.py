@@ -183,6 +183,9 @@ def test_verify_names_a_store_without_transcript_and_is_content(extracted: Call)
     assert "main/alpha" in ended.out
     assert "all as it should be" in ended.out
     assert "1 store of sessions" in extracted("doctor").out
+    ended = extracted("restore-all", "--yes")
+    assert ended.code == 0
+    assert "1 store has no transcript now: `bsd verify` says where they may be" in ended.err
 
 
 def test_config(bsd: Call) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from bsd.formats.base import Format, NotOurs, Shape, Turn
-from bsd.formats.codex import CODEX, CodexDay
+from bsd.formats.codex import CODEX, KIND, CodexDay
 from bsd.formats.marker import is_safe_id
+from bsd.foundation.sources import Source
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600
 PICTURE = "data:image/png;base64," + "QUJD" * 40
 TIME = "2025-09-25T01:22:24.764Z"
+THREAD = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"
 
 
 def line(kind: str, **payload: Any) -> dict[str, Any]:
@@ -80,6 +82,10 @@ def test_a_picture_leaves_for_a_block_of_its_dialect() -> None:
         (
             event("item_completed", item={"id": LONG, "aggregated_output": LONG, "text": LONG}),
             {"payload.item.aggregated_output": ("tool_result", True)},
+        ),
+        (
+            event("item_completed", item={"type": "Reasoning", "summary_text": ["short", LONG]}),
+            {"payload.item.summary_text[1]": ("thinking", True)},
         ),
     ],
 )
@@ -233,3 +239,27 @@ ROLLOUT = "rollout-2025-09-24T18-22-20-01997e76-d124-7592-9cac-2ec05abbca08"
 )
 def test_file_names(name: str, is_session: bool) -> None:
     assert DAY.is_session_file(name) is is_session
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [
+        (f"{THREAD}.jsonl", "c:2026:05:01"),
+        (f"{THREAD}_01a20439-b8a3-7291-bd43-f95da5b14fcc.jsonl", "c:2026:05:01"),
+        (f"{THREAD}.jsonl.zst", None),
+        (f".{THREAD}.jsonl.paginated.tmp", None),
+        (f"{THREAD}_1.jsonl", None),
+        ("rollout-compress-sJkSDT.tmp", None),
+        ("notes.jsonl", None),
+    ],
+)
+def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None) -> None:
+    source = Source("c", "codex", tmp_path / "sessions", KIND.routes, KIND.put_away)
+    assert source.agent_of(name) == agent
+    assert list(source.files_put_away()) == []
+    (archived := tmp_path / "archived_sessions").mkdir()
+    (archived / name).touch()
+    found = [(whose, file.name) for whose, file in source.files_put_away()]
+    assert found == ([(agent, name)] if agent else [])
+    owner = KIND.owner(source.path, source.path / "2026" / "05" / "01")
+    assert owner.is_session_file(name) is (agent is not None)
