@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.immutable import immutable
@@ -46,8 +47,8 @@ class Kept:
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
         """What is noted of others, session by session."""
-        for directory in _names(self._layout.history):
-            lasting = Lasting(self._layout.history / directory, self._store.name)
+        for directory in (*_in(self._layout.history), *_in(self._layout.trash, "_history_")):
+            lasting = Lasting(directory, self._store.name)
             if lasting.restored.path != self._lasting.restored.path and lasting.restored.is_there:
                 yield _stamps(lasting.restored)
 
@@ -64,9 +65,9 @@ class Kept:
         with suppress(BsdError):
             for name in kept_elsewhere(self._layout, self._store.name):
                 yield SessionStore(self._layout, name)
-        for directory in _names(self._layout.extracted):
+        for directory in (*_in(self._layout.extracted), *_in(self._layout.trash, "_extracted_")):
             with suppress(BsdError):  # a link that leads elsewhere
-                place = self._layout.refuse_outside(self._layout.extracted / directory)
+                place = self._layout.refuse_outside(directory)
                 yield SessionStore(self._layout, self._store.name, place)
 
 
@@ -87,8 +88,9 @@ def _of(store: SessionStore, entry_ids: Collection[str], *, own: bool) -> Iterat
                     yield Original(record.entry_id, line, record.keys, own)
 
 
-def _names(directory: os.PathLike[str]) -> list[str]:
+def _in(directory: Path, word: str = "") -> list[Path]:
+    """What lies in a directory and has a word in its name."""
     try:
-        return sorted(os.listdir(directory))
-    except OSError:  # there are none, or nobody may look
+        return [directory / name for name in sorted(os.listdir(directory)) if word in name]
+    except OSError:  # there is nothing, or nobody may look
         return []
