@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from bsd.examiner import Examiner, Progress
@@ -13,6 +14,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.lifecycle.retention import told_expired
 from bsd.opening import open_session, open_to_read
 from bsd.operation import (
@@ -145,7 +147,7 @@ class Surgeon(Examiner):
             found = plan_extraction(
                 source,
                 fmt,
-                config,
+                self._unless_switched_off(config, overrides),
                 self._patience.clock(),
                 store,
                 tell=tell,
@@ -167,6 +169,17 @@ class Surgeon(Examiner):
                 del done
         self._chart.concluded("extract", name, tally)
         return tally.result()
+
+    def _unless_switched_off(
+        self, config: PruningConfig, overrides: Mapping[str, Any] | None
+    ) -> PruningConfig:
+        """Settings for a plan made now: who switched extraction off may have had the session since.
+
+        He has put everything back, without the protection that a restoration has.
+        """
+        if "enabled" in (overrides or {}) or self._config.current.enabled:
+            return config
+        return replace(config, enabled=False)
 
     def restore_all(
         self, name: SessionName, *, leaving: bool = False, progress: Progress | None = None

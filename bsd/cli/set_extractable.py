@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     "set-extractable",
     """
     VALUE is false (never extract this entry), true (extract it, whatever its type, size or
-    position), a number (keep it for so many messages instead of keep_recent), or unset.
+    position), a number (keep it for so many messages instead of keep_recent), or unset. Any of
+    them gives back to the daemon what an undo had kept inline.
 
     \b
     Examples:

@@ -8,10 +8,11 @@ what stood in its place before bsd did.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 
@@ -26,6 +27,7 @@ DAMAGED = ".damaged"  # what one that cannot be read is called once another has 
 
 _VERSION = 1
 _log = get_logger("history")
+_Told = TypeVar("_Told")
 
 # Of each entry: every `_restored` that bsd has set, and what stood there before bsd (None:
 # nothing). Values are JSON as it stands in the line.
@@ -100,8 +102,12 @@ class Lasting:
         self.restored.join(other.restored)
 
 
-class _Document:
-    """A JSON file that says something of entries, by their ids."""
+class _Damaged(Unavailable):
+    """A file cannot be understood."""
+
+
+class _Document(ABC, Generic[_Told]):
+    """A JSON file that tells something of entries."""
 
     def __init__(self, path: Path, name: SessionName) -> None:
         self.path = path
@@ -111,37 +117,41 @@ class _Document:
     def is_there(self) -> bool:
         return os.path.lexists(self.path)
 
-    def _read(self) -> dict[str, Any]:
-        """What it says; raises Unavailable if it cannot be read."""
+    @abstractmethod
+    def _understand(self, told: Any) -> _Told:
+        """What the file tells, from its JSON; None where there is no file."""
+
+    def _read(self) -> _Told:
+        """What it tells; raises Unavailable if it cannot be read."""
         try:
-            entries = orjson.loads(read_plain(self.path))["entries"]
-            if not isinstance(entries, dict):
-                raise TypeError("no entries")  # noqa: TRY301 - as damaged as the rest
+            return self._understand(orjson.loads(read_plain(self.path))["entries"])
         except (FileNotFoundError, NotADirectoryError):
-            return {}
+            return self._understand(None)
         except OSError as error:
             raise os_problem(error, f"reading {self.path}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise Unavailable(
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _Damaged(
                 f"{self.path} is damaged ({error})",
                 hint="bring it back from a backup, or delete it: what it says is forgotten then",
             ) from error
-        return entries
 
-    def _read_or_begin_anew(self) -> dict[str, Any]:
-        """The same for who goes on to write: nothing is restored later for a damaged file."""
+    def _read_or_begin_anew(self) -> _Told:
+        """The same for who goes on to write: a damaged file keeps nobody from his content."""
         try:
             return self._read()
-        except Unavailable as problem:
+        except _Damaged as problem:
             aside = self.path.with_suffix(DAMAGED)
+            try:
+                os.replace(self.path, aside)
+            except OSError as error:
+                raise os_problem(error, f"renaming {self.path}") from error
             _log.warning("A damaged file is put aside", problem=problem.message, aside=str(aside))
-            os.replace(self.path, aside)
-            return {}
+            return self._understand(None)
 
-    def _write(self, entries: Mapping[str, Any]) -> None:
+    def _write(self, told: list[Any] | dict[str, Any]) -> None:
         try:
-            if entries:
-                head = {"version": _VERSION, "session": str(self._name), "entries": entries}
+            if told:
+                head = {"version": _VERSION, "session": str(self._name), "entries": told}
                 write_private(self.path, orjson.dumps(head))
             elif self.is_there:
                 self.path.unlink()
@@ -150,101 +160,106 @@ class _Document:
             raise os_problem(error, f"writing {self.path}") from error
 
 
-class Undone(_Document):
-    """The entries whose extraction is taken back.
+# What operations said, one after the other: the number of each (negative: it is over), and of
+# which entries. So what one said goes with it if it does not take effect.
+_Said = list[tuple[int, list[str]]]
 
-    Each has the numbers of the operations that said so, negative where they said that it is over:
-    so what one said goes with it if it does not take effect.
-    """
+
+class Undone(_Document[_Said]):
+    """The entries whose extraction is taken back."""
 
     def entries(self, in_vain: Collection[int] = ()) -> frozenset[str]:
         """Their ids; operations that were `in_vain` said nothing."""
-        found = set()
-        for entry_id, numbers in self._read().items():
-            told = [number for number in numbers if abs(number) not in in_vain]
-            if told and told[-1] > 0:
-                found.add(entry_id)
-        return frozenset(found)
+        return frozenset(_sum(self._read(), in_vain))
 
-    def note(self, number: int, undone: Iterable[str], freed: Iterable[str]) -> None:
+    def note(self, number: int, undone: Collection[str], freed: Collection[str]) -> None:
         """Note what an operation says, that is about to take effect."""
         before = self._read_or_begin_anew()
-        events = {one: told[-1:] for one, told in before.items() if told and told[-1] > 0}
-        for entry_id in undone:
-            events[entry_id] = [*events.get(entry_id, ()), number]
-        for entry_id in freed:
-            if entry_id in events:
-                events[entry_id] = [*events[entry_id], -number]
-        if events != before:
-            self._write(events)
+        known = _sum(before)
+        latest = max((abs(one) for one, _ in before), default=0)
+        said = [(latest, sorted(known)), (number, sorted(undone))]
+        said.append((-number, sorted(known.intersection(freed))))
+        self._replace(before, [one for one in said if one[1]])
 
     def free(self, entry_ids: Collection[str]) -> bool:
         """Forget entries at once, since nothing else changes; whether one was known."""
-        events = self._read_or_begin_anew() if self.is_there else {}
-        left = {one: told for one, told in events.items() if one not in entry_ids}
-        if len(left) < len(events):
-            self._write(left)
-        return len(left) < len(events)
+        before = self._read_or_begin_anew() if self.is_there else []
+        left = [(number, [one for one in ids if one not in entry_ids]) for number, ids in before]
+        return self._replace(before, [one for one in left if one[1]])
 
     def drop(self, number: int) -> None:
         """Forget what one operation said."""
-        if not self.is_there:
-            return
-        events = self._read_or_begin_anew()
-        told = {one: [n for n in numbers if abs(n) != number] for one, numbers in events.items()}
-        left = {one: numbers for one, numbers in told.items() if numbers}
-        if left != events:
-            self._write(left)
+        before = self._read_or_begin_anew() if self.is_there else []
+        self._replace(before, [one for one in before if abs(one[0]) != number])
 
     def join(self, other: Undone) -> None:
-        """Take over what another file says, and remove it: both are settled."""
+        """Take over what another file says, and remove it."""
         if other.is_there:
-            self._write({**other._read_or_begin_anew(), **self._read_or_begin_anew()})
+            mine, theirs = self._read_or_begin_anew(), other._read_or_begin_anew()
+            self._replace(mine, [*theirs, *mine])
             other.path.unlink(missing_ok=True)
 
+    def _replace(self, before: _Said, said: _Said) -> bool:
+        """Write what is said now, if that is something else than before; whether it is."""
+        if said != before:
+            self._write(said)
+        return said != before
 
-class Restored(_Document):
+    def _understand(self, told: Any) -> _Said:
+        return [(int(number), list(ids)) for number, ids in told or ()]
+
+
+def _sum(said: _Said, in_vain: Collection[int] = ()) -> set[str]:
+    found: set[str] = set()
+    for number, entry_ids in said:
+        if abs(number) not in in_vain:
+            (found.update if number > 0 else found.difference_update)(entry_ids)
+    return found
+
+
+class Restored(_Document[Stamps]):
     """Each `_restored` that bsd has set."""
 
     def stamps(self) -> Stamps:
         """All that is known; raises Unavailable."""
-        return _stamps_of(self._read())
+        return self._read()
 
     def add(self, stamps: Iterable[Stamp]) -> None:
         """Note stamps that are about to be set."""
-        known = _stamps_of(self._read_or_begin_anew())
+        known = self._read_or_begin_anew()
         learn(known, stamps)
         self._write(_as_json(known))
 
     def join(self, other: Restored) -> None:
         """Take over what another file says, and remove it."""
         if other.is_there:
-            known = _stamps_of(self._read_or_begin_anew())
-            for entry_id, values in _stamps_of(other._read_or_begin_anew()).items():
+            known = self._read_or_begin_anew()
+            for entry_id, values in other._read_or_begin_anew().items():
                 known[entry_id] = {**values, **known.get(entry_id, {})}
             self._write(_as_json(known))
             other.path.unlink(missing_ok=True)
 
-
-def _stamps_of(entries: Mapping[str, Any]) -> Stamps:
-    return {
-        entry_id: {
-            value.encode("latin-1"): None if before is None else before.encode("latin-1")
-            for value, before in values.items()
+    def _understand(self, told: Any) -> Stamps:
+        return {
+            entry_id: {_bytes(value): before and _bytes(before) for value, before in values.items()}
+            for entry_id, values in (told or {}).items()
         }
-        for entry_id, values in entries.items()
-    }
 
 
 def _as_json(known: Stamps) -> dict[str, Any]:
-    # As text that any bytes can be.
     return {
-        entry_id: {
-            value.decode("latin-1"): None if before is None else before.decode("latin-1")
-            for value, before in values.items()
-        }
+        entry_id: {_text(value): before and _text(before) for value, before in values.items()}
         for entry_id, values in known.items()
     }
+
+
+def _text(value: bytes) -> str:
+    """As text that any bytes can be."""
+    return value.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
 
 
 def session_of(path: Path) -> SessionName | None:

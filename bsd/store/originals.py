@@ -45,16 +45,16 @@ class Kept:
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
         """What is noted of others, session by session."""
-        for directory in _names(self._layout.history):
-            lasting = Lasting(self._layout.history / directory, self._store.name)
+        for directory in (*_in(self._layout.history), *_in(self._layout.trash, "_history_")):
+            lasting = Lasting(directory, self._store.name)
             if lasting.restored.path != self._lasting.restored.path and lasting.restored.is_there:
                 yield _stamps(lasting.restored)
 
     def originals(self, entry_ids: Collection[str]) -> Iterator[Original]:
-        """The lines that are kept of entries with these ids, in whatever store."""
+        """The lines that are kept of entries with these ids in any store, the oldest first."""
         stores: dict[Path, SessionStore] = {}
         for entry_id in entry_ids:
-            for place in self._store.of_entry(entry_id):
+            for place in reversed(self._store.of_entry(entry_id)):
                 line = self._store.load(place.ref, place.hash)
                 if isinstance(line, Missing):
                     continue  # this one tells nothing
@@ -73,8 +73,9 @@ def _stamps(restored: Restored) -> Stamps:
         return {}
 
 
-def _names(directory: os.PathLike[str]) -> list[str]:
+def _in(directory: Path, word: str = "") -> list[Path]:
+    """What lies in a directory and has a word in its name."""
     try:
-        return sorted(os.listdir(directory))
-    except OSError:  # there are none, or nobody may look
+        return [directory / name for name in sorted(os.listdir(directory)) if word in name]
+    except OSError:  # there is nothing, or nobody may look
         return []

@@ -30,6 +30,13 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path) -> None:
         assert (status, undone["action"]) == (200, "extract")
         assert path.read_bytes() == before
         set_at_rest(path)
+        # Who asks for an extraction has it, and is told what he had taken back.
+        status, trial = over_socket(daemon.socket, f"{base}/extract?dry_run=true", "POST", wanted)
+        assert (status, trial["reasons"]["extract"]) == (200, done["entries"])
+        assert "had been taken back by undo" in trial["warnings"][0]
+        status, again = over_socket(daemon.socket, f"{base}/extract", "POST", wanted)
+        assert (status, again["entries"]) == (200, done["entries"])
+        set_at_rest(path)
         status, gone = over_socket(daemon.socket, base, "DELETE")
         assert (status, gone["moved_to_trash"]) == (200, True)
     audit = (root / ".brainsurgeon/audit.jsonl").read_text().splitlines()
@@ -37,6 +44,7 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path) -> None:
     assert [one for one in told if one[1] == "api"] == [
         ("extract", "api"),
         ("undo", "api"),
+        ("extract", "api"),
         ("delete", "api"),
         ("delete_extracted", "api"),
     ]

@@ -571,3 +571,37 @@ def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:
     assert desk.look()
     assert path.read_bytes() == before
     assert desk.surgeon().history(other) == []
+
+
+def test_what_an_agent_restored_leaves_no_trace_when_bsd_is_left(desk: Desk, agent: Agent) -> None:
+    result = agent.past()
+    before = desk.lines()
+    desk.look()
+    agent.user("and now?")
+    agent.calls(("c1", "restore_remote", {"session": "s1", "entry": result}))
+    agent.result("c1", "restore_remote", UNKNOWN, error=True)
+    agent.says("thanks")
+    assert desk.look()
+    assert "_restored" in desk.entry(result)
+    desk.ahead += 5
+    assert desk.surgeon().restore_all(NAME, leaving=True).values == 0
+    assert desk.lines()[: len(before)] == before
+
+
+def test_an_agents_word_on_an_entry_frees_it_too(desk: Desk, agent: Agent) -> None:
+    result = agent.past()
+    desk.look()
+    desk.ahead += 5
+    desk.surgeon().undo(NAME)
+    agent.user("and now?")
+    agent.says("hm")
+    assert not desk.look()
+    assert text_of(desk.entry(result)) == LONG
+    agent.user("let it go")
+    agent.calls(("c1", "purge_control", {"action": "set_extractable", "entry": result, "value": 2}))
+    agent.result("c1", "purge_control", UNKNOWN, error=True)
+    agent.says("done")
+    assert desk.look()
+    desk.ahead += 5
+    desk.look()
+    assert text_of(desk.entry(result)) == f"[[extracted-{result}]]"

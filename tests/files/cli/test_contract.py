@@ -134,6 +134,19 @@ def test_restore_remote_is_restore(extracted: Call) -> None:
     assert document["keys_restored"] == [entry["keys"][0]]
 
 
+def test_restore_all_leaves_no_trace(bsd: Call) -> None:
+    alpha = bsd.root / "agents" / "main" / "sessions" / "alpha.jsonl"
+    original = alpha.read_bytes()
+    for line in ("extract", "restore-all --yes --keep-enabled"):
+        assert bsd(*line.split()).code == 0
+        rest(bsd.root)
+    assert b'"_restored"' in alpha.read_bytes()
+    assert bsd("restore-all", "main/alpha", "--yes").code == 0
+    assert b'"_restored"' in alpha.read_bytes(), "extraction is on: it protects"
+    assert bsd("restore-all", "--yes").code == 0
+    assert alpha.read_bytes() == original
+
+
 def test_restore_all(extracted: Call) -> None:
     document = extracted("restore-all", "--yes", "--json").document
     assert set(document) == _TALLY

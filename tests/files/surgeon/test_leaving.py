@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import Random
 
@@ -12,11 +13,12 @@ import pytest
 
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.retention import run_history_retention, run_retention
 from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.verify import verify
 from bsd.store.history import History
-from bsd.surgeon import Status, Surgeon
+from bsd.surgeon import Patience, Status, Surgeon
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest
 from tests.sources import KINDS
@@ -124,6 +126,40 @@ def test_a_fork_is_told_by_the_session_that_it_was_made_of(
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
     assert leave(surgeon, FORK) is Status.RESTORED
     assert fork.read_bytes() == original
+
+
+@pytest.mark.parametrize("known", ["notes", "store"])
+def test_even_if_that_one_is_in_the_trash(
+    layout: Layout, clock: Clock, surgeon: Surgeon, known: str
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
+    shutil.copy(path, fork)
+    shutil.rmtree(layout.extracted if known == "notes" else layout.history)
+    age(path)
+    Trash(layout, "30d", clock=clock.now, sleep=clock.sleep).delete(NAME)
+    leave(surgeon, FORK)
+    assert fork.read_bytes() == original
+
+
+def test_who_waited_for_the_lock_takes_nothing_out_again(
+    layout: Layout, clock: Clock, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = restored_session(layout, surgeon)
+    config = ConfigService(layout.config_file)
+    patience = Patience(clock=clock.now, sleep=clock.sleep)
+    daemon = Surgeon(layout, ConfigService(layout.config_file), patience=patience)
+
+    def lock_that_another_has(*_: object, **_how: object) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        config.update({"enabled": False})
+        leave(surgeon)
+        age(path)
+        return nullcontext()
+
+    monkeypatch.setattr("bsd.surgeon.own_lock", lock_that_another_has)
+    assert daemon.extract(NAME).reasons == {"disabled": 9}
+    assert path.read_bytes() == original
 
 
 def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:

@@ -82,6 +82,9 @@ def test_recorded_sessions_come_back_exactly(
         assert verify(home.layout).clean
         assert surgeon.restore_all(home.name).status is Status.RESTORED
         assert without_restored(home.path.read_bytes()) == old
+        set_at_rest(home.path)
+        assert surgeon.restore_all(home.name, leaving=True).status is Status.RESTORED
+        assert home.path.read_bytes() == old
 
 
 def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock: Clock) -> None:

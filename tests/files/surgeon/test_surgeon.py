@@ -437,6 +437,8 @@ def test_real_transcripts_come_back_byte_for_byte(
     for name, original in originals.items():
         surgeon.restore_all(name)
         assert without_restored(layout.session_file(name).read_bytes()) == original
+        surgeon.restore_all(name, leaving=True)
+        assert layout.session_file(name).read_bytes() == original
     assert verify(layout).clean
 
 

@@ -224,7 +224,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
 ) -> None:
     files = [layout.history_dir(NAME) / name for name in ("undone.json", "restored.json")]
     for file in files:
-        file.write_bytes(b"[]")
+        file.write_bytes(b"[]" if file.stem == "undone" else b'{"entries":[1]}')
     result = daemon.extract(NAME)
     assert result.status is Status.FAILED
     assert "undone.json is damaged" in (result.reason or "")
