@@ -248,6 +248,7 @@ def _sessions(source: Source) -> Iterator[str]:
         for _, directory in source.directories():
             with suppress(OSError), os.scandir(directory) as entries:
                 yield from (entry.path for entry in entries if entry.name.endswith(".jsonl"))
+        yield from (entry.path for _, entry in source.files_put_away())
 
 
 def _holds_marker(path: str) -> bool:

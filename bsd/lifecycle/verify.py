@@ -72,10 +72,10 @@ class Verification:
 
     sessions: int = 0
     placeholders: int = 0
-    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     expired: int = 0  # of these: their content was kept for as long as `retention` said
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
+    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     findings: list[Finding] = field(default_factory=list)
 
     @property
