@@ -117,7 +117,10 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
     assert call(second, "verify").code == 0
     checks = call(second, "doctor", "--json").document["checks"]
     assert any(theirs in one["message"] for one in checks if one["name"] == "sources")
-    assert "[[extracted-" in call(second, "show", name).out
+    for line in ("show", "context"):
+        ended = call(second, line, name)
+        assert ended.code == 0
+        assert f"{theirs}: it is only looked at here" in ended.err
 
     ended = call(second, "sources", "claim", "claude")
     assert ended.code == 2
