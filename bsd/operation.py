@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from bsd.formats.base import Format
 from bsd.formats.owners import in_use, owner_of
+from bsd.foundation.claims import secure
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -133,6 +134,8 @@ class Operation:
         what is not ours, NotFound when the session vanishes, Conflict for what waiting does not
         cure, and what `commit` raises.
         """
+        if source := self.layout.source_of(self.name.agent):
+            secure(self.layout, source)
         quiet = self._quiet()
         # On a weak file system the quiet time alone may be all the patience there is.
         limit = self._patience.wait + (quiet if self._patience.wait else 0.0)

@@ -57,6 +57,7 @@ class Status(Document):
     left_alone: dict[str, Any] = Field(description="count, reasons")
     sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
     orphans: dict[str, Any] = Field(description="count, bytes")
+    sources: list[dict[str, Any]] = Field(description="name, kind, path, served_by, left_alone")
     clock: str | None = Field(description="Why the clock is not believed, and nothing deleted")
     disk: dict[str, Any] = Field(
         description="What bsd takes: store, history, trash, in_flight, orphans, databases, others,"

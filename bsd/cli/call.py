@@ -128,6 +128,14 @@ class Call:
 
         retire(InFlight(self.layout), DirectExchanger())
 
+    def say_whose(self, agent: str) -> None:
+        """Tell whoever looks at a session which root serves it, if it is another one."""
+        if source := self.layout.source_of(agent):
+            from bsd.foundation.claims import elsewhere
+
+            if why := elsewhere(self.layout, source):
+                note(f"{why}: it is only looked at here.")
+
     def examiner(self) -> Examiner:
         """Whoever only looks."""
         from bsd.examiner import Examiner

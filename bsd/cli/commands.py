@@ -74,6 +74,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
             locks=True,
             unless="--dry-run",
         ),
+        Command("sources", "sources", "List other programs' directories, and who serves them."),
         Command("doctor", "doctor", "Check this machine and this directory for trouble."),
         Command("service", "service", "Start bsd at login, as a service of this user."),
         Command("config", "config", "Show or change the settings that work at once."),

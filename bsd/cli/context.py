@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
 @click.pass_obj
 def context(call: Call, /, session: SessionName) -> None:
+    call.say_whose(session.agent)
     found = call.examiner().context(session)
     if call.json:
         print_json(found)

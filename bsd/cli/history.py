@@ -33,6 +33,7 @@ _IDS = 3
 @click.option("--limit", type=click.IntRange(1), default=_SHOWN, help=f"Default: {_SHOWN}.")
 @click.pass_obj
 def history(call: Call, /, session: SessionName, limit: int) -> None:
+    call.say_whose(session.agent)
     operations = call.examiner().history(session)
     if not operations:
         call.layout.session_file(session)  # a name mistyped is an error, not an empty history

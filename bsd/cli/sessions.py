@@ -66,12 +66,15 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
 
 
 def _note_missing(call: Call, agent: str | None) -> None:
-    """Name the sources that cannot be read, all of them or this agent's: not one session shows."""
+    """Name the sources that cannot be read, or that another root serves; or this agent's."""
+    from bsd.foundation.claims import elsewhere
     from bsd.foundation.errors import os_problem
 
     for source in call.layout.sources:
         if agent is not None and source is not call.layout.source_of(agent):
             continue
+        if why := elsewhere(call.layout, source):
+            note(f"{why}: it is only looked at here.")
         try:
             os.scandir(source.path).close()
         except (FileNotFoundError, NotADirectoryError):

@@ -49,6 +49,7 @@ def show(
     limit: int | None,
     full: bool,
 ) -> None:
+    call.say_whose(session.agent)
     examiner = call.examiner()
     if entry is not None:
         views = [_find(examiner, session, entry)]

@@ -102,6 +102,10 @@ def _trash(retention: Document, now: float) -> str | None:
 def _trouble(status: Document) -> Iterator[str]:
     for problem in status["watcher"]["problems"]:
         yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
+    for source in status["sources"]:
+        if source["left_alone"]:
+            way = f"try: `bsd sources claim {source['name']}`"
+            yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
     if status["config"]["problem"]:

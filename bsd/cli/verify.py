@@ -64,5 +64,7 @@ def _print(found: Verification) -> None:
         f"{f', {found.expired:,} expired' if found.expired else ''}"
         f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
     )
+    for why in found.elsewhere:
+        say(f"{why}: its sessions are verified there")
     left = sum(finding.is_open for finding in found.findings)
     say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")

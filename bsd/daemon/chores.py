@@ -16,8 +16,9 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
+from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.clock_record import look
-from bsd.foundation.errors import BsdError, Busy, NotFound
+from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -185,6 +186,17 @@ class Chores:
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._layout.transcript(name))
+
+    def claim_sources(self) -> None:
+        """Say of sources that they are served from here, as they have been; others can wait."""
+        for source in self._layout.sources:
+            try:
+                if has_served(self._layout, source) or elsewhere(self._layout, source):
+                    secure(self._layout, source)
+            except LeftAlone as problem:
+                _log.warning(
+                    "A source is only looked at", problem=problem.message, hint=problem.hint
+                )
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""

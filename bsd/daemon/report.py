@@ -99,6 +99,7 @@ class Report:
             "sessions": sessions,
             "orphans": snapshot.orphans(ground.layout),
             "disk": self._disk_use.snapshot(),
+            "sources": snapshot.sources(ground.layout),
             "clock": parts.chores.clock_in_doubt,
             "search": parts.indexer.state(),
             "config": {

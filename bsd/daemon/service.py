@@ -104,6 +104,7 @@ class Daemon:
         self._add_jobs(settings)
         if not settings.readonly:
             parts.chores.explain_retention()
+            parts.chores.claim_sources()
             if parts.chores.recover():
                 self._timetable.in_flight()
             parts.helper.start()

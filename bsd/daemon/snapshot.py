@@ -10,6 +10,7 @@ from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Problem, Trouble
 from bsd.daemon.queue import WorkQueue
 from bsd.foundation.ages import Ages
+from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
@@ -69,6 +70,20 @@ def orphans(layout: Layout) -> dict[str, int]:
     """Late bytes that wait for a person."""
     found = list_orphans(layout)
     return {"count": len(found), "bytes": sum(orphan.size for orphan in found)}
+
+
+def sources(layout: Layout) -> list[dict[str, Any]]:
+    """Directories of other programs, and which root serves each of them."""
+    return [
+        {
+            "name": source.name,
+            "kind": source.kind,
+            "path": str(source.path),
+            "served_by": served_by(layout, source),
+            "left_alone": elsewhere(layout, source),
+        }
+        for source in layout.sources
+    ]
 
 
 class _Paced:

@@ -34,6 +34,7 @@ class Service(Protocol):
         tokens_saved, bytes_written, busy, failed, helpers_replaced, workers_replaced, crashes},
         left_alone: {count, reasons: {text: n}},
         sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
+        sources: [{name, kind, path, served_by | null, left_alone: why | null}],
         orphans: {count, bytes}, clock: why it is not believed | null,
         disk: {store, history, trash, in_flight: {files, bytes, due_at | null}, orphans, databases,
         others, log, total, saved, net}, config: {path, problem | null},

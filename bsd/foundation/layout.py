@@ -104,6 +104,11 @@ class Layout:
         return self.own / "search.db"
 
     @property
+    def root_id_file(self) -> Path:
+        """By which a root is known to the sources that it serves, wherever it is moved."""
+        return self.own / "root-id"
+
+    @property
     def clock_file(self) -> Path:
         """What is known of this machine's clock, so that nobody destroys by a wrong one."""
         return self.own / "clock.json"

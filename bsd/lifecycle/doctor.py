@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd import __version__
+from bsd.foundation.claims import elsewhere
 from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
@@ -180,6 +181,9 @@ def _sources(layout: Layout) -> Iterator[Check]:
             continue
         away = source.put_away_in
         message = f"{source.name} is {source.path}" + (f", with {away}" if away else "")
+        if why := elsewhere(layout, source, look_inside=True):
+            hint = f"`bsd sources claim {source.name}` moves it here"
+            yield Check("sources", Level.WARN, f"{message}, and only looked at: {why}", hint)
         if source.path.stat().st_dev == here:
             yield Check("sources", Level.OK, message)
         else:

@@ -14,8 +14,10 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, NotOurs
 from bsd.formats.marker import Marker, is_placeholder, standing_at
 from bsd.formats.owners import owner_of
+from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.lifecycle import catalog
@@ -73,6 +75,7 @@ class Verification:
     expired: int = 0  # of these: their content was kept for as long as `retention` said
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
+    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -85,6 +88,7 @@ class Verification:
         return {
             "clean": self.clean,
             "sessions": self.sessions,
+            "elsewhere": self.elsewhere,
             "placeholders": self.placeholders,
             "expired": self.expired,
             "unmarked": self.unmarked,
@@ -109,7 +113,11 @@ def verify(
     """
     result = Verification()
     due = expired_before(layout)
+    others = _of_other_roots(layout)
+    result.elsewhere += others.values()
     for name in _names(layout):
+        if layout.source_of(name.agent) in others:
+            continue  # what was taken out of them lies there
         try:
             with _apart_from_other_bsd(layout, name, wait, repair=repair):
                 session = _Session(layout, name, result, repair=repair, expired_before=due)
@@ -234,6 +242,12 @@ def _apart_from_other_bsd(
     if layout.locks.is_dir() and (repair or os.access(layout.locks, os.W_OK)):
         return own_lock(layout, name, wait)
     return nullcontext()
+
+
+def _of_other_roots(layout: Layout) -> dict[Source | None, str]:
+    """Sources that another root serves, and which one."""
+    found = ((source, elsewhere(layout, source, look_inside=True)) for source in layout.sources)
+    return {source: why for source, why in found if why is not None}
 
 
 def _names(layout: Layout) -> Iterator[SessionName]:

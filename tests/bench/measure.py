@@ -53,7 +53,8 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
 def environment() -> dict[str, str]:
     """Ours, with Python's compiled modules cached, as they are in an installed program."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": os.path.abspath(".bench/pycache")}
+    ours = {"PYTHONPYCACHEPREFIX": ".bench/pycache", "XDG_STATE_HOME": ".bench/state"}
+    return kept | {name: os.path.abspath(path) for name, path in ours.items()}
 
 
 def bsd(*arguments: str) -> list[str]:

@@ -357,4 +357,8 @@ def test_retention_says_what_would_go_and_lets_it_go(ask: Ask, root: Path) -> No
         os.utime(file, (1, 1))
     status, done = ask("POST", "/api/retention/run")
     assert (status, done["dry_run"], done["cleaned"]) == (200, False, len(files))
-    assert set(done["history"]) == set(done["trash"]) == {"keep", "cleaned", "bytes", "errors"}
+    assert (
+        set(done["history"])
+        == set(done["trash"])
+        == {*("keep", "held", "cleaned", "bytes", "errors")}
+    )

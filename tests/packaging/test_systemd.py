@@ -97,7 +97,10 @@ def test_a_users_manager_is_asked_for_no_namespaces() -> None:
 def test_the_template_leaves_what_else_the_user_runs_alone() -> None:
     unit = Unit.read(TEMPLATE)
     assert "RemoveIPC" not in unit.sections["Service"]
-    assert unit.all("ReadWritePaths") == ["-/home/%i/.openclaw"]
+    assert unit.all("ReadWritePaths") == [
+        "-/home/%i/.openclaw",
+        "-/home/%i/.local/state/bsd",
+    ]
 
 
 # --- the program under the units' restrictions ----------------------------------------------

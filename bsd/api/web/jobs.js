@@ -85,6 +85,7 @@ export async function jobsView(page) {
                     "The next run takes",
                     told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`,
                 ],
+                ["But nothing goes", told_.held],
                 ["Next run", told_.next_run ? ago(told_.next_run) : "none"],
                 ["More expires", told_.next_expiry ? when(told_.next_expiry) : null],
                 [
@@ -122,6 +123,7 @@ export async function jobsView(page) {
             fill(
                 told,
                 h("p", { class: "good" }, `${dryRun ? "Now it would delete" : "Deleted:"} ${taken(done)}.`),
+                done.held ? h("p", null, `Nothing more: ${done.held}.`) : null,
             );
         } catch (error) {
             fill(told, problem(error));

@@ -173,7 +173,8 @@ def test_verify(extracted: Call, repair: list[str]) -> None:
     document = ended.document
     assert ended.code == 0
     assert set(document) == {
-        *("clean", "sessions", "placeholders", "expired", "unmarked", "files", "findings")
+        *("clean", "sessions", "placeholders", "expired", "unmarked", "files", "findings"),
+        "elsewhere",
     }
     assert document["clean"] is True
     assert document["files"] > 0

@@ -85,3 +85,50 @@ def test_a_source_that_cannot_be_read_is_told(
     ended = with_sources(bsd, tmp_path, "sessions", closed=closed)
     assert ended.code == 0
     assert f"The source closed: reading {closed}: Permission denied\nTry: run as" in ended.err
+
+
+def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_path: Path) -> None:
+    claude = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+    first, second = Call(tmp_path / "first", bsd.capture, bsd.patch), bsd
+    first.root.mkdir()
+
+    def call(root: Call, *arguments: str) -> Ended:
+        set_at_rest(claude.path)
+        return with_sources(root, tmp_path, *arguments, kind="claude-code", claude=claude.source)
+
+    assert "nobody yet" in call(first, "sources").out
+    assert call(first, "extract", "--keep-recent", "2").code == 0
+    (listed,) = call(first, "sources", "list", "--json").document["sources"]
+    assert (listed["served_by"], listed["left_alone"]) == (str(first.root), None)
+
+    theirs = f"claude is served by the root {first.root}"
+    (listed,) = call(second, "sources", "--json").document["sources"]
+    assert (listed["served_by"], listed["left_alone"]) == (str(first.root), theirs)
+    assert theirs in call(second, "sources").out
+    before = claude.path.read_bytes()
+    name = f"claude:-home-me-project/{CLAUDE_CODE.session}"
+    ended = call(second, "extract", name)
+    assert theirs in ended.err
+    ended = call(second, "restore-all", name, "--yes")
+    assert theirs in ended.err
+    assert claude.path.read_bytes() == before
+    assert f"{theirs}: it is only looked at here" in call(second, "sessions").err
+    assert f"{theirs}: its sessions are verified there" in call(second, "verify").out
+    assert call(second, "verify").code == 0
+    checks = call(second, "doctor", "--json").document["checks"]
+    assert any(theirs in one["message"] for one in checks if one["name"] == "sources")
+    for line in ("show", "context"):
+        ended = call(second, line, name)
+        assert ended.code == 0
+        assert f"{theirs}: it is only looked at here" in ended.err
+
+    ended = call(second, "sources", "claim", "claude")
+    assert ended.code == 2
+    assert "`bsd sources claim claude --yes`" in ended.err
+    ended = call(second, "sources", "claim", "claude", "--yes")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"what {first.root} has taken out of it" in ended.out
+    assert "is served by" in call(first, "extract", name).err
+    ended = call(second, "sources", "claim", "nothing")
+    assert ended.code == 1
+    assert "there is no source nothing" in ended.err

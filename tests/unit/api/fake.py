@@ -81,6 +81,7 @@ def sample_status() -> dict[str, Any]:
         ],
         "search": {"complete": True, "waiting": 0, "problem": None},
         "orphans": {"count": 1, "bytes": 17},
+        "sources": [],
         "clock": None,
         "disk": {
             "store": 40 * _MB,
