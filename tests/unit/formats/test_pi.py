@@ -49,7 +49,9 @@ def test_what_is_not_known_is_left_alone(entries: list[dict[str, Any]]) -> None:
     [
         ("2025-12-01T10-00-00-000Z_01997e76-d124-7592-9cac-2ec05abbca08.jsonl", True),
         ("2025-12-01T10-00-00-000Z_01997e76.jsonl.bak", False),
-        ("01997e76-d124-7592-9cac-2ec05abbca08.jsonl", False),
+        ("01997e76-d124-7592-9cac-2ec05abbca08.jsonl", True),
+        ("imported.jsonl", True),  # `/import` copies a file under its own name
+        (".hidden.jsonl", False),
         ("2025-12-01T10-00-00-000Z_a b.jsonl", False),
     ],
 )

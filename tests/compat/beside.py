@@ -1,0 +1,133 @@
+"""A program's home and bsd beside it: a root of its own, with the program's directory as source."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.openclaw_tree import set_at_rest
+
+EVERYTHING = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
+_DEADLINE_SECONDS = 120.0
+_NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One home with one program's sessions, and bsd's root beside it."""
+
+    top: Path
+    kind: str  # of source
+    sessions: str  # where they lie below the home
+    work: Path  # where the program is run: its name is part of the sessions' path
+    env: dict[str, str] = field(default_factory=dict)  # besides the ordinary
+    user: list[str] = field(default_factory=list)  # what to put before a command to be another user
+
+    def __post_init__(self) -> None:
+        for path in (self.source, self.root, self._config.parent, self.work):
+            path.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(
+            f'[[sources]]\nkind = "{self.kind}"\npath = "{self.source}"\nname = "{self.kind}"\n'
+        )
+        own = self.root / ".brainsurgeon"
+        own.mkdir(mode=0o700, exist_ok=True)
+        settings = {"keep_recent": 0, "min_value_length": 200, "prefix_bound": "extract"}
+        settings |= {"auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
+        (own / "config.json").write_text(json.dumps(settings | {"trigger_types": EVERYTHING}))
+
+    @property
+    def home(self) -> Path:
+        return self.top / "home"
+
+    @property
+    def root(self) -> Path:
+        return self.top / "root"
+
+    @property
+    def source(self) -> Path:
+        return self.home / self.sessions
+
+    @property
+    def _config(self) -> Path:
+        return self.home / ".config" / "bsd" / "bsd.toml"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs run with here."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED_ON)}
+        own = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config")}
+        return {**kept, **own, **self.env}
+
+    def copy_to(self, top: Path) -> Beside:
+        """All of it once more, in another place; the program is still run where it was."""
+        shutil.copytree(self.top, top, dirs_exist_ok=True)
+        env = {k: v.replace(str(self.top), str(top)) for k, v in self.env.items()}
+        return Beside(top, self.kind, self.sessions, self.work, env, self.user)
+
+    def run(
+        self, *command: str, ok: bool = True, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program here to its end."""
+        done = subprocess.run(
+            [*self.user, *command],
+            cwd=cwd or self.work,
+            env=self.environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_SECONDS,
+        )
+        if ok:
+            assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
+        return done
+
+    def bsd_command(self, *arguments: str) -> list[str]:
+        """The command line of bsd on this root."""
+        return [sys.executable, "-m", "bsd", "--root", str(self.root), *arguments]
+
+    def bsd(self, *arguments: str, ok: bool = True) -> Any:
+        """What bsd answers, as a document; `ok` if it must succeed."""
+        done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
+        return json.loads(done.stdout) if done.stdout else None
+
+    def rest(self) -> None:
+        """So much time has gone by that no session counts as in use."""
+        for path in self.files():
+            set_at_rest(path)
+
+    def extract(self) -> Any:
+        """All that may leave leaves; fails if nothing did."""
+        self.rest()
+        done = self.bsd("extract")
+        assert done["totals"]["values"] > 0, done
+        return done
+
+    def restore_all(self, *, ok: bool = True) -> Any:
+        """All that is away comes back, and extraction is off from then on."""
+        self.rest()
+        return self.bsd("restore-all", "--yes", ok=ok)
+
+    def files(self) -> list[Path]:
+        """All sessions' files."""
+        return sorted(self.source.rglob("*.jsonl"))
+
+    def the_new_file(self, before: list[Path]) -> Path:
+        """The one session's file that was not there before."""
+        [found] = set(self.files()) - {*before}
+        return found
+
+
+def placeholders(content: bytes) -> int:
+    """How many values are away in lines that are not the program's mere records."""
+    return sum(
+        line.count(b'"[[extracted-')
+        for line in content.splitlines()
+        if not line.startswith((b'{"type":"api-request', b'{"type":"last-prompt'))
+    )

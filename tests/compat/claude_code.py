@@ -1,0 +1,137 @@
+"""Claude Code, the shipped program, in a home of a test."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.compat.beside import Beside
+from tests.compat.install import NotInstalled, program
+from tests.compat.messages_api import Model, asking
+from tests.compat.terminal import Terminal, in_terminal
+
+Json = dict[str, Any]
+
+SESSIONS = ".claude/projects"
+_KEY = "sk-ant-of-nobody"
+_NO_NETWORK = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+}
+
+
+@dataclass(frozen=True)
+class ClaudeCode:
+    """One version of it, at one home."""
+
+    beside: Beside
+    program: tuple[str, ...]
+
+    def run(self, prompt: str, *options: str, cwd: Path | None = None) -> str:
+        """Let it answer a prompt without a terminal; returns the session's id."""
+        command = [*self.program, "-p", prompt, *options, "--output-format", "json", "--verbose"]
+        done = self.beside.run(*command, "--dangerously-skip-permissions", cwd=cwd)
+        last = json.loads(done.stdout)[-1]
+        assert (last["type"], last["is_error"]) == ("result", False), last
+        session: str = last["session_id"]
+        return session
+
+    @contextmanager
+    def opened(self, *options: str) -> Iterator[Terminal]:
+        """Run it in a terminal; it is ready, and at rest."""
+        self._know_this_person()
+        command = [*self.beside.user, *self.program, *options]
+        with in_terminal(command, self.beside.work, self.beside.environment) as terminal:
+            terminal.wait_for(self.is_idle, "Claude Code to be ready")
+            yield terminal
+
+    def is_idle(self) -> bool:
+        """Whether a process of it says that it is at rest."""
+        running = (self.beside.source.parent / "sessions").glob("[0-9]*.json")
+        return any(b'"status":"idle"' in path.read_bytes() for path in running)
+
+    def path(self, session: str) -> Path:
+        """Where a session lies."""
+        [found] = self.beside.source.glob(f"*/{session}.jsonl")
+        return found
+
+    def _know_this_person(self) -> None:
+        """It has asked all that it asks when it is opened for the first time."""
+        path = self.beside.source.parent / ".claude.json"
+        known = json.loads(path.read_bytes()) if path.exists() else {}
+        known["hasCompletedOnboarding"] = True
+        known["theme"] = "dark"
+        known["customApiKeyResponses"] = {"approved": [_KEY], "rejected": []}
+        project = known.setdefault("projects", {}).setdefault(str(self.beside.work), {})
+        project |= {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+        path.write_text(json.dumps(known))
+
+
+def newest() -> tuple[str, ...]:
+    """The program; raises NotInstalled."""
+    found = sorted(program("@anthropic-ai").glob("claude-code-*/claude"))
+    if not found:
+        raise NotInstalled("npm has brought no Claude Code for this machine")
+    return (str(found[0]),)
+
+
+def old(node: str) -> tuple[str, ...]:
+    """Version 1.0.50, which writes sessions that it resumes anew; raises NotInstalled."""
+    return (node, str(program("claude-code-1.0", "cli.js")))
+
+
+def home(top: Path, work: Path, model: Model, user: list[str] | None = None) -> Beside:
+    """An empty home for it, beside bsd."""
+    env = _NO_NETWORK | {
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_API_KEY": _KEY,
+        "CLAUDE_CONFIG_DIR": str(top / "home" / ".claude"),
+        "IS_SANDBOX": "1",  # or root may not skip its questions
+    }
+    return Beside(top, "claude-code", SESSIONS, work, env, user or [])
+
+
+def three_turns(claude: ClaudeCode) -> str:
+    """A session of three turns, all but the last with values that may leave; returns its id."""
+    book = claude.beside.work / "book.txt"
+    book.write_text("".join(f"{n} a line of a file that somebody reads\n" for n in range(300)))
+    first = asking(
+        "Read the book, and count.",
+        ("Read", {"file_path": str(book)}),
+        ("Bash", {"command": "seq 1 600", "description": "Count"}),
+    )
+    session = claude.run(first)
+    long = "Once more; " + "and mind what I have said about it. " * 30
+    again = ("Bash", {"command": "seq 1000 1400", "description": "Count on"})
+    claude.run(asking(long, again), "--resume", session)
+    claude.run("Thank you.", "--resume", session)
+    return session
+
+
+def lines_by_id(content: bytes) -> dict[str, bytes]:
+    """The lines that have an identity."""
+    found = {}
+    for line in content.splitlines():
+        if identity := json.loads(line).get("uuid"):
+            found[identity] = line
+    return found
+
+
+_SESSION = re.compile(rb'"sessionId":"[^"]*"')
+_PROMPT = re.compile(rb'"promptId":"[^"]*"')
+# Forks and branches add these at the end of what they copy.
+_ORIGIN = re.compile(
+    rb',"requestSessionId":"[^"]*"|,"forkedFrom":\{"sessionId":"[^"]*","messageUuid":"[^"]*"\}'
+)
+
+
+def but_for_names(line: bytes) -> bytes:
+    """A line without what a copy of it has of its own: names of sessions and prompts."""
+    return _ORIGIN.sub(b"", _PROMPT.sub(b'"promptId":""', _SESSION.sub(b'"sessionId":""', line)))

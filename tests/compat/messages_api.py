@@ -1,0 +1,183 @@
+"""A model behind Anthropic's Messages API on loopback: it makes the calls that a prompt names.
+
+Claude Code and pi are its clients. What it answers depends on nothing but the request: the calls
+that the newest prompt names (`asking` writes them), one at a time, until each has its result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from threading import Lock, Thread
+from typing import Any
+
+Json = dict[str, Any]
+
+_CALL = re.compile(r"^CALL (\{.*\})$", re.MULTILINE)
+_USAGE = {
+    "input_tokens": 10,
+    "output_tokens": 5,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+}
+
+
+def asking(text: str, *calls: tuple[str, Json]) -> str:
+    """A prompt on which the model makes these calls, in this order, and then says that it ends."""
+    lines = [f"CALL {json.dumps({'name': name, 'input': input_})}" for name, input_ in calls]
+    return "\n".join([text, *lines])
+
+
+class Model:
+    """What its clients have asked; ready for more while its server runs."""
+
+    def __init__(self) -> None:
+        self.requests: list[Json] = []  # bodies, as they came
+        self.url = ""
+        self._numbers = count(1)
+        self._lock = Lock()
+
+    def results(self) -> list[str]:
+        """All texts that it was ever given as results of its calls, each once, in order."""
+        found = [text for request in self.requests for text in _results(request["messages"])]
+        return list(dict.fromkeys(found))
+
+    def answer(self, request: Json) -> tuple[list[Json], str]:
+        """The blocks of the next message, and why it stops."""
+        with self._lock:
+            self.requests.append(request)
+            number = next(self._numbers)
+        calls, made = _wanted(request["messages"])
+        if made >= len(calls) or not request.get("tools"):
+            return [{"type": "text", "text": f"That is all ({number})."}], "end_turn"
+        call = {"type": "tool_use", "id": f"toolu_{number:016}", **calls[made]}
+        return [{"type": "text", "text": "I look."}, call], "tool_use"
+
+
+def _wanted(messages: list[Json]) -> tuple[list[Json], int]:
+    """The calls that the newest prompt names, and how many have their results."""
+    made = 0
+    for message in reversed(messages):
+        if message["role"] != "user":
+            continue
+        texts = [one for one in _texts(message) if not one.startswith("<system-reminder>")]
+        results = len(_results([message]))
+        if texts and not results:
+            return [json.loads(one) for text in texts for one in _CALL.findall(text)], made
+        made += results
+    return [], made
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _texts(message: Json) -> list[str]:
+    return [block["text"] for block in _blocks(message) if block["type"] == "text"]
+
+
+def _results(messages: list[Json]) -> list[str]:
+    found = []
+    for message in messages:
+        for block in _blocks(message):
+            if block["type"] == "tool_result":
+                content = block.get("content", "")
+                inner = content if isinstance(content, list) else [{"text": content}]
+                found.append("".join(one.get("text", "") for one in inner))
+    return found
+
+
+@contextmanager
+def serving() -> Iterator[Model]:
+    """A model whose server runs until the end of the block."""
+    model = Model()
+    handler = type("Handler", (_Handler,), {"model": model})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True  # a client may leave a connection open
+    model.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield model
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    model: Model
+    timeout = 10  # seconds; who says nothing for so long is let go
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self._send_json({})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or "{}")
+        path = self.path.partition("?")[0]
+        if path.endswith("/count_tokens"):
+            self._send_json({"input_tokens": 10})
+        elif not path.endswith("/v1/messages"):
+            self._send_json({"error": {"type": "not_found_error", "message": path}}, 404)
+        else:
+            blocks, stop = self.model.answer(body)
+            message = _message(body, blocks, stop)
+            self._stream(message) if body.get("stream") else self._send_json(message)
+
+    def _send_json(self, answer: Json, status: int = 200) -> None:
+        self._begin("application/json", status)
+        self.wfile.write(json.dumps(answer).encode())
+
+    def _stream(self, message: Json) -> None:
+        self._begin("text/event-stream")
+        for event in _events(message):
+            text = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+            self.wfile.write(text.encode())
+
+    def _begin(self, kind: str, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.end_headers()
+
+
+def _message(request: Json, blocks: list[Json], stop: str) -> Json:
+    return {
+        "id": f"msg_{blocks[-1].get('id', blocks[-1].get('text'))}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.get("model"),
+        "content": blocks,
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": _USAGE,
+    }
+
+
+def _events(message: Json) -> Iterator[Json]:
+    """A message as a stream tells it."""
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    for index, block in enumerate(message["content"]):
+        about = {"index": index}
+        if block["type"] == "text":
+            start, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            start = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        yield {"type": "content_block_start", **about, "content_block": start}
+        yield {"type": "content_block_delta", **about, "delta": delta}
+        yield {"type": "content_block_stop", **about}
+    stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}

@@ -1,0 +1,184 @@
+"""Claude Code goes on with sessions that values were taken from, and its copies get them back."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.compat import claude_code
+from tests.compat.beside import placeholders
+from tests.compat.claude_code import ClaudeCode, but_for_names, lines_by_id
+from tests.compat.messages_api import Model, asking
+
+pytestmark = pytest.mark.timeout(400)  # the first to come installs it
+
+
+def test_it_goes_on_with_what_is_left_and_all_comes_back(
+    claude: ClaudeCode, session: str, model: Model
+) -> None:
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.extract()
+    lean = path.read_bytes()
+    assert placeholders(lean) == 8
+    for options in (["--resume", session], ["--continue"], ["--resume", str(path)]):
+        assert claude.run("And now?", *options) == session
+    assert "[[extracted-" in json.dumps(model.requests[-1]["messages"])
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    claude.beside.restore_all()
+    assert path.read_bytes() == original + grown[len(lean) :]
+    assert claude.run("And with all of it?", "--resume", session) == session
+    assert "[[extracted-" not in json.dumps(model.requests[-1]["messages"])
+
+
+def test_compacted_sessions_get_all_back(claude: ClaudeCode, session: str) -> None:
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.extract()
+    lean = path.read_bytes()
+    claude.run("/compact", "--resume", session)
+    claude.run("And now?", "--resume", session)
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    assert b'"compact_boundary"' in grown
+    claude.beside.restore_all()
+    assert path.read_bytes() == original + grown[len(lean) :]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["all", "up to a message"])
+def test_a_fork_gets_back_what_its_original_has_in_store(
+    claude: ClaudeCode, session: str, tmp_path: Path, *, cut: bool
+) -> None:
+    """It is, line for line, what a fork of the untouched session would have been."""
+    fork = str(uuid4())
+    options = ["--resume", session, "--fork-session", "--session-id", fork]
+    if cut:
+        options += ["--resume-session-at", message_in_the_middle(claude.path(session))]
+    untouched = ClaudeCode(claude.beside.copy_to(tmp_path / "untouched"), claude.program)
+    untouched.run("Otherwise?", *options)
+
+    claude.beside.extract()
+    lean = claude.path(session).read_bytes()
+    assert claude.run("Otherwise?", *options) == fork
+    assert claude.path(session).read_bytes() == lean
+    assert placeholders(claude.path(fork).read_bytes()) > 0
+    claude.beside.restore_all()
+    assert copied(claude, fork, session) == copied(untouched, fork, session)
+    assert claude.run("And now?", "--resume", fork) == fork
+
+
+def message_in_the_middle(path: Path) -> str:
+    """The id of an assistant's message in the first turn."""
+    entries = map(json.loads, path.read_bytes().splitlines())
+    ids: list[str] = [one["uuid"] for one in entries if one["type"] == "assistant"]
+    return ids[2]
+
+
+def copied(claude: ClaudeCode, fork: str, session: str) -> dict[str, bytes]:
+    """The lines that a copy has of its original, but for the names that are its own."""
+    originals = lines_by_id(claude.path(session).read_bytes())
+    lines = lines_by_id(claude.path(fork).read_bytes())
+    return {key: but_for_names(line) for key, line in lines.items() if key in originals}
+
+
+def test_a_fork_gets_all_back_when_its_original_is_gone(claude: ClaudeCode, session: str) -> None:
+    original = lines_by_id(claude.path(session).read_bytes())
+    claude.beside.extract()
+    fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
+    claude.path(session).unlink()  # as its clean-up does
+    claude.beside.restore_all()
+    lines = lines_by_id(claude.path(fork).read_bytes())
+    for key, line in original.items():
+        assert but_for_names(lines[key]) == but_for_names(line)
+
+
+def test_a_project_that_was_moved_takes_its_sessions_along(
+    claude: ClaudeCode, session: str
+) -> None:
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.extract()
+    moved = path.parent.with_name(f"{path.parent.name}-elsewhere")
+    path.parent.rename(moved)
+    claude.beside.restore_all()
+    assert (moved / path.name).read_bytes() == original
+
+
+def test_a_subagent_gets_all_back_and_a_fork_has_none(claude: ClaudeCode, session: str) -> None:
+    count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
+    task = {
+        "description": "Count",
+        "prompt": asking("Count.", count),
+        "subagent_type": "general-purpose",
+        "run_in_background": False,
+    }
+    claude.run(asking("Let somebody count.", ("Task", task)), "--resume", session)
+    claude.run("Thank you.", "--resume", session)
+    [subagent] = claude.path(session).with_suffix("").glob("subagents/agent-*.jsonl")
+    originals = {path: path.read_bytes() for path in (claude.path(session), subagent)}
+    claude.beside.extract()
+    assert all(placeholders(path.read_bytes()) for path in originals)
+    fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
+    assert not claude.path(fork).with_suffix("").exists()
+    claude.beside.restore_all()
+    assert {path: path.read_bytes() for path in originals} == originals
+    assert placeholders(claude.path(fork).read_bytes()) == 0
+
+
+def test_version_1_writes_a_session_anew_without_markers_and_all_comes_back(
+    claude: ClaudeCode, session: str, programs: str, tmp_path: Path
+) -> None:
+    """New ids, no unknown keys, texts as blocks: what is left is the placeholder."""
+    untouched = ClaudeCode(claude.beside.copy_to(tmp_path / "untouched"), claude_code.old(programs))
+    expected = untouched.path(untouched.run("Otherwise?", "--resume", session)).read_bytes()
+
+    claude.beside.extract()
+    old = ClaudeCode(claude.beside, claude_code.old(programs))
+    path = old.path(old.run("Otherwise?", "--resume", session))
+    assert path.stem != session
+    written = path.read_bytes()
+    assert b"_extracted" not in written
+    assert placeholders(written) == 5
+    claude.beside.restore_all()
+    assert copied_by_version_1(path.read_bytes()) == copied_by_version_1(expected)
+
+
+_ITS_OWN = re.compile(rb'"(?:uuid|parentUuid|sessionId|timestamp|leafUuid)":"[^"]*"')
+
+
+def copied_by_version_1(content: bytes) -> list[bytes]:
+    """The lines that it has of the original, but for what it makes anew in each."""
+    *lines, _, _ = content.splitlines()  # the prompt and its answer are new
+    return [_ITS_OWN.sub(b"", line) for line in lines]
+
+
+def test_a_person_renames_goes_back_compacts_and_branches(claude: ClaudeCode, session: str) -> None:
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.extract()
+    lean = path.read_bytes()
+    with claude.opened("--resume", session) as terminal:
+        terminal.type("/rename The book")
+        terminal.wait_for(lambda: b'"custom-title"' in path.read_bytes(), "a new name")
+        before = claude.beside.files()
+        terminal.type("/branch Another way")
+        terminal.wait_for(lambda: len(claude.beside.files()) > len(before), "a branch")
+        branch = claude.beside.the_new_file(before)
+        terminal.type("What else?")
+        terminal.wait_for(lambda: b"What else?" in branch.read_bytes(), "a prompt there")
+        terminal.wait_for(claude.is_idle, "an answer")
+        terminal.type("/compact")
+        terminal.wait_for(lambda: b'"compact_boundary"' in branch.read_bytes(), "a compaction")
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    assert b'"forkedFrom"' in branch.read_bytes()
+    claude.beside.restore_all()
+    assert path.read_bytes() == original + grown[len(lean) :]
+    lines = lines_by_id(branch.read_bytes())
+    for key, line in lines_by_id(original).items():
+        assert but_for_names(lines[key]) == but_for_names(line)
