@@ -12,7 +12,7 @@ from bsd.cli.tools import read_words
 from bsd.surgery.targets import ACTIONS
 
 # Of these names nobody else has a tool. `restore` and `context` may be anybody's.
-_UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted"))
+_UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted", "read_extracted"))
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
 _TOOLS = frozenset(("restore_remote", "purge_control"))
 # What our commands do, as the tool that does the same.
@@ -21,7 +21,7 @@ _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 # Bytes without which a line holds no such call. Few, since a first look searches whole files.
-NEEDLES = (b"restore", b"purge_control", b"search_extracted", b'context"')
+NEEDLES = (b"restore", b"purge_control", b"search_extracted", b"read_extracted", b'context"')
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:

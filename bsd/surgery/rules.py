@@ -23,7 +23,9 @@ from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.policy import Policy, Trigger
 
 # Results of these are what an agent has just asked for.
-OWN_TOOLS = frozenset(("restore", "restore_remote", "purge_control", "search_extracted"))
+OWN_TOOLS = frozenset(
+    ("restore", "restore_remote", "purge_control", "search_extracted", "read_extracted")
+)
 
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
