@@ -104,7 +104,8 @@ class Decision:
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
     """Whether a tool is ours, under whatever prefix an MCP client gave it."""
-    return name is not None and name.rpartition("__")[2] in OWN_TOOLS
+    # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
+    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in OWN_TOOLS
 
 
 def subject_of(
