@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from bsd.agent.scope import Scope
 from bsd.agent.tools import carry_out, read_call
+from bsd.cli.tools import wait_for
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -178,6 +182,39 @@ def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> Non
     assert "no bsd daemon runs" in hint()
     with SingleInstance(away.layout):
         assert "do not repeat it" in hint()
+
+
+# --- how long somebody waits ---
+
+
+@pytest.mark.parametrize(("quiet", "slept"), [(2.0, [2.0]), (10.0, [])])
+def test_nobody_waits_for_what_will_not_be_over_in_time(
+    away: Desk, quiet: float, slept: list[float]
+) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(round(seconds, 1))
+        away.ahead += seconds
+
+    then = time.time()
+    os.utime(away.path, (then, then))
+    patience = Patience(3.0, quiet, longer_for_quiet=False, clock=lambda: then + away.ahead)
+    patience = replace(patience, sleep=sleep)
+    surgeon = Surgeon(away.layout, away.config, patience=patience)
+    if slept:
+        assert surgeon.restore(NAME, "msg-456")["restored"]
+    else:
+        with pytest.raises(Busy, match="was written to"):
+            surgeon.restore(NAME, "msg-456")
+    assert waits == slept
+
+
+def test_an_agents_own_session_is_not_waited_for(away: Desk) -> None:
+    assert wait_for(away.layout, NAME, ()) > 0
+    assert wait_for(away.layout, NAME, (NAME,)) == 0
+    in_use(away)
+    assert wait_for(away.layout, NAME, ()) == 0
 
 
 # --- pages ---

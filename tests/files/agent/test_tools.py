@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from bsd.agent.scope import Scope
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import SessionName
+from bsd.lifecycle.search import search
+from bsd.store.search import use
 from tests.files.agent.conftest import LONG, NAME, Desk, call
 
 
@@ -50,6 +53,18 @@ def test_what_is_away_is_found_without_coming_back(away: Desk) -> None:
     assert call(away, "search_extracted", session="s1", query="nowhere")["results"] == []
     # What is in the session, and never left it, is no answer to this question.
     assert call(away, "search_extracted", session="s1", query="x")["results"] == []
+
+
+def test_a_search_in_one_session_reads_no_other(away: Desk) -> None:
+    def known() -> int:
+        return use(away.layout.search_db, lambda index: len(index.seen("main")))
+
+    for number in range(2, 5):
+        shutil.copy(away.path, away.path.with_name(f"s{number}.jsonl"))
+    assert call(away, "search_extracted", session="s1", query="dolor")["results"]
+    assert known() == 1, "an agent with thousands of sessions would not wait for its answer"
+    search(away.layout, "dolor")
+    assert known() == 4
 
 
 def test_get_context_and_distill_by_its_hash(away: Desk) -> None:
