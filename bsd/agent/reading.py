@@ -44,6 +44,18 @@ class Held:
         page, lost = self._page(keys, offset)
         return {**page.as_json(), **({"unavailable": lost} if lost else {})}
 
+    def value(self, key: str) -> tuple[str, Any]:
+        """One value and its key, whole; raises Invalid, and Conflict if it cannot be had."""
+        known = self.away if matching(key, [*self.away, *self.unavailable]) else self.inline()
+        found = matching(key, known)
+        if len(found) == 1:
+            return found[0], known[found[0]]
+        for lost in matching(key, self.unavailable):
+            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` says more")
+        which = "names several values" if found else "is none of its values"
+        keys = ", ".join(found or [*self.away, *self.unavailable] or known) or "none"
+        raise Invalid(f"entry {self.entry_id}: {key} {which}", hint=f"one of {keys}")
+
     def _page(self, keys: Sequence[str] | None, offset: int) -> tuple[Page, dict[str, str]]:
         if keys is None:
             known = self.away if self.away or self.unavailable else self.inline()
