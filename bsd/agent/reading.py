@@ -15,10 +15,9 @@ from bsd.examiner import Examiner
 from bsd.formats.base import Format
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
-from bsd.foundation.value_path import format_path
-from bsd.opening import open_session
+from bsd.foundation.value_path import format_path, value_at
+from bsd.opening import open_to_read
 from bsd.store.extracted import Stored
-from bsd.surgery.kept import value_at
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
 from bsd.surgery.view import extracted_content
@@ -85,7 +84,7 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
 
     def inline() -> tuple[str, Content]:
-        source, fmt = open_session(examiner.layout, name)
+        source, fmt = open_to_read(examiner.layout, name)
         with source:
             return _inline(source, fmt, entry)
 

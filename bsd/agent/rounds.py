@@ -24,16 +24,16 @@ from bsd.agent.reading import held_by
 from bsd.agent.telling import told, told_error
 from bsd.agent.tools import read_call, search_extracted
 from bsd.formats.base import Format
-from bsd.formats.marker import EXTRACTABLE
+from bsd.formats.marker import EXTRACTABLE, standing_at
 from bsd.formats.reading import text_of
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.value_path import paths_of
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.context_tool import plan_context
-from bsd.surgery.kept import is_away, paths_of
 from bsd.surgery.locate import locate
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan, Report, Source
@@ -240,12 +240,12 @@ class Round:
             located = locate(self._revised, self._fmt, entry)
         except BsdError:  # of another session, then
             return True
-        entry_id, given = located.facts.id or "", answer.get("texts")
+        given = answer.get("texts")
         if isinstance(given, dict):
             paths = list(paths_of(given).values())
         else:
             paths = [value.path for value in self._fmt.values(located.entry)]
-        return any(is_away(located.entry, path, entry_id) for path in paths)
+        return any(standing_at(located.entry, path) for path in paths)
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""

@@ -77,7 +77,7 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     found: list[SessionName] = []
     for source in layout.sources:
         for path in KINDS[source.kind]().at_work(source.path, process):
-            agent = source.agent_of(path.parent)
+            agent = source.agent_at(path.parent)
             if agent is not None and owner_of(layout, agent).is_session_file(path.name):
                 found.append(SessionName(agent, path.name.removesuffix(ENDING)))
     return found

@@ -63,7 +63,7 @@ class Source:
         # One directory has one name: no other spelling of it counts.
         return path if self.agent(*names) == agent else None
 
-    def agent_of(self, directory: Path) -> str | None:
+    def agent_at(self, directory: Path) -> str | None:
         """The agent whose sessions a directory holds; None if none of this source's has it."""
         try:
             parts = directory.relative_to(self.path).parts
