@@ -71,6 +71,7 @@ class Patience:
 
     wait: float = 30.0
     quiet: float = 2.0
+    longer_for_quiet: bool = True  # beside `wait`, as long as its owner wants it left alone
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     check: Callable[[], None] = lambda: None
@@ -138,7 +139,8 @@ class Operation:
             secure(self.layout, source)
         quiet = self._quiet()
         # On a weak file system the quiet time alone may be all the patience there is.
-        limit = self._patience.wait + (quiet if self._patience.wait else 0.0)
+        longer = self._patience.wait > 0 and self._patience.longer_for_quiet
+        limit = self._patience.wait + (quiet if longer else 0.0)
         deadline = self._patience.clock() + limit
         attempt = 0
         while True:
@@ -161,7 +163,7 @@ class Operation:
                 why = _why(outcome)
                 self._raise_if_final(outcome)
             left = deadline - self._patience.clock()
-            if left <= 0:
+            if left <= 0 or (pause is not None and pause > left):
                 raise Busy(f"session {self.name} is in use: {why}", hint="again later")
             backing_off = min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE)
             self._patience.sleep(min(pause or backing_off, left))

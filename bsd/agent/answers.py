@@ -19,15 +19,28 @@ class _Answer(BaseModel):
 
 
 class Restored(_Answer):
-    """Seed 001's answer; more fields when there is more to say."""
+    """Seed 001's answer, with the text; more fields when there is more to say."""
 
     restored: bool
     entry_id: str
     keys_restored: list[str]
     sizes_bytes: dict[str, int]
+    inline: str = ""
+    note: str = ""
+    texts: dict[str, str] = Field(default_factory=dict)
     unavailable: dict[str, str] = Field(default_factory=dict)
     previous_restored_at: str = ""
     suggestion: str = ""
+
+
+class ReadOut(_Answer):
+    """Texts by key; `next` says how to ask for the rest, if there is any."""
+
+    entry_id: str
+    texts: dict[str, str]
+    unavailable: dict[str, str] = Field(default_factory=dict)
+    characters_left: int = 0
+    next: dict[str, Any] = Field(default_factory=dict)
 
 
 class Set(_Answer):
@@ -67,7 +80,12 @@ _ANSWERS: Mapping[str, tuple[type[_Answer], ...]] = {
     "purge_control": (Listed, Restored, Set),
     "context": (Changed,),
     "search_extracted": (Found,),
+    "read_extracted": (ReadOut,),
 }
+# What they give may be a picture, and then an answer is more than one JSON object.
+_WITH_PICTURES = frozenset(("restore", "restore_remote", "purge_control", "read_extracted"))
+# These words of an answer say that the call is still to be carried out.
+_LATER = "after the turn"
 
 
 # What our commands print, and what the original tool answered in sessions that are older than bsd.
@@ -77,8 +95,13 @@ _PLAIN = re.compile(
 )
 
 
-def output_schema(tool: str) -> dict[str, Any]:
-    """The JSON schema of a tool's answers."""
+def output_schema(tool: str) -> dict[str, Any] | None:
+    """The JSON schema of a tool's answers; None if some are not JSON alone."""
+    return None if tool in _WITH_PICTURES else answer_schema(tool)
+
+
+def answer_schema(tool: str) -> dict[str, Any]:
+    """The JSON schema of what a tool says in JSON."""
     schemas = [schema_of(one) for one in _ANSWERS[tool]]
     return schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": schemas}
 
@@ -106,15 +129,27 @@ def read_answer(text: str) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
+def gives_text(answer: dict[str, Any] | None) -> bool:
+    """Whether an answer of ours carries text that was taken out of a session."""
+    texts = None if answer is None else answer.get("texts")
+    return isinstance(texts, dict) and bool(texts)
+
+
+def is_for_later(answer: dict[str, Any] | None) -> bool:
+    """Whether an answer of ours says that the value comes back inline after the turn."""
+    return answer is not None and answer.get("inline") == _LATER
+
+
 def is_answered(tool: str, text: str) -> bool:
     """Whether a result's text is what one of our doors said when it had dealt with a call.
 
-    Not so: that the session was busy, and what others say, for instance that there is no such tool.
+    Not so: that the session was busy, that a value comes back after the turn, and what others say,
+    for instance that there is no such tool.
     """
     if _PLAIN.match(text):
         return True
     answer = read_answer(text)
-    if answer is None or answer.get("busy") is True:
+    if answer is None or answer.get("busy") is True or is_for_later(answer):
         return False
     if isinstance(answer.get("error"), str):
         return set(answer) <= {"error", "hint", "errors"}

@@ -26,11 +26,26 @@ _MOST_FOUND = 100
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Put an entry's values back; no `keys` means all."""
+    """Give the text of an entry's values and put them back; no `keys` means all.
+
+    `inline`: False only gives the text; True also has it put back later, where that can be.
+    """
 
     entry: str
     keys: tuple[str, ...] | None = None
+    inline: bool | None = None
+    offset: int = 0  # characters of the first value that are passed over
     action = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Give the text of an entry's values; no `keys` means all that is away."""
+
+    entry: str
+    keys: tuple[str, ...] | None = None
+    offset: int = 0
+    action = "read_extracted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +84,7 @@ class SearchExtracted:
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-Deed = Restore | SetExtractable | GetContext | ActOnContext | SearchExtracted
+Deed = Restore | Read | SetExtractable | GetContext | ActOnContext | SearchExtracted
 
 
 def split_list(keys: Any) -> Any:
@@ -92,10 +107,29 @@ def _read_value(value: Any) -> Any:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else value
 
 
+def _read_number(value: Any) -> Any:
+    """Read a number that was written as text; what is none stays, and is refused by its type."""
+    text = value.strip() if isinstance(value, str) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else value
+
+
 _Keys = Annotated[
     list[str] | None,
     BeforeValidator(split_list),
     Field(None, description="Only these values, by path or by name; leave it out for all of them."),
+]
+_Inline = Annotated[
+    bool | None,
+    Field(
+        None,
+        description="true: put it back inline as well, also if that must wait until your turn is "
+        "over; false: only give the text.",
+    ),
+]
+_Offset = Annotated[
+    int,
+    BeforeValidator(_read_number),
+    Field(0, ge=0, lt=10**12, description="Where a long text goes on, as `next` says."),
 ]
 _Value = Annotated[
     bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
@@ -114,7 +148,10 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     session: str | None = Field(
-        None, min_length=1, description="AGENT/SESSION, or an id that only one agent has."
+        None,
+        min_length=1,
+        description="Leave it out for your own. Else AGENT/SESSION, or an id that only one agent "
+        "has.",
     )
 
     def deed(self) -> Deed:
@@ -128,9 +165,11 @@ class RestoreRemoteArguments(Arguments):
         description="The id in the placeholder [[extracted-ID]].",
     )
     keys: _Keys
+    inline: _Inline
+    offset: _Offset
 
     def deed(self) -> Deed:
-        return Restore(self.entry, None if self.keys is None else tuple(self.keys))
+        return Restore(self.entry, _tuple(self.keys), self.inline, self.offset)
 
 
 class RestoreArguments(Arguments):
@@ -139,9 +178,23 @@ class RestoreArguments(Arguments):
         description="The id in the placeholder [[extracted-ID]].",
     )
     keys: _Keys
+    inline: _Inline
+    offset: _Offset
 
     def deed(self) -> Deed:
-        return Restore(self.entry_id, None if self.keys is None else tuple(self.keys))
+        return Restore(self.entry_id, _tuple(self.keys), self.inline, self.offset)
+
+
+class ReadArguments(Arguments):
+    entry: str = Field(
+        min_length=1,
+        description="The id in the placeholder [[extracted-ID]].",
+    )
+    keys: _Keys
+    offset: _Offset
+
+    def deed(self) -> Deed:
+        return Read(self.entry, _tuple(self.keys), self.offset)
 
 
 class PurgeControlArguments(Arguments):
@@ -152,6 +205,8 @@ class PurgeControlArguments(Arguments):
     )
     keys: _Keys
     value: _Value
+    inline: _Inline
+    offset: _Offset
 
     def deed(self) -> Deed:
         if self.action == "get_context":
@@ -164,7 +219,7 @@ class PurgeControlArguments(Arguments):
         if not self.entry:
             raise refused("entry", f"entry parameter is required for {self.action} action")
         if self.action == "restore":
-            return Restore(self.entry, None if self.keys is None else tuple(self.keys))
+            return Restore(self.entry, _tuple(self.keys), self.inline, self.offset)
         if self.value is None:
             raise refused(
                 "value",
@@ -231,6 +286,10 @@ class SearchArguments(Arguments):
 
     def deed(self) -> Deed:
         return SearchExtracted(self.query, self.limit)
+
+
+def _tuple(keys: list[str] | None) -> tuple[str, ...] | None:
+    return None if keys is None else tuple(keys)
 
 
 def read_arguments(model: type[_Model], arguments: object) -> _Model:

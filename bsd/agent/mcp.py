@@ -1,4 +1,8 @@
-"""The tools as an MCP server on stdin and stdout: `bsd mcp`."""
+"""The tools as an MCP server on stdin and stdout: `bsd mcp`.
+
+Nobody waits long for an answer: programs give up on tools that do, and a model calls them again.
+What takes longer goes on, and whoever makes the same call again is given what came of it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import json
 import os
 import signal
 import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import anyio
+import anyio.abc
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.context import ServerRequestContext
@@ -23,8 +30,9 @@ from bsd.agent import memory_tools
 from bsd.agent.answers import error_answer, output_schema
 from bsd.agent.instructions import INSTRUCTIONS
 from bsd.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
+from bsd.agent.restoring import Hands, Meanwhile
 from bsd.agent.scope import Scope
-from bsd.agent.tools import TOOLS, Hands, Tool, carry_out, in_short, read_call
+from bsd.agent.tools import TOOLS, Tool, carry_out, in_short, read_call
 from bsd.foundation.errors import BsdError, Invalid, Unavailable
 from bsd.foundation.logs import get_logger
 
@@ -32,10 +40,36 @@ _log = get_logger("mcp")
 
 _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
+_ANSWER_SECONDS = 4.5
+_MOST_LATE = 32  # calls whose answers nobody came for
 
 
 class Stopping(Exception):
     """The server stops; raised where nothing is half done."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """One call, from when it is made until its answer is there."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    answer: types.CallToolResult | None = None
+    meanwhile: dict[str, Any] | None = None  # what is true before that
+
+    def is_under_way(self, answer: dict[str, Any]) -> None:
+        self.meanwhile = answer
+
+    def so_far(self) -> types.CallToolResult:
+        """What whoever can wait no longer is told."""
+        if self.meanwhile is not None:
+            return _result(self.meanwhile)
+        return _result(error_answer(_NOT_YET), failed=True)
+
+
+_NOT_YET = Unavailable(
+    "it takes longer than an answer may, and goes on",
+    hint="make the very same call again in a while: it is given the answer, and not begun anew",
+)
 
 
 class Toolbox:
@@ -49,14 +83,18 @@ class Toolbox:
         stopping: threading.Event,
         *,
         offered: Collection[str],
+        patience: float = _ANSWER_SECONDS,
     ) -> None:
-        """`offered`: the names of the tools that there are."""
+        """`offered`: the names of the tools that there are; `patience`: seconds until an answer."""
         self._offered = offered
         self._hands = hands
         self._memory = memory
         self._scope = scope
         self._stopping = stopping
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._patience = patience
+        self._late: OrderedDict[str, _Work] = OrderedDict()
+        self._tasks: anyio.abc.TaskGroup | None = None
         self._idle = threading.Condition()
         self._working = 0
 
@@ -74,8 +112,33 @@ class Toolbox:
         self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """Carry a call out; what goes wrong with it is an answer, too."""
-        work = partial(self._answer, params.name, params.arguments)
-        return await run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+        which = json.dumps([params.name, params.arguments], sort_keys=True, default=str)
+        work = self._late.pop(which, None) or self._begin(params)
+        with anyio.move_on_after(self._patience):
+            await work.done.wait()
+        if work.answer is not None:
+            return work.answer
+        self._late[which] = work
+        if len(self._late) > _MOST_LATE:
+            self._late.popitem(last=False)
+        return work.so_far()
+
+    def works_in(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Say where work goes on for which nobody waits any more; before the first call."""
+        self._tasks = tasks
+
+    def _begin(self, params: types.CallToolRequestParams) -> _Work:
+        work = _Work()
+        assert self._tasks is not None  # noqa: S101 - `serve` has said it
+        self._tasks.start_soon(self._do, work, params)
+        return work
+
+    async def _do(self, work: _Work, params: types.CallToolRequestParams) -> None:
+        answer = partial(self._answer, params.name, params.arguments, work.is_under_way)
+        try:
+            work.answer = await run_sync(answer, abandon_on_cancel=True, limiter=self._limiter)
+        finally:
+            work.done.set()
 
     def leave(self) -> bool:
         """Let everyone finish what must not be left half done; whether they did in time."""
@@ -88,7 +151,7 @@ class Toolbox:
             name=tool.name,
             title=tool.title,
             description=tool.description,
-            input_schema=tool.schema(needs_session=self._scope.session is None),
+            input_schema=tool.schema(takes_session=self._scope.session is None),
             output_schema=output_schema(tool.name),
             annotations=types.ToolAnnotations(
                 title=tool.title,
@@ -99,10 +162,12 @@ class Toolbox:
             ),
         )
 
-    def _answer(self, name: str, arguments: dict[str, Any] | None) -> types.CallToolResult:
+    def _answer(
+        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+    ) -> types.CallToolResult:
         with self._at_work():
             try:
-                return _result(self._carry_out(name, arguments))
+                return _result(self._carry_out(name, arguments, meanwhile))
             except Stopping:
                 problem: BsdError = Unavailable("the server stops")
             except BsdError as error:
@@ -112,7 +177,9 @@ class Toolbox:
                 problem = Unavailable(f"internal error: {error!r}")
         return _result(error_answer(problem), failed=True)
 
-    def _carry_out(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    def _carry_out(
+        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+    ) -> dict[str, Any]:
         if self._stopping.is_set():
             raise Stopping
         if name not in self._offered:
@@ -120,8 +187,8 @@ class Toolbox:
         if (tool := MEMORY_TOOLS.get(name)) is not None:
             return memory_tools.carry_out(tool, arguments, self._memory)
         call = read_call(name, arguments)
-        session = self._scope.find(self._hands.layout, call.session)
-        return in_short(carry_out(call, session, self._hands))
+        session = self._scope.find(self._hands.layout, call.session, call.lacks)
+        return in_short(carry_out(call, session, self._hands, meanwhile))
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -167,6 +234,7 @@ async def _serve(toolbox: Toolbox) -> None:
         on_call_tool=toolbox.call,
     )
     async with anyio.create_task_group() as group:
+        toolbox.works_in(group)
         group.start_soon(_obey_signals, toolbox)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
@@ -183,11 +251,20 @@ async def _obey_signals(toolbox: Toolbox) -> None:
 
 
 def _result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
-    text = json.dumps(answer, ensure_ascii=False, default=str)
+    pictures = answer.get("pictures", {})
+    said = {key: value for key, value in answer.items() if key != "pictures"}
+    text = json.dumps(said, ensure_ascii=False, default=str)
     # Transcripts hold lone surrogates, and messages are UTF-8.
     text = text.encode("utf-8", "replace").decode()
     return types.CallToolResult(
-        content=[types.TextContent(text=text)],
-        structured_content=None if failed else json.loads(text),
+        content=[
+            types.TextContent(text=text),
+            *(
+                types.ImageContent(data=one["data"], mime_type=one["media_type"])
+                for one in pictures.values()
+            ),
+        ],
+        # A program that is given both may show its model this alone, and then no picture.
+        structured_content=None if failed or pictures else json.loads(text),
         is_error=failed,
     )

@@ -12,7 +12,8 @@ from bsd.cli.tools import read_words
 from bsd.surgery.targets import ACTIONS
 
 # Of these names nobody else has a tool. `restore` and `context` may be anybody's.
-_UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted"))
+_UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted", "read_extracted"))
+_PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
 _TOOLS = frozenset(("restore_remote", "purge_control"))
 # What our commands do, as the tool that does the same.
@@ -21,12 +22,14 @@ _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 # Bytes without which a line holds no such call. Few, since a first look searches whole files.
-NEEDLES = (b"restore", b"purge_control", b"search_extracted", b'context"')
+NEEDLES = (b"restore", b"purge_control", b"search_extracted", b"read_extracted", b'context"')
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:
     """Return which of our tools a call means, under whatever prefix an MCP client gave it."""
     prefix, _, bare = name.rpartition("__")
+    if not prefix and bare.startswith(_PREFIX):
+        prefix, bare = _PREFIX, bare.removeprefix(_PREFIX)
     if bare in _UNMISTAKABLE:
         return bare
     if bare not in {"restore", "context"}:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agent.answers import is_answered
+from bsd.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.agent.names import NEEDLES, own_tool_name, ran_by_shell
+from bsd.cli.tools import AFTER_THE_TURN, TEXT_ONLY
 from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
 from bsd.formats.marker import is_placeholder
 from bsd.foundation.value_path import ValuePath
@@ -24,6 +25,12 @@ ANSWERED = "_answered"
 
 # What our commands print when the session is in use, as an agent's own is during its turn.
 _BUSY = re.compile(r"session \S+ is in use: ")
+_LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
+# Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
+_WITH_TEXT = re.compile(
+    rf"^(?:{AFTER_THE_TURN}|{TEXT_ONLY}|Restored \d+ keys for entry .*(?:\n.+)*\n\n\S)",
+    re.MULTILINE,
+)
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 
 
@@ -57,8 +64,18 @@ class OwnCall:
         if self.result is None:
             return False
         if self.by_shell:
-            return _BUSY.search(self.result) is None
+            later = _LATER.search(self.result) or is_for_later(read_answer(self.result))
+            return not later and _BUSY.search(self.result) is None
         return is_answered(self.tool, self.result)
+
+    @property
+    def gives_text(self) -> bool:
+        """Whether its result carries text that was taken out of a session."""
+        if self.result is None:
+            return False
+        if self.by_shell and _WITH_TEXT.search(self.result):
+            return True
+        return gives_text(read_answer(self.result))
 
     @property
     def is_due(self) -> bool:

@@ -14,22 +14,27 @@ from bsd.agent.arguments import (
     ActOnContext,
     Deed,
     GetContext,
+    Read,
     Restore,
     SearchExtracted,
     SetExtractable,
 )
 from bsd.agent.own_calls import ANSWERED, OwnCall, error_flags
+from bsd.agent.reading import held_by
 from bsd.agent.telling import told, told_error
 from bsd.agent.tools import read_call, search_extracted
 from bsd.formats.base import Format
-from bsd.formats.marker import EXTRACTABLE
+from bsd.formats.marker import EXTRACTABLE, standing_at
+from bsd.formats.reading import text_of
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.value_path import paths_of
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.context_tool import plan_context
+from bsd.surgery.locate import locate
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.redact import Call, Kind, plan_redact
@@ -45,7 +50,9 @@ _log = get_logger("agent")
 
 _ACTION = "in_band"
 _REMOTE = "restore_remote"
-_READING = frozenset((GetContext.action, SearchExtracted.action))
+_READING = frozenset((GetContext.action, SearchExtracted.action, Read.action))
+# Tools whose result is their answer, and is not tidied away.
+_STAYING = frozenset(("context", "search_extracted", "read_extracted"))
 _MESSAGES_TO_STAY = 10
 # What our commands print when they fail; a shell's result may not say so in any other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
@@ -110,7 +117,7 @@ class Round:
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
         """Plan all of them in their order; raises only what is no fault of a call."""
         answers = [answer for call in calls if (answer := self._answer(call)) is not None]
-        redactable = [answer for answer in answers if self._may_leave(answer.call)]
+        redactable = [one for one in answers if self._may_leave(one.call)]
         gone = self._redact(redactable)
         final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
         for one in final:
@@ -125,11 +132,11 @@ class Round:
         """Do what a call asks for, unless it was done; None: there is nothing left to do."""
         if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
-            return None if seen or self._stays(call) else Answered(call, "redact", "")
+            return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
         if call.by_shell and not self._is_for_us(call):
             return None
         if call.is_done:
-            if call.tool in {"context", "search_extracted"} or self._stays(call):
+            if call.tool in _STAYING or not self._may_leave(call):
                 return None  # its result is its answer
             return self._redacted(call)
         try:
@@ -166,6 +173,13 @@ class Round:
     def _carry_out(self, call: OwnCall, deed: Deed) -> Answered:
         restored = None
         match deed:
+            case Read() | Restore(inline=False):
+                held = held_by(self._revised, self._fmt, deed.entry, self._store)
+                answer = held.page(deed.keys, deed.offset)
+                note = told(Read(deed.entry), answer)
+                given = f"[{len(answer['texts'])} values read]"
+                entry_id = held.entry_id
+                return Answered(call, Read.action, note, entry_id=entry_id, outcome=given)
             case Restore(entry, keys):
                 wanted = None if keys is None else list(keys)
                 plan, restored = plan_restore(
@@ -211,7 +225,27 @@ class Round:
         return kept or (call.bound and config.prefix_bound == "skip")
 
     def _may_leave(self, call: OwnCall) -> bool:
-        return not self._stays(call)
+        return not self._stays(call) and not (call.gives_text and self._is_missed(call))
+
+    def _is_missed(self, call: OwnCall) -> bool:
+        """Whether what a result gives is not inline here, so that it would vanish with it."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        answer = read_answer(call.result or "") or {}
+        session = answer.get("session", arguments.get("session"))
+        named = (answer.get("entry_id"), arguments.get("entry"), arguments.get("entry_id"))
+        entry = next(filter(None, map(text_of, named)), None)
+        if entry is None or (session is not None and session not in _names_of(self._name)):
+            return True
+        try:
+            located = locate(self._revised, self._fmt, entry)
+        except BsdError:  # of another session, then
+            return True
+        given = answer.get("texts")
+        if isinstance(given, dict):
+            paths = list(paths_of(given).values())
+        else:
+            paths = [value.path for value in self._fmt.values(located.entry)]
+        return any(standing_at(located.entry, path) for path in paths)
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""

@@ -9,6 +9,7 @@ from bsd.agent.arguments import (
     ActOnContext,
     Deed,
     GetContext,
+    Read,
     Restore,
     SearchExtracted,
     SetExtractable,
@@ -24,6 +25,8 @@ def told(deed: Deed, answer: Mapping[str, Any]) -> str:
     match deed:
         case Restore():
             return _restored(answer)
+        case Read():
+            return _read(answer)
         case SetExtractable(_, value):
             shown = "unset" if value is None else str(value).lower()
             return f"[_extractable={shown} for entry {answer['entry_id']}]"
@@ -53,6 +56,17 @@ def _restored(answer: Mapping[str, Any]) -> str:
     if suggestion := answer.get("suggestion"):
         parts.append(suggestion)
     return f"[{'. '.join(part.rstrip('.') for part in parts) or 'nothing to restore'}]"
+
+
+def _read(answer: Mapping[str, Any]) -> str:
+    """The texts, each below its key if there are several; what follows them is said at the end."""
+    texts = answer["texts"]
+    parts = [text if len(texts) == 1 else f"{key}:\n{text}" for key, text in texts.items()]
+    parts += [f"{key}: {why}" for key, why in answer.get("unavailable", {}).items()]
+    if following := answer.get("next"):
+        more = f"{answer['characters_left']} more characters: read_extracted with"
+        parts.append(f"[{more} keys {following['keys']} and offset {following['offset']}]")
+    return "\n\n".join(parts) or "[nothing to read]"
 
 
 def _saved(answer: Mapping[str, Any]) -> int:

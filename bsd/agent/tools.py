@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bsd.agent.arguments import (
     ActOnContext,
@@ -12,6 +12,8 @@ from bsd.agent.arguments import (
     Deed,
     GetContext,
     PurgeControlArguments,
+    Read,
+    ReadArguments,
     Restore,
     RestoreArguments,
     RestoreRemoteArguments,
@@ -21,17 +23,12 @@ from bsd.agent.arguments import (
     read_arguments,
     schema_of,
 )
+from bsd.agent.restoring import Hands, Meanwhile, explained, read, restore
 from bsd.foundation.errors import Busy, Invalid
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgeon import Surgeon
 
-# An agent's own session is in use while the agent waits for its answer.
-_WHEN_BUSY = (
-    "do not repeat it: in an agent's own session the daemon carries the call out when the turn is "
-    "over; for another session, try again later"
-)
 # A listing that fills the context would be worse than what it helps against.
 _MOST_ENTRIES = 50
 
@@ -46,15 +43,11 @@ class Tool:
     arguments: type[Arguments]
     changes: bool  # it may change a session
 
-    def schema(self, *, needs_session: bool = True) -> dict[str, Any]:
+    def schema(self, *, takes_session: bool = True) -> dict[str, Any]:
         """The JSON schema of its arguments; without `session` where there is only one."""
         schema = schema_of(self.arguments)
-        required = [name for name in schema.get("required", []) if name != "session"]
-        if needs_session:
-            schema["required"] = ["session", *required]
-        else:
+        if not takes_session:
             del schema["properties"]["session"]
-            schema["required"] = required
         return schema
 
 
@@ -66,6 +59,11 @@ class Call:
     session: str | None
     deed: Deed
 
+    @property
+    def lacks(self) -> str | None:
+        """The entry whose text is asked for: it is away of the session that is meant."""
+        return self.deed.entry if isinstance(self.deed, Restore | Read) else None
+
 
 TOOLS = {
     tool.name: tool
@@ -74,32 +72,42 @@ TOOLS = {
             "purge_control",
             "Look at and control what is out of the session",
             "See and control what was moved out of a session to keep it small. Old large values "
-            "stand there as [[extracted-ID]]; nothing of them is lost. get_context lists every "
-            "entry with its id, its hash, its size, and whether it is extracted. restore puts the "
-            "values of `entry` back, exactly as they were; they stay for some minutes at least. "
-            "set_extractable says what shall become of `entry`: false keeps it in sight for good, "
-            "a number for so many messages, true lets it go soon.",
+            "stand there as [[extracted-ID]] and can be had again. get_context lists every entry "
+            "with its id, its hash, its size, and whether it is extracted. restore does what the "
+            "tool restore does with `entry`. set_extractable says what shall become of `entry`: "
+            "false keeps it in sight for good, a number for so many messages, true lets it go "
+            "soon.",
             PurgeControlArguments,
             changes=True,
         ),
         Tool(
             "restore_remote",
             "Restore an extracted entry",
-            "Put back what a placeholder [[extracted-ID]] stands for: `entry` is the ID. Call it "
-            "when you need the text itself; to find out whether you do, search_extracted is "
-            "cheaper. The call is taken out of the session afterwards, and the text stands where "
-            "it was.",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once: `entry` is the "
+            "ID. If the session is at rest the text is put back inline, too; your own is in use "
+            "now, and `inline` of the answer says what becomes of it. To find out whether you need "
+            "the text, search_extracted is cheaper.",
             RestoreRemoteArguments,
             changes=True,
         ),
         Tool(
             "restore",
             "Restore an extracted entry",
-            "Put back what a placeholder [[extracted-ID]] stands for: `entry_id` is the ID. What "
-            "came back is not taken out again for some minutes; an entry that you need again and "
-            "again is kept by purge_control with action set_extractable and value false.",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once, and put it back "
+            "inline if the session is at rest: `entry_id` is the ID. What came back is not taken "
+            "out again for some minutes; an entry that you need again and again is kept by "
+            "purge_control with action set_extractable and value false.",
             RestoreArguments,
             changes=True,
+        ),
+        Tool(
+            "read_extracted",
+            "Read an extracted entry",
+            "Read the text that a placeholder [[extracted-ID]] stands for; nothing is changed. "
+            "Long texts come in pages of 40,000 characters: `next` of the answer says with which "
+            "arguments to read on. Pictures are shown.",
+            ReadArguments,
+            changes=False,
         ),
         Tool(
             "context",
@@ -119,7 +127,7 @@ TOOLS = {
             "Search what was extracted",
             "Find words in what was moved out of a session, without putting it back: the entries "
             "that hold them all, best first, each with its id and the text around them. Often that "
-            "is all you need; if not, restore the entry.",
+            "is all you need; if not, read_extracted gives the whole text.",
             SearchArguments,
             changes=False,
         ),
@@ -136,36 +144,32 @@ def read_call(name: str, arguments: object) -> Call:
     return Call(tool, read.session, read.deed())
 
 
-class Hands(Protocol):
-    """Who does it: a surgeon for a session, that writes or only reads."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
-
-
-def carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
+def carry_out(
+    call: Call, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
+) -> dict[str, Any]:
     """Do what a call asks of a session, and return the answer: a JSON object.
 
-    Raises what the surgeon raises.
+    `meanwhile` is given an answer that is true before that is done, if there is one. Raises what
+    the surgeon raises.
     """
     try:
-        return _carry_out(call, name, hands)
+        answer = _carry_out(call, name, hands, meanwhile)
     except Busy as busy:
-        busy.hint = _WHEN_BUSY
-        raise
+        raise explained(busy, name, hands.layout) from None
+    # Who did not say which session was meant is told.
+    return answer if call.session is not None else {"session": str(name), **answer}
 
 
-def _carry_out(call: Call, name: SessionName, hands: Hands) -> dict[str, Any]:
+def _carry_out(call: Call, name: SessionName, hands: Hands, meanwhile: Meanwhile) -> dict[str, Any]:
     match call.deed:
         case GetContext():
             return hands.surgeon(name, writes=False).context(name)
         case SearchExtracted(query, limit):
             return search_extracted(hands.layout, name, query, limit)
-        case Restore(entry, keys):
-            surgeon = hands.surgeon(name, writes=True)
-            return surgeon.restore(name, entry, None if keys is None else list(keys))
+        case Read() as deed:
+            return read(deed, name, hands)
+        case Restore() as deed:
+            return restore(deed, name, hands, meanwhile)
         case SetExtractable(entry, value):
             return hands.surgeon(name, writes=True).set_extractable(name, entry, value)
         case ActOnContext(_, targets, user):

@@ -38,7 +38,7 @@ class Call:
         self.config: str | None = None
         self.json = False
         self.log_file: Path | None = None  # where this call logs, if it does
-        self._begun = False
+        self._begun = self._writes = False  # to do something, and to change something
 
     @cached_property
     def settings(self) -> Settings | None:
@@ -165,9 +165,9 @@ class Call:
         if self.settings:
             patience = replace(patience, quiet=self.settings.quiet_seconds)
         surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
-        if not self._begun:
-            self._begun = True
+        if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
+            self._begun, self._writes = True, writes
             if writes:
                 surgeon.recover()
         return surgeon

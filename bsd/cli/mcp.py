@@ -12,19 +12,23 @@ from bsd.cli.tools import wait_for
 
 if TYPE_CHECKING:
     from bsd.agent.memory_tools import MemoryHands
+    from bsd.agent.scope import Scope
     from bsd.foundation.layout import Layout, SessionName
     from bsd.memory.facts import Memory
     from bsd.surgeon import Surgeon
     from bsd.transcript.exchangers import Exchanger
+
+_LONGEST_WAIT = 3.0  # seconds: an answer has to be there within 5
 
 
 @command(
     "mcp",
     """
     Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    context and search_extracted for sessions; memory_store, memory_recall, memory_lookup,
-    memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It needs no daemon,
-    and works beside one. Without options every session can be named.
+    read_extracted, context and search_extracted for sessions; memory_store, memory_recall,
+    memory_lookup, memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It
+    needs no daemon, and works beside one. Without options every session can be named; where none
+    is, it is the one that the program which started the server has at work, if that can be told.
 
     Each tool's description takes room in the agent's context: --tools leaves out what it need not
     have.
@@ -64,11 +68,11 @@ def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: st
         raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
     stopping = threading.Event()
     call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
+    scope = Scope(agent, session)
     with HelperExchanger() as exchanger:
-        hands = _Hands(call, exchanger, stopping)
+        hands = _Hands(call, exchanger, stopping, scope)
         offered = {"sessions": tuple(TOOLS), "memory": tuple(MEMORY_TOOLS)}
         names = offered.get(tools, (*TOOLS, *MEMORY_TOOLS))
-        scope = Scope(agent, session)
         serve(Toolbox(hands, scope, hands.memory(), stopping, offered=names))
     return 0
 
@@ -80,7 +84,10 @@ def _readonly(call: Call) -> bool:
 class _Hands:
     """Makes a surgeon for each call: they come in parallel."""
 
-    def __init__(self, call: Call, exchanger: Exchanger, stopping: threading.Event) -> None:
+    def __init__(
+        self, call: Call, exchanger: Exchanger, stopping: threading.Event, scope: Scope
+    ) -> None:
+        self._scope = scope
         self.layout: Layout = call.layout
         self._config = call.pruning
         self._memory = call.settings.memory if call.settings else None
@@ -110,7 +117,13 @@ class _Hands:
         from bsd.surgeon import Patience, Surgeon
 
         self._may(writes=writes)
-        patience = Patience(wait_for(self.layout, name), sleep=self._sleep, check=self._check)
+        # An answer must not wait for what will not be over in time.
+        patience = Patience(
+            min(wait_for(self.layout, name, self._scope.own(self.layout)), _LONGEST_WAIT),
+            longer_for_quiet=False,
+            sleep=self._sleep,
+            check=self._check,
+        )
         if self._quiet is not None:
             patience = replace(patience, quiet=self._quiet)
         return Surgeon(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,16 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
     "show",
     """
     📎 marks an entry that values were taken out of. --full prints whole lines, and what was taken
-    out of them from the store; nothing is put back. ENTRY is an id or a line number; #N is always
-    the line number, counted from 0.
+    out of them from the store; --key prints the text of one value and nothing else, to read or to
+    pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
+    counted from 0.
 
     \b
     Examples:
       bsd show main/4f2a --from 100 --limit 20
       bsd show main/4f2a --entry 1c556fa0
       bsd show main/4f2a --entry '#45' --full --json
+      bsd show main/4f2a --entry 1c556fa0 --key output | less
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
@@ -39,6 +42,7 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First line number.")
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
 @click.option("--full", is_flag=True, help="Whole texts, extracted ones from the store.")
+@click.option("--key", metavar="KEY", help="Only this value of ENTRY: a path, or a segment of it.")
 @click.pass_obj
 def show(
     call: Call,
@@ -48,9 +52,13 @@ def show(
     start: int,
     limit: int | None,
     full: bool,
+    key: str | None,
 ) -> None:
     call.say_whose(session.agent)
     examiner = call.examiner()
+    if key is not None:
+        _print_value(call, examiner, session, entry, key)
+        return
     if entry is not None:
         views = [_find(examiner, session, entry)]
     else:
@@ -64,6 +72,28 @@ def show(
             _print_one(view, details[view.index], full=full)
     else:
         _print_list(views)
+
+
+def _print_value(
+    call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
+) -> None:
+    """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
+    from bsd.agent.pages import text_of_value
+    from bsd.agent.reading import held_in
+    from bsd.foundation.errors import Invalid
+
+    if entry is None:
+        raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
+    path, value = held_in(examiner, session, entry).value(key)
+    text = text_of_value(value)
+    if call.json:
+        print_json({"session": str(session), "entry_id": entry, "key": path, "value": value})
+    elif sys.stdout.isatty():
+        say(text)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+        sys.stdout.buffer.flush()
 
 
 def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:

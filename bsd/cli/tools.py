@@ -10,34 +10,53 @@ from bsd.cli.call import KEYS, LONGEST_WAIT, Call, command
 from bsd.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from bsd.agent.arguments import Deed
+    from bsd.agent.scope import Scope
     from bsd.foundation.layout import Layout, SessionName
     from bsd.surgeon import Surgeon
 
-_SHORT_WAIT = 1.0
+# How what was printed begins where the text alone was given; and where more is to come of it.
+TEXT_ONLY = "Text only: "
+AFTER_THE_TURN = "Text, and inline after the turn: "
+
 _ACTIONS = ("get_context", "restore", "set_extractable")
 _SESSION = click.option(
-    "--session", metavar="SESSION", help="AGENT/SESSION, or an id that only one agent has."
+    "--session",
+    metavar="SESSION",
+    help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
+)
+_INLINE = click.option(
+    "--inline/--text-only",
+    default=None,
+    help="Put it back, also if that must wait until the turn is over; or only print the text.",
+)
+_OFFSET = click.option(
+    "--offset", type=click.IntRange(min=0), metavar="N", help="Where a long text goes on."
 )
 
 
 @command(
     "restore_remote",
     """
+    Prints the text, whoever is using the session, 40,000 characters at a time; it is put back
+    inline as well, unless the session is in use.
+
     \b
-    Example:
+    Examples:
       bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 40000
     """,
 )
 @_SESSION
 @click.option("--entry", metavar="ENTRY", help="The id in [[extracted-ENTRY]].")
 @click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values; default: all.")
+@_INLINE
+@_OFFSET
 @click.pass_obj
-def restore_remote(
-    call: Call, /, session: str | None, entry: str | None, keys: list[str] | None
-) -> int:
-    return _carry_out(call, "restore_remote", {"session": session, "entry": entry, "keys": keys})
+def restore_remote(call: Call, /, **given: Any) -> int:
+    return _carry_out(call, "restore_remote", given)
 
 
 @command(
@@ -59,18 +78,10 @@ def restore_remote(
 @click.option("--entry", metavar="ENTRY", help="The id of the entry.")
 @click.option("--keys", type=KEYS, metavar="KEY,…", help="For restore: only these values.")
 @click.option("--value", metavar="VALUE", help="For set_extractable: true, false or a number.")
+@_INLINE
+@_OFFSET
 @click.pass_obj
-def purge_control(
-    call: Call,
-    /,
-    words: tuple[str, ...],
-    action: str | None,
-    session: str | None,
-    entry: str | None,
-    keys: list[str] | None,
-    value: str | None,
-) -> int:
-    named = {"action": action, "session": session, "entry": entry, "keys": keys, "value": value}
+def purge_control(call: Call, /, words: tuple[str, ...], **named: Any) -> int:
     return _carry_out(call, "purge_control", _named(words, named))
 
 
@@ -113,25 +124,36 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
     from bsd.agent.scope import Scope
     from bsd.agent.tools import carry_out, read_call
     from bsd.cli.interrupt import stop_request
-    from bsd.foundation.errors import Invalid
 
-    if not given["session"]:
-        raise Invalid("session parameter is required", hint="--session AGENT/SESSION")
     given = {name: value for name, value in given.items() if value is not None}
-    asked = read_call(tool, given)
-    name = Scope().find(call.layout, asked.session)
+    asked, scope = read_call(tool, given), Scope()
+    name = scope.find(call.layout, asked.session, asked.lacks)
     if isinstance(asked.deed, GetContext):
-        _tell(call, given, carry_out(asked, name, _Hands(call)))
+        _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
         return 0
     with stop_request() as request:
-        answer = carry_out(asked, name, _Hands(call, request.sleep))
+        answer = carry_out(asked, name, _Hands(call, scope, request.sleep))
     _tell(call, given, answer)
-    return request.exit_code
+    return request.exit_code or _exit_code(asked.deed, answer)
+
+
+def _exit_code(deed: Deed, answer: dict[str, Any]) -> int:
+    from bsd.agent.arguments import Restore
+    from bsd.foundation.errors import Busy
+
+    if answer.get("unavailable"):
+        return 1
+    if isinstance(deed, Restore) and deed.inline and not answer["restored"]:
+        return Busy.exit_code
+    return 0
 
 
 class _Hands:
-    def __init__(self, call: Call, sleep: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, call: Call, scope: Scope, sleep: Callable[[float], None] | None = None
+    ) -> None:
         self._call = call
+        self._scope = scope
         self._sleep = sleep
 
     @property
@@ -139,15 +161,15 @@ class _Hands:
         return self._call.layout
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        wait = wait_for(self.layout, name)
+        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
         return self._call.surgeon(writes=writes, actor="agent", wait=wait, sleep=self._sleep)
 
 
-def wait_for(layout: Layout, name: SessionName) -> float:
+def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:
     """How many seconds to wait for a session: an agent's own run does not end while it waits."""
     from bsd.operation import in_run
 
-    return _SHORT_WAIT if in_run(layout, name) else LONGEST_WAIT
+    return 0.0 if name in own or in_run(layout, name) else LONGEST_WAIT
 
 
 def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
@@ -168,10 +190,20 @@ def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
 
 def _tell_restored(answer: dict[str, Any]) -> None:
     keys: list[str] = answer["keys_restored"]
-    say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
-    if keys:
-        say(f"Keys: {', '.join(keys)}")
+    note = answer.get("note")
+    if note is None:
+        say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
+        if keys:
+            say(f"Keys: {', '.join(keys)}")
+    else:
+        say(f"{AFTER_THE_TURN if answer['inline'] == 'after the turn' else TEXT_ONLY}{note}")
     for key, why in answer.get("unavailable", {}).items():
         say(f"{key}: {why}")
     if "suggestion" in answer:
         say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
+    for key, text in answer.get("texts", {}).items():
+        say(f"\n{key}:\n{text}")
+    if following := answer.get("next"):
+        keys, offset = following["keys"], following["offset"]
+        more = f"{answer['characters_left']} more characters"
+        say(f"\n({more}: --keys {','.join(keys)} --offset {offset} --text-only)")

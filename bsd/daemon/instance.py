@@ -12,6 +12,10 @@ from filelock import FileLock, Timeout
 
 from bsd.foundation.errors import TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, make_private_dir
+from bsd.transcript.process import alive
+
+_LOCKS = Path("/proc/locks")
+_PID, _INODE = 4, 5
 
 
 class SingleInstance:
@@ -58,6 +62,24 @@ def holder(path: Path) -> int | None:
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="ascii"))
     return None
+
+
+def is_running(layout: Layout) -> bool:
+    """Whether a daemon holds the lock of this root, as the system's list of locks shows it.
+
+    To take the lock only to look could keep one that starts just then from starting.
+    """
+    path = layout.instance_lock
+    pid = holder(path)
+    try:
+        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`; file systems differ in
+        # which device they name there.
+        lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
+        place = b":%d" % path.stat().st_ino
+    except OSError:  # no lock, or a system without that list: what the file names must do
+        return pid is not None and path.exists() and alive(pid)
+    held = [line for line in lines if len(line) > _INODE and line[_INODE].endswith(place)]
+    return pid is not None and any(line[_PID] == b"%d" % pid for line in held)
 
 
 def _write_pid(path: Path) -> None:

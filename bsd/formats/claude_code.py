@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
 from bsd.formats.content import calls_in, leaf_values, text_value
 from bsd.formats.detect import first_entries
-from bsd.formats.owner import ENDING, Kind, Owner, Registry
+from bsd.formats.owner import ENDING, Kind, Owner, Process, Registry
 from bsd.formats.reading import entry_time_ms, message_of, text_of
+from bsd.foundation.atomic import read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -350,6 +351,23 @@ def _owner(projects: Path, directory: Path) -> Owner:
     return (ClaudeCodeProject if is_project else ClaudeCodeSubagents)(projects, directory)
 
 
+def _at_work(projects: Path, process: Process) -> Iterator[Path]:
+    """The session that a process says it has; what an earlier one of its number said is over."""
+    try:
+        said = json.loads(read_plain(projects.parent / "sessions" / f"{process.pid}.json"))
+    except (OSError, ValueError, RecursionError):
+        return
+    session = said.get("sessionId") if isinstance(said, dict) else None
+    if not isinstance(session, str) or not _SESSION.fullmatch(session):
+        return
+    then = str(said.get("procStart", ""))
+    if process.started is not None and then.isdecimal() and int(then) != process.started:
+        return
+    with suppress(OSError), os.scandir(projects) as found:
+        paths = [Path(each.path) / f"{session}{ENDING}" for each in found]
+        yield from (path for path in paths if path.is_file())
+
+
 KIND = Kind(
     routes=(
         (None,),
@@ -358,6 +376,7 @@ KIND = Kind(
     ),
     called="projects",
     owner=_owner,
+    at_work=_at_work,
 )
 
 

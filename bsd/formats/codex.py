@@ -23,7 +23,7 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
 from bsd.formats.content import leaf_values, text_value
 from bsd.formats.detect import first_entries
-from bsd.formats.owner import ENDING, Kind, Registry
+from bsd.formats.owner import ENDING, Kind, Process, Registry
 from bsd.formats.reading import entry_time_ms, text_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.sources import PutAway
@@ -288,8 +288,7 @@ class CodexDay:
             held = _LOCKS.read_bytes()
         except OSError:  # no such lock, or no such list: the lock itself will tell
             return None
-        where = f" {os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino} "
-        return _OPEN if where.encode() in held else None
+        return _OPEN if b" %b " % _place_of(at) in held else None
 
     def registry(self) -> Registry:
         return Registry()
@@ -351,6 +350,51 @@ def _day(name: str) -> tuple[str, ...] | None:
     return tuple(found["day"].split("-")) if found else None
 
 
+def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
+    """The threads whose locks a process holds, or, of a version without locks, their open files."""
+    threads = _locked_by(process.pid, sessions.parent / "thread-writer-locks")
+    if threads:
+        for path in sorted(sessions.glob(f"*/*/*/rollout-*{ENDING}"), reverse=True):
+            rollout = _rollout(path.name)
+            if rollout and rollout["thread"] in threads:
+                yield path
+        return
+    top = Path(os.path.realpath(sessions))
+    for path in _open_files(process.pid):
+        if path.is_relative_to(top):
+            yield sessions / path.relative_to(top)
+
+
+def _locked_by(pid: int, locks: Path) -> set[str]:
+    """Which threads a process has locked, as the system's list of locks shows it."""
+    with suppress(OSError):
+        lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
+        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
+        held = {line[5] for line in lines if len(line) > 5 and line[4] == b"%d" % pid}
+        with os.scandir(locks) as found:
+            return {
+                each.name.removesuffix(".lock")
+                for each in found
+                if _place_of(each.stat(follow_symlinks=False)) in held
+            }
+    return set()
+
+
+def _place_of(at: os.stat_result) -> bytes:
+    """A file as the system's list of locks calls it."""
+    return f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}".encode()
+
+
+def _open_files(pid: int) -> list[Path]:
+    """The files that a process has open; none if it does not let us look."""
+    found: dict[Path, None] = {}  # each once, in the order of their numbers
+    with suppress(OSError):
+        for number in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
+            with suppress(OSError):
+                found[Path(os.readlink(f"/proc/{pid}/fd/{number}"))] = None
+    return list(found)
+
+
 KIND = Kind(
     routes=((None, None, None),),
     called="sessions",
@@ -358,4 +402,5 @@ KIND = Kind(
     # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
     # threads in their place keeps these in theirs, too.
     put_away=PutAway("archived_sessions", _day, "archived"),
+    at_work=_at_work,
 )

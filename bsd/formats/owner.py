@@ -107,6 +107,17 @@ class Owner(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that may be a session's owner at work."""
+
+    pid: int
+    started: int | None = None  # in clock ticks after boot, if the system tells
+    begun: float | None = None  # the same in epoch seconds
+    cwd: Path | None = None
+    argv: tuple[str, ...] = ()
+
+
 class Kind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -114,3 +125,5 @@ class Kind(NamedTuple):
     called: str | None  # how its directory of sessions is always called
     owner: Callable[[Path, Path], Owner]  # from the source's directory, and the agent's
     put_away: PutAway | None = None  # as in Source
+    # Transcripts below the source's directory that a process has at work, as far as can be told.
+    at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()

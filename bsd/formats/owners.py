@@ -17,7 +17,7 @@ from bsd.formats.openclaw import (
     running,
     sqlite_database,
 )
-from bsd.formats.owner import Kind, Owner, Registry
+from bsd.formats.owner import ENDING, Kind, Owner, Process, Registry
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -67,6 +67,20 @@ def owner_of(layout: Layout, agent: str) -> Owner:
 def in_use(layout: Layout, name: SessionName) -> str | None:
     """Why a session counts as in use by its owner; None if it does not."""
     return owner_of(layout, name.agent).in_use(name.session)
+
+
+def at_work(layout: Layout, process: Process) -> list[SessionName]:
+    """The sessions in sources that a process has at work, as far as its program lets that be told.
+
+    Of OpenClaw's, nothing tells which of them a process is about.
+    """
+    found: list[SessionName] = []
+    for source in layout.sources:
+        for path in KINDS[source.kind]().at_work(source.path, process):
+            agent = source.agent_at(path.parent)
+            if agent is not None and owner_of(layout, agent).is_session_file(path.name):
+                found.append(SessionName(agent, path.name.removesuffix(ENDING)))
+    return found
 
 
 def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:

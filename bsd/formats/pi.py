@@ -10,16 +10,17 @@ touched.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bsd.formats.base import Entry, Facts, Format, NotOurs, Turn, Value
 from bsd.formats.detect import detect, first_entries
 from bsd.formats.openclaw import OPENCLAW, OpenClaw
-from bsd.formats.owner import ENDING, Kind, Registry
+from bsd.formats.owner import ENDING, Kind, Process, Registry
 from bsd.formats.reading import message_of, text_of
 
 _VERSIONS = (2, 3)
@@ -98,4 +99,29 @@ def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
             return
 
 
-KIND = Kind(routes=((None,),), called=None, owner=PiProject)
+# What its process is called, and what runs it when it is called something else.
+_PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
+_SEPARATORS = re.compile(r"[/\\:]")
+_CLOCKS_DIFFER_SECONDS = 5.0
+
+
+def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
+    """The sessions of its directory that were written to since it began: it says it nowhere."""
+    if process.cwd is None or process.begun is None:
+        return
+    if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
+        return
+    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
+    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+        files = [(each.stat(follow_symlinks=False).st_mtime, each) for each in found]
+        since = process.begun - _CLOCKS_DIFFER_SECONDS
+        for _, each in sorted(((at, one) for at, one in files if at >= since), key=_newest_first):
+            if each.name.endswith(ENDING):
+                yield Path(each.path)
+
+
+def _newest_first(one: tuple[float, os.DirEntry[str]]) -> float:
+    return -one[0]
+
+
+KIND = Kind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)

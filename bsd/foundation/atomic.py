@@ -7,6 +7,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from bsd.foundation.layout import make_private_dir
 
@@ -20,6 +21,12 @@ class NotPlain(OSError):
 
 def read_plain(path: Path) -> bytes:
     """The bytes of a plain file; raises OSError, NotPlain included, and waits for no pipe."""
+    with open_plain(path) as stream:
+        return stream.read()
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """A plain file to be read; raises as `read_plain`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -30,8 +37,7 @@ def read_plain(path: Path) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotPlain(errno.EINVAL, "not a plain file", str(path))
-    with open(descriptor, "rb") as stream:
-        return stream.read()
+    return open(descriptor, "rb")
 
 
 def write_private(path: Path, data: bytes | bytearray) -> None:

@@ -63,6 +63,21 @@ class Source:
         # One directory has one name: no other spelling of it counts.
         return path if self.agent(*names) == agent else None
 
+    def agent_at(self, directory: Path) -> str | None:
+        """The agent whose sessions a directory holds; None if none of this source's has it."""
+        try:
+            parts = directory.relative_to(self.path).parts
+        except ValueError:
+            return None
+        for route in self.routes:
+            fits = len(route) == len(parts) and all(
+                step in (None, part) for step, part in zip(route, parts, strict=True)
+            )
+            if fits:
+                own = [part for step, part in zip(route, parts, strict=True) if step is None]
+                return self.agent(*own) if all(map(_is_shown, own)) else None
+        return None
+
     def directories(self) -> Iterator[tuple[str, Path]]:
         """Every directory that may hold sessions, with its agent's name; raises OSError.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 ValuePath = tuple[str | int, ...]
@@ -42,6 +43,15 @@ def parse_path(text: str) -> ValuePath:
     if not steps:
         raise ValueError("an empty path names no value")
     return tuple(steps)
+
+
+def names_value(name: str, path: ValuePath) -> bool:
+    """Whether a name means a value: its whole path, a segment of it, or that with its number.
+
+    So `message.content[2].text` is meant by itself, by `content`, `text` and `content[2]`.
+    """
+    numbered = (f"{one}[{two}]" for one, two in pairwise(path) if isinstance(two, int))
+    return name == format_path(path) or name in path or name in numbered
 
 
 def _step(match: re.Match[str], text: str) -> str | int:

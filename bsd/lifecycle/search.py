@@ -9,7 +9,7 @@ from bsd.formats.marker import Marker
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.lifecycle.indexing import Due, find_due, has_changed, read_slice
+from bsd.lifecycle.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
 from bsd.store.search_query import Hit, match_expression
@@ -32,13 +32,16 @@ def search(
 ) -> list[Hit]:
     """Entries that hold all the words, the best first; the index is brought up to date before.
 
-    With `extracted_from` only what was taken out of that session is looked at.
-    Raises Invalid (no word), Unavailable (no FTS5, disk full), Busy, ConfigError.
+    With `extracted_from` only what was taken out of that session is looked at, and no other is
+    read. Raises Invalid (no word), Unavailable (no FTS5, disk full), Busy, ConfigError.
     """
     match_expression(words)  # before the work, not after it
 
     def work(index: SearchIndex) -> list[Hit]:
-        _follow(layout, index, agent, progress)
+        if extracted_from is None:
+            _follow(layout, index, agent, progress)
+        else:
+            _read_all(layout, index, [due_as_it_is(layout, extracted_from)], progress)
         return index.search(words, agent=agent, limit=limit, extracted_from=extracted_from)
 
     return use(layout.search_db, work)

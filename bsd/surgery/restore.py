@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 from bsd.formats.base import Entry, Format
 from bsd.formats.marker import MARKER, RESTORED, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.times import iso_utc
-from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.foundation.value_path import ValuePath, names_value, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting, Stamp
@@ -158,12 +157,7 @@ class _Marked:
 
     def matching(self, name: str) -> list[str]:
         """The keys that a name means, whole or by a segment: `message.content[2].text`, `text`."""
-        return [key for key in self.paths if self._is(key, name)]
-
-    def _is(self, key: str, name: str) -> bool:
-        steps = self.paths[key]
-        numbered = (f"{one}[{two}]" for one, two in pairwise(steps) if isinstance(two, int))
-        return name == key or name in steps or name in numbered
+        return [key for key, path in self.paths.items() if names_value(name, path)]
 
 
 def _marked(located: Located, markers: Markers) -> list[_Marked]:

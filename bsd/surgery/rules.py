@@ -23,7 +23,9 @@ from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.policy import Policy, Trigger
 
 # Results of these are what an agent has just asked for.
-OWN_TOOLS = frozenset(("restore", "restore_remote", "purge_control", "search_extracted"))
+OWN_TOOLS = frozenset(
+    ("restore", "restore_remote", "purge_control", "search_extracted", "read_extracted")
+)
 
 # Seed 000's last resort: an entry whose time cannot be read is this old per later message.
 _SECONDS_PER_MESSAGE = 60
@@ -104,7 +106,8 @@ class Decision:
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
     """Whether a tool is ours, under whatever prefix an MCP client gave it."""
-    return name is not None and name.rpartition("__")[2] in OWN_TOOLS
+    # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
+    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in OWN_TOOLS
 
 
 def subject_of(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 
-_STARTTIME_INDEX = 19  # field 22 of /proc/<pid>/stat, counted after the last `)`
+_PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
+_STARTTIME_INDEX = 19  # field 22
 
 
 def alive(pid: int) -> bool:
@@ -23,16 +25,42 @@ def starttime(pid: int) -> int | None:
 
     Together with the id it names one process for as long as the machine runs.
     """
-    stat = _read_proc(pid, "stat")
-    # The second field is the program's name in parentheses and may itself hold any of `) (`.
-    fields = stat.rpartition(b")")[2].split()
-    return int(fields[_STARTTIME_INDEX]) if len(fields) > _STARTTIME_INDEX else None
+    return _stat(pid, _STARTTIME_INDEX)
+
+
+def parent(pid: int) -> int | None:
+    """The process that started this one, or took it over; None where /proc does not tell."""
+    return _stat(pid, _PARENT_INDEX)
+
+
+def begun(starttime: int) -> float | None:
+    """When a process began, in epoch seconds, by its `starttime`."""
+    try:
+        ticks = os.sysconf("SC_CLK_TCK")
+        running = time.clock_gettime(time.CLOCK_BOOTTIME) - starttime / ticks
+    except (AttributeError, ValueError, OSError):  # a system without that clock
+        return None
+    return time.time() - running
+
+
+def directory(pid: int) -> str | None:
+    """The working directory of a process, if it lets us look."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
 
 
 def argv(pid: int) -> tuple[str, ...]:
     """The process's command line as others see it; empty where /proc does not tell."""
     text = os.fsdecode(_read_proc(pid, "cmdline"))
     return tuple(text.removesuffix("\0").split("\0")) if text else ()
+
+
+def _stat(pid: int, index: int) -> int | None:
+    # The second field is the program's name in parentheses and may itself hold any of `) (`.
+    fields = _read_proc(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[index]) if len(fields) > index else None
 
 
 def _read_proc(pid: int, name: str) -> bytes:

@@ -14,20 +14,28 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
+from bsd.formats.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.source_settings import SourceSettings
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sample import session_lines
 from bsd.surgeon import Surgeon
 from tests.daemon.running import DEADLINE_SECONDS, configure, running
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sources import CLAUDE_CODE
+from tests.sources.claude_code import claude_code_lines
+from tests.sources.tree import Home
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp.client import Client
     from mcp_types import CallToolResult
 
-OF_SESSIONS = ["purge_control", "restore_remote", "restore", "context", "search_extracted"]
+OF_SESSIONS = [
+    *("purge_control", "restore_remote", "restore", "read_extracted", "context"),
+    "search_extracted",
+]
 OF_FACTS = [
     *("memory_store", "memory_recall", "memory_lookup", "memory_confirm", "memory_forget"),
     *("memory_checkpoint", "memory_prune"),
@@ -118,8 +126,8 @@ def test_every_tool_without_a_daemon(house: House) -> None:
         for tool in listed.tools:
             assert tool.description is not None
             assert len(tool.description) > 100
-            required = tool.input_schema.get("required", [])
-            assert ("session" in required) is (tool.name in OF_SESSIONS)
+            assert "session" not in tool.input_schema.get("required", [])
+            assert ("session" in tool.input_schema["properties"]) is (tool.name in OF_SESSIONS)
         await every_tool(client, house, "main/alpha")
         await what_is_wrong(client, house)
         await in_parallel(client, house)
@@ -200,8 +208,14 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
     assert context["session"] == name
     assert set(results) <= set(context["extracted_ids"])
     restored = await call("restore_remote", entry=first)
-    assert set(restored) == {"restored", "entry_id", "keys_restored", "sizes_bytes"}
+    seeds = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
+    assert set(restored) == seeds | {"inline", "texts"} | ({"session"} - set(named))
     assert (restored["restored"], restored["entry_id"]) == (True, first)
+    assert (restored["inline"], set(restored["texts"])) == ("now", set(restored["keys_restored"]))
+    read = await call("read_extracted", entry=second)
+    assert read["session"] == name
+    assert all(text and "[[extracted-" not in text for text in read["texts"].values())
+    assert second in house.away(name)
     assert (await call("restore", entry_id=second))["restored"] is True
     assert (await call("purge_control", action="restore", entry=third))["restored"] is True
     assert not set(results) & set(house.away(name))
@@ -239,10 +253,15 @@ async def what_is_wrong(client: Client, house: House) -> None:
     assert refused.is_error
     assert text(refused)["success"] is False
     set_status(house.root, "main/alpha", "running")
-    busy = await client.call_tool(
-        "restore", {"session": "main/alpha", "entry_id": house.away("main/alpha")[0]}
-    )
+    here = {"session": "main/alpha"}
+    entry = house.away("main/alpha")[0]
+    for tool, named in (("restore", {"entry_id": entry}), ("read_extracted", {"entry": entry})):
+        given = answer(await client.call_tool(tool, {**here, **named}))
+        assert all("[[extracted-" not in one for one in given["texts"].values())
+    pin = {"action": "set_extractable", "entry": entry, "value": False}
+    busy = await client.call_tool("purge_control", {**here, **pin})
     set_status(house.root, "main/alpha", "done")
+    assert entry in house.away("main/alpha")
     assert "is in use" in error(busy)
     assert text(busy)["busy"] is True
 
@@ -304,3 +323,44 @@ def test_wrong_options(house: House, options: tuple[str, ...]) -> None:
     from bsd.cli.main import run
 
     assert run(["--root", str(house.root), "mcp", *options]) == 2
+
+
+def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -> None:
+    """This process is the program: it says so as Claude Code does."""
+    home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines(4))
+    config = tmp_path / "bsd" / "bsd.toml"
+    config.parent.mkdir()
+    config.write_text(f'[[sources]]\nkind = "claude-code"\npath = "{home.source}"\n')
+    layout = layout_of(house.root, [SourceSettings(kind="claude-code", path=home.source)])
+    settings = {"trigger_types": ["tool_result"], "keep_recent": 0}
+    surgeon = Surgeon(layout, ConfigService(layout.config_file))
+    assert surgeon.extract(home.name, overrides=settings).values
+    running = home.source.parent / "sessions" / f"{os.getpid()}.json"
+    running.parent.mkdir()
+    said = {"pid": os.getpid(), "sessionId": home.name.session, "status": "busy"}
+    running.write_text(json.dumps(said))
+    before = home.path.read_bytes()
+
+    async def work(client: Client) -> None:
+        listing = answer(await client.call_tool("purge_control", {"action": "get_context"}))
+        assert listing["session"] == str(home.name)
+        pictures = 0
+        for entry in listing["extracted_ids"]:
+            result = await client.call_tool("restore_remote", {"entry": entry, "inline": True})
+            assert not result.is_error
+            first, *shown = result.content
+            assert first.type == "text"
+            document = json.loads(first.text)
+            assert document["session"] == str(home.name)
+            assert document["inline"] == "not in this program"
+            assert document["texts"]
+            # Programs that are given it show nothing else to their model.
+            assert (result.structured_content is None) is bool(shown)
+            for one in shown:
+                assert one.type == "image"
+                assert (one.mime_type, one.data) == ("image/png", "QUJD" * 300)
+                pictures += 1
+        assert pictures
+
+    serve(house, work, XDG_CONFIG_HOME=str(tmp_path))
+    assert home.path.read_bytes() == before

@@ -34,7 +34,8 @@ def claude_code_turn(first: int) -> list[dict[str, Any]]:
     """A prompt, a call, its result with a copy, a picture, and the answer that ends the turn."""
     thinking = {"type": "thinking", "thinking": LONG, "signature": "c2ln" * 200}
     call = {"type": "tool_use", "id": f"toolu_{first}", "name": "Write", "input": {"text": LONG}}
-    picture = {"type": "image", "source": {"type": "base64", "data": "QUJD" * 300}}
+    source = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 300}
+    picture = {"type": "image", "source": source}
     result = {"type": "tool_result", "tool_use_id": f"toolu_{first}", "content": LONG}
     more = {"type": "tool_use", "id": f"toolu_{first}p", "name": "Read", "input": {"path": "p.png"}}
     shown = {"type": "tool_result", "tool_use_id": f"toolu_{first}p", "content": [picture]}

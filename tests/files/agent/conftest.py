@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from bsd.agent.inband import InBand
+from bsd.agent.scope import Scope
+from bsd.agent.tools import carry_out, read_call
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb
@@ -83,6 +86,52 @@ class Desk:
 
     def settings(self, **fields: object) -> None:
         self.config.update(fields)
+
+
+@dataclass
+class Hands:
+    """Whoever does what a tool is called for: waits for nobody, like an answer in a turn."""
+
+    desk: Desk
+    writes: bool = True
+
+    @property
+    def layout(self) -> Layout:
+        return self.desk.layout
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        if writes and not self.writes:
+            raise Forbidden("this bsd only reads")
+        return Surgeon(
+            self.layout,
+            self.desk.config,
+            actor="agent",
+            patience=Patience(0.0, clock=self.desk.clock, sleep=_never),
+        )
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError(f"somebody waits {seconds} s")
+
+
+def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[str, Any]:
+    """Call a tool as an agent does, out of band."""
+    if rest:
+        then = time.time() - 3600
+        os.utime(desk.path, (then, then))
+    asked = read_call(tool, arguments)
+    name = Scope(client=lambda _: ()).find(desk.layout, asked.session, asked.lacks)
+    return carry_out(asked, name, Hands(desk))
+
+
+@pytest.fixture
+def away(desk: Desk, flat: Flat) -> Desk:
+    """Seed 001's entry, out of its session."""
+    flat({"__id": "msg-456", "type": "tool_result", "content": LONG, "output": LONG + LONG})
+    flat(*({"__id": f"m{n}", "type": "user", "content": "x"} for n in range(4)))
+    desk.look()
+    assert desk.entry("msg-456")["output"] == "[[extracted-msg-456]]"
+    return desk
 
 
 @pytest.fixture

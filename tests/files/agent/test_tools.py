@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import time
-from dataclasses import dataclass
+import shutil
 from typing import Any
 
 import pytest
 
 from bsd.agent.scope import Scope
-from bsd.agent.tools import carry_out, read_call
-from bsd.foundation.errors import BsdError, Busy, Forbidden, Invalid, NotFound
-from bsd.foundation.layout import Layout, SessionName
-from bsd.surgeon import Surgeon
-from tests.files.agent.conftest import LONG, NAME, Desk, Flat
-
-
-@dataclass
-class Hands:
-    desk: Desk
-
-    @property
-    def layout(self) -> Layout:
-        return self.desk.layout
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        assert name == NAME
-        return self.desk.surgeon(actor="agent")
-
-
-def call(desk: Desk, tool: str, **arguments: Any) -> dict[str, Any]:
-    then = time.time() - 3600
-    os.utime(desk.path, (then, then))
-    asked = read_call(tool, arguments)
-    return carry_out(asked, Scope().find(desk.layout, asked.session), Hands(desk))
-
-
-@pytest.fixture
-def away(desk: Desk, flat: Flat) -> Desk:
-    """Seed 001's entry, out of its session."""
-    flat({"__id": "msg-456", "type": "tool_result", "content": LONG, "output": LONG + LONG})
-    flat(*({"__id": f"m{n}", "type": "user", "content": "x"} for n in range(4)))
-    desk.look()
-    assert desk.entry("msg-456")["output"] == "[[extracted-msg-456]]"
-    return desk
+from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound
+from bsd.foundation.layout import SessionName
+from bsd.lifecycle.search import search
+from bsd.store.search import use
+from tests.files.agent.conftest import LONG, NAME, Desk, call
 
 
 @pytest.mark.parametrize(
@@ -62,6 +30,8 @@ def test_seed_001_answers(away: Desk, tool: str, arguments: dict[str, Any]) -> N
         "entry_id": "msg-456",
         "keys_restored": ["content"],
         "sizes_bytes": {"content": len(LONG) + 2},
+        "inline": "now",
+        "texts": {"content": LONG},
     }
     restored_at = away.entry("msg-456")["_restored"]
     away.ahead += 3600
@@ -85,6 +55,18 @@ def test_what_is_away_is_found_without_coming_back(away: Desk) -> None:
     assert call(away, "search_extracted", session="s1", query="x")["results"] == []
 
 
+def test_a_search_in_one_session_reads_no_other(away: Desk) -> None:
+    def known() -> int:
+        return use(away.layout.search_db, lambda index: len(index.seen("main")))
+
+    for number in range(2, 5):
+        shutil.copy(away.path, away.path.with_name(f"s{number}.jsonl"))
+    assert call(away, "search_extracted", session="s1", query="dolor")["results"]
+    assert known() == 1, "an agent with thousands of sessions would not wait for its answer"
+    search(away.layout, "dolor")
+    assert known() == 4
+
+
 def test_get_context_and_distill_by_its_hash(away: Desk) -> None:
     context = call(away, "purge_control", session="s1", action="get_context")
     assert (context["extracted_entries"], context["extracted_ids"]) == (1, ["msg-456"])
@@ -96,13 +78,6 @@ def test_get_context_and_distill_by_its_hash(away: Desk) -> None:
     assert answer["success"] is True
     assert [one["messageId"] for one in answer["replacements"]] == ["msg-456"]
     assert away.entry("msg-456")["output"] != LONG + LONG
-
-
-def test_busy_says_what_to_do(away: Desk) -> None:
-    away.path.with_name("sessions.json").write_text('{"a":{"sessionId":"s1","status":"running"}}')
-    with pytest.raises(Busy) as busy:
-        call(away, "restore", session="s1", entry_id="msg-456")
-    assert "when the turn is over" in (busy.value.hint or "")
 
 
 @pytest.mark.parametrize(

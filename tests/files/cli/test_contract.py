@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bsd.foundation.pruning_fields import FIELDS
-from tests.files.cli.conftest import Call, lines_of, out_of, rest
+from tests.files.cli.conftest import Call, lines_of, out_of, rest, snapshot
 
 _RESULT = {
     *("session", "status", "dry_run", "entries", "values", "bytes_before", "bytes_after"),
@@ -116,6 +116,37 @@ def test_context(extracted: Call) -> None:
     assert re.fullmatch("[0-9a-f]{6,}", document["entries"][0]["hash"])
     as_a_tool = extracted("purge_control", "get_context", "--session", "alpha", "--json").document
     assert as_a_tool == document
+
+
+def test_show_one_value_and_nothing_else(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    key = entry["keys"][0]
+    line = ("show", "main/alpha", "--entry", entry["id"])
+    before = snapshot(extracted.root)
+    content = extracted(*line, "--full", "--json").document["entries"][0]["content"]
+    assert extracted(*line, "--key", key).out == content[key]
+    document = extracted(*line, "--key", key, "--json").document
+    assert document == {
+        "session": "main/alpha", "entry_id": entry["id"], "key": key, "value": content[key],
+    }  # fmt: skip
+    assert snapshot(extracted.root) == before
+    rest(extracted.root)
+    assert extracted("restore", "main/alpha", entry["id"]).code == 0
+    assert extracted(*line, "--key", key).out == content[key], "inline, too"
+
+
+def test_show_a_value_that_is_none(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    ended = extracted("show", "main/alpha", "--entry", entry["id"], "--key", "nothing")
+    assert (ended.code, ended.out) == (2, "")
+    assert "nothing is none of its values" in ended.err
+    assert entry["keys"][0] in ended.err
+    assert extracted("show", "main/alpha", "--key", "text").code == 2
+    for path in (extracted.root / "extracted").glob("main_alpha/*_*.json"):
+        path.unlink()
+    ended = extracted("show", "main/alpha", "--entry", entry["id"], "--key", entry["keys"][0])
+    assert (ended.code, ended.out) == (1, "")
+    assert "extracted file missing" in ended.err
 
 
 def test_restore(extracted: Call) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.agent.answers import error_answer, is_answered, output_schema
+from bsd.agent.answers import answer_schema, error_answer, is_answered
 from bsd.agent.arguments import (
     ActOnContext,
     GetContext,
@@ -58,9 +58,9 @@ def test_the_schema_allows_what_the_seeds_write(
     tool: str, arguments: dict[str, Any], _: object
 ) -> None:
     typed = {key: value for key, value in arguments.items() if value not in ("20", "key1, key2")}
-    validator_for(TOOLS[tool].schema(needs_session=True)).validate({"session": "s", **typed})
+    validator_for(TOOLS[tool].schema(takes_session=True)).validate({"session": "s", **typed})
     typed.pop("session", None)
-    alone = validator_for(TOOLS[tool].schema(needs_session=False))
+    alone = validator_for(TOOLS[tool].schema(takes_session=False))
     alone.validate(typed)
     assert not alone.is_valid({"session": "s", **typed})
 
@@ -146,7 +146,7 @@ ANSWERS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("tool", "answer"), ANSWERS)
 def test_an_answer_of_ours_is_known_again(tool: str, answer: dict[str, Any]) -> None:
-    validator_for(output_schema(tool)).validate(answer)
+    validator_for(answer_schema(tool)).validate(answer)
     assert is_answered(tool, json.dumps(answer))
     assert not is_answered("search_extracted" if tool != "search_extracted" else "restore",
                            json.dumps(answer))  # fmt: skip

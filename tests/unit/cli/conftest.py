@@ -29,6 +29,10 @@ class FakeSurgeon:
     waits: list[float] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
     views: list[EntryView] = field(default_factory=list)
+    looked_at: list[tuple[str, str]] = field(default_factory=list)
+    content: dict[str, Any] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    refuses: BaseException | None = None
 
     def extract(
         self,
@@ -67,7 +71,13 @@ class FakeSurgeon:
 
     def restore(self, name: SessionName, entry: str, keys: list[str] | None) -> dict[str, Any]:
         self.asked.append(("restore", str(name), entry, keys))
+        if self.refuses is not None:
+            raise self.refuses
         return self.answer
+
+    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
+        self.looked_at.append((str(name), entry))
+        return {"entry_id": entry, "content": self.content, "unavailable": self.unavailable}
 
     def set_extractable(
         self, name: SessionName, entry: str, value: bool | int | None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bsd.foundation.errors import Busy
 from tests.unit.cli.conftest import Cli
 
 _RESTORED: dict[str, Any] = {
@@ -89,9 +90,52 @@ def test_other_values_of_extractable_are_refused(cli: Cli, text: str) -> None:
 )
 def test_the_tools_that_restore(cli: Cli, line: str) -> None:
     cli.surgeon.answer = _RESTORED
+    cli.surgeon.content = {"content": "long, long ago", "output": {"then": [1]}}
     assert cli(*line.split()) == 0
     assert cli.surgeon.asked == [("restore", "main/b", "e1", ["content", "output"])]
-    assert cli.out == "Restored 2 keys for entry e1\nKeys: content, output\n"
+    assert cli.out == (
+        "Restored 2 keys for entry e1\nKeys: content, output\n"
+        '\ncontent:\nlong, long ago\n\noutput:\n{"then": [1]}\n'
+    )
+
+
+def test_a_session_in_use_gives_the_text(cli: Cli) -> None:
+    cli.surgeon.content = {"content": "long, long ago"}
+    cli.surgeon.refuses = Busy("session main/b is in use: its lock is held")
+    line = ("restore_remote", "--session", "b", "--entry", "e1")
+    assert cli(*line) == 0
+    assert cli.out.startswith("Text only: The text is only here: the session is in use, and no ")
+    assert cli.out.endswith("\n\ncontent:\nlong, long ago\n")
+    assert cli(*line, "--inline") == 4, "what was asked for is not done"
+    assert "long, long ago" in cli.out
+    document = cli.document(*line)
+    assert (document["restored"], document["inline"]) == (False, "not now")
+    assert document["texts"] == {"content": "long, long ago"}
+    cli.surgeon.asked.clear()
+    assert cli(*line, "--text-only") == 0
+    assert cli.surgeon.asked == [], "nobody has tried"
+
+
+def test_a_long_text_is_printed_a_page_at_a_time(cli: Cli) -> None:
+    cli.surgeon.answer = _RESTORED
+    cli.surgeon.content = {"content": "x" * 40_000 + "y", "output": "z"}
+    line = ("restore_remote", "--session", "b", "--entry", "e1")
+    assert cli(*line) == 0
+    assert cli.out.endswith(
+        "x\n\n(2 more characters: --keys content,output --offset 40000 --text-only)\n"
+    )
+    assert cli(*line, "--keys", "content,output", "--offset", "40000", "--text-only") == 0
+    assert cli.out.endswith("\n\ncontent:\ny\n\noutput:\nz\n")
+
+
+def test_what_cannot_be_had_is_a_failure(cli: Cli) -> None:
+    missing = {"content": "[Content unavailable - extracted file missing]"}
+    cli.surgeon.unavailable = missing
+    cli.surgeon.answer = _RESTORED | {
+        "restored": False, "keys_restored": [], "unavailable": missing,
+    }  # fmt: skip
+    assert cli("restore_remote", "--session", "b", "--entry", "e1") == 1
+    assert "extracted file missing" in cli.out
 
 
 def test_get_context_in_the_originals_words(cli: Cli) -> None:

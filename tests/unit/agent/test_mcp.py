@@ -1,0 +1,158 @@
+"""Answers that are not ready when whoever asked can wait no longer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+import pytest
+
+from bsd.agent.mcp import Toolbox
+from bsd.agent.memory_tools import MemoryHands
+from bsd.agent.scope import Scope
+from bsd.agent.tools import TOOLS
+from bsd.foundation.errors import Busy
+from bsd.foundation.layout import Layout, SessionName
+from bsd.surgeon import Surgeon
+
+NAME = SessionName("main", "s1")
+DEADLINE_SECONDS = 20.0
+LOOK = {"action": "get_context"}
+
+
+class Slow:
+    """Hands that do nothing until they may; a surgeon's answers."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.may = threading.Event()
+        self.begun = 0
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        assert name == NAME
+        return cast("Surgeon", self)
+
+    def context(self, name: SessionName) -> dict[str, Any]:
+        self._work()
+        return {"session": str(name), "total_entries": 3}
+
+    def extracted_content(self, _: SessionName, entry: str) -> dict[str, Any]:
+        return {"entry_id": entry, "content": {"output": "long ago"}, "unavailable": {}}
+
+    def restore(self, _: SessionName, entry: str, __: list[str] | None) -> dict[str, Any]:
+        self._work()
+        done = {"restored": True, "entry_id": entry, "keys_restored": ["output"]}
+        return {**done, "sizes_bytes": {"output": 8}}
+
+    def set_extractable(self, *_: object) -> dict[str, Any]:
+        raise Busy("session main/s1 is in use: its lock is held")
+
+    def _work(self) -> None:
+        self.begun += 1
+        assert self.may.wait(DEADLINE_SECONDS)
+
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[types.CallToolResult]]
+
+
+def serve(hands: Slow, work: Callable[[Ask], Awaitable[None]]) -> None:
+    """Let `work` ask a toolbox that waits for nothing."""
+    memory = cast("MemoryHands", None)
+    scope = Scope(session=NAME)
+    toolbox = Toolbox(hands, scope, memory, threading.Event(), offered=tuple(TOOLS), patience=0.0)
+
+    async def ask(tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        params = types.CallToolRequestParams(name=tool, arguments=arguments)
+        return await toolbox.call(cast("Any", None), params)
+
+    async def run() -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                toolbox.works_in(tasks)
+                await work(ask)
+                hands.may.set()
+
+    anyio.run(run)
+
+
+def said(result: types.CallToolResult) -> dict[str, Any]:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    document: dict[str, Any] = json.loads(block.text)
+    return document
+
+
+async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Ask again until it is done."""
+    while True:
+        document = said(await ask(tool, arguments))
+        if "goes on" not in document.get("error", "") and document.get("inline") != "under way":
+            return document
+        await anyio.sleep(0.01)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+def test_what_takes_long_goes_on_and_is_answered_when_asked_again(slow: Slow) -> None:
+    async def work(ask: Ask) -> None:
+        for _ in range(3):
+            result = await ask("purge_control", LOOK)
+            assert result.is_error
+            assert "goes on" in said(result)["error"]
+            assert "very same call again" in said(result)["hint"]
+        slow.may.set()
+        assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
+        assert slow.begun == 1, "nobody begins it anew"
+        again = await in_the_end(ask, "purge_control", LOOK)
+        assert (again["total_entries"], slow.begun) == (3, 2), "an answer is given once"
+
+    serve(slow, work)
+
+
+def test_the_text_is_there_while_it_is_still_being_put_back(slow: Slow) -> None:
+    asked = {"entry_id": "e1"}
+
+    async def work(ask: Ask) -> None:
+        document = said(await ask("restore", asked))
+        while "error" in document:  # it has just begun
+            await anyio.sleep(0.01)
+            document = said(await ask("restore", asked))
+        assert (document["inline"], document["restored"]) == ("under way", False)
+        assert document["texts"] == {"output": "long ago"}
+        slow.may.set()
+        document = await in_the_end(ask, "restore", asked)
+        assert (document["inline"], document["restored"]) == ("now", True)
+        assert slow.begun == 1
+
+    serve(slow, work)
+
+
+def test_other_calls_need_not_wait_for_it(slow: Slow) -> None:
+    async def work(ask: Ask) -> None:
+        await ask("purge_control", LOOK)
+        read = await in_the_end(ask, "read_extracted", {"entry": "e1"})
+        assert read["texts"] == {"output": "long ago"}
+        pin = {"action": "set_extractable", "entry": "e1", "value": False}
+        busy = await in_the_end(ask, "purge_control", pin)
+        assert busy["busy"] is True
+        assert "no bsd daemon runs" in busy["hint"]
+
+    serve(slow, work)
+
+
+def test_answers_that_nobody_comes_for_are_forgotten(slow: Slow) -> None:
+    async def work(ask: Ask) -> None:
+        slow.may.set()
+        for number in range(100):
+            await ask("read_extracted", {"entry": f"e{number}"})
+        assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
+
+    serve(slow, work)
