@@ -9,13 +9,13 @@ what histories name, or nobody could take back there what was done to an entry t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bsd.formats.base import NotOurs
-from bsd.formats.marker import Marker
+from bsd.formats.marker import Marker, mentioned_ids
 from bsd.formats.owners import owner_of
 from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
@@ -24,9 +24,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.lifecycle import catalog
 from bsd.lifecycle.trashed import transcripts
-from bsd.store.contents import Place, contents_of
+from bsd.store.contents import Place, contents_of, entry_key
 from bsd.store.extracted import Keep, SessionStore, digest
-from bsd.store.history import named_files
+from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
 from bsd.transcript.change import Identity
@@ -136,6 +136,7 @@ class HandDown:
     ) -> dict[_Session, list[_Legacy]]:
         """Which sessions name something of that, each thing once."""
         left, needs = dict(going), {}
+        entries = {place.entry for place in going.values()}
         transcripts_leaving = {one.transcript for one in leaving}
         for session in self._sessions():
             if not left:
@@ -144,7 +145,7 @@ class HandDown:
                 continue
             legacies = [
                 _Legacy(marker, index, place)
-                for index, marker in self._named(session)
+                for index, marker in self._named(session, left, entries)
                 if (place := left.pop(marker.hash, None)) is not None
             ]
             if legacies:
@@ -165,21 +166,33 @@ class HandDown:
         for name, place in transcripts(layout):
             yield _Session(name, place.transcript, place.store, place.history)
 
-    def _named(self, session: _Session) -> list[tuple[int | None, Marker]]:
-        """What its lines name, with their numbers, and what only its history names."""
+    def _named(
+        self, session: _Session, hashes: Container[str], entries: Container[int]
+    ) -> list[tuple[int | None, Marker]]:
+        """What of these its lines name, with their numbers, and what only its history names."""
         kept = (Marker(*named, size=0, keys=(), at="") for named in named_files(session.history))
-        return [*self._in_lines(session), *((None, marker) for marker in kept)]
+        lines = self._in_lines(session, hashes, entries)
+        return [*lines, *((None, marker) for marker in kept)]
 
-    def _in_lines(self, session: _Session) -> list[tuple[int, Marker]]:
+    def _in_lines(
+        self, session: _Session, hashes: Container[str], entries: Container[int]
+    ) -> list[tuple[int, Marker]]:
+        def may_name(raw: bytes) -> bool:
+            if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
+                return True
+            if NEEDLES[0] in raw:  # what a marker does not name is nobody's but in odd sessions
+                return False
+            return any(entry_key(one) in entries for one in _mentioned(raw))
+
         try:
             with TranscriptFile(session.transcript) as source:
                 if self._silent.get(session.transcript) == source.identity:
                     return []
                 lines = [one for one in source.lines() if any(map(one.raw.__contains__, NEEDLES))]
-                if lines:
-                    return list(self._read(session, source, lines))
-                self._silent[session.transcript] = source.identity
-                return []
+                if not lines:
+                    self._silent[session.transcript] = source.identity
+                lines = [line for line in lines if may_name(line.raw)]
+                return list(self._read(session, source, lines)) if lines else []
         except NotFound as error:
             problem = f"{session.transcript} has just been moved"
             raise Busy(problem, hint="again in a moment") from error
@@ -244,6 +257,10 @@ class HandDown:
             )
         except BsdError as error:  # what is done is done
             _log.error("The audit log cannot be written", error=error.message, action="hand_down")
+
+
+def _mentioned(raw: bytes) -> list[str]:
+    return mentioned_ids(raw.decode("utf-8", "replace"))
 
 
 def _file(place: Place) -> Path:

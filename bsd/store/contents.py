@@ -56,7 +56,7 @@ _CREATE = (
     "CREATE INDEX held_by_place ON held (place)",
     f"PRAGMA user_version = {_VERSION}",
 )
-_COLUMNS = "SELECT path, ref, hash, at FROM held JOIN places ON id = place WHERE "
+_COLUMNS = "SELECT path, ref, hash, at, entry FROM held JOIN places ON id = place WHERE "
 _NEWEST = " ORDER BY at DESC, path, ref"
 
 _State = tuple[int, int, int, int]  # inode and mtime of a directory, mtime and size of its index
@@ -71,6 +71,7 @@ class Place:
     ref: str
     hash: str
     at: str  # when it was taken out, ISO 8601; empty: nobody knows
+    entry: int  # `entry_key` of the entry that it was
 
 
 class Contents:
@@ -95,11 +96,11 @@ class Contents:
 
     def of_entry(self, entry: str) -> list[Place]:
         """All lines that are stored of an entry of this id, in any store; the newest first."""
-        return self._places("entry = ?", _entry_key(entry))
+        return self._places("entry = ?", entry_key(entry))
 
     def of_store(self, directory: Path) -> list[Place]:
         """All that one store holds."""
-        return self._places("path = ?", self._named(directory))
+        return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
 
     def changed(self) -> None:
         """Something was stored, or moved: the next question is answered by a new look."""
@@ -124,7 +125,8 @@ class Contents:
             rows = database.execute(query, (value,)).fetchall()
         root = self._layout.root
         return [
-            Place(root / path, ref, f"sha256:{hash_.hex()}", at) for path, ref, hash_, at in rows
+            Place(root / path, ref, f"sha256:{hash_.hex()}", at, entry)
+            for path, ref, hash_, at, entry in rows
         ]
 
     # --- what the stores hold ---
@@ -138,8 +140,9 @@ class Contents:
             for number, path, *state in database.execute("SELECT * FROM places")
         }
         with database:
-            for directory in self._stores():
-                path, state = self._named(directory), _state(directory)
+            for path in self._stores():
+                directory = f"{self._layout.root}/{path}"
+                state = _state(directory)
                 number, was = known.pop(path, (None, None))
                 if state != was or state == _UNKNOWN:
                     _read(database, directory, path, number, state)
@@ -148,7 +151,8 @@ class Contents:
         ended = time.monotonic()
         self._again_at = ended + _SELDOM * (ended - began)
 
-    def _stores(self) -> Iterator[Path]:
+    def _stores(self) -> Iterator[str]:
+        """The stores' paths below the root; as text, since there may be very many."""
         for top, marked in ((self._layout.extracted, ""), (self._layout.trash, _IN_TRASH)):
             try:
                 real = inside(top, self._layout.root)
@@ -162,10 +166,7 @@ class Contents:
                 if not isinstance(error, FileNotFoundError | NotADirectoryError):
                     _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
                 continue
-            yield from (top / name for name in names)
-
-    def _named(self, directory: Path) -> str:
-        return f"{directory.parent.name}/{directory.name}"
+            yield from (f"{top.name}/{name}" for name in names)
 
     # --- the database ---
 
@@ -229,7 +230,7 @@ def _create(database: sqlite3.Connection) -> None:
 
 
 def _read(
-    database: sqlite3.Connection, directory: Path, path: str, number: int | None, state: _State
+    database: sqlite3.Connection, directory: str, path: str, number: int | None, state: _State
 ) -> None:
     """Take in what one store holds now."""
     if number is not None:
@@ -245,22 +246,22 @@ def _forget(database: sqlite3.Connection, number: int) -> None:
     database.execute("DELETE FROM places WHERE id = ?", (number,))
 
 
-def _rows(directory: Path) -> Iterator[_Row]:
+def _rows(directory: str) -> Iterator[_Row]:
     """What the files of a store are, by its index, or for files that this lacks, by themselves."""
     with suppress(OSError):
         there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {_INDEX}
-        for record in _records(directory / _INDEX):
+        for record in _records(Path(directory, _INDEX)):
             with suppress(KeyError, TypeError, ValueError):
                 file = str(record["file"])
                 hash_ = bytes.fromhex(str(record["hash"]).removeprefix("sha256:"))
-                entry, at = _entry_key(record["entry_id"]), str(record.get("extracted_at", ""))
+                entry, at = entry_key(record["entry_id"]), str(record.get("extracted_at", ""))
                 if file in there:
                     yield hash_, file.removesuffix(_FINISHED), entry, at
                     there.discard(file)
         for file in sorted(there):
             with suppress(OSError):
-                line = read_plain(directory / file)
-                entry = _entry_key(entry_id(parse_entry(line) or {}) or "")
+                line = read_plain(Path(directory, file))
+                entry = entry_key(entry_id(parse_entry(line) or {}) or "")
                 yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
 
 
@@ -280,18 +281,18 @@ def _records(index: Path) -> Iterator[dict[str, object]]:
                 yield record
 
 
-def _entry_key(entry: object) -> int:
+def entry_key(entry: object) -> int:
     """Eight bytes that stand for an entry's id: of a root's entries, few share them."""
     text = str(entry).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big", signed=True)
 
 
-def _state(directory: Path) -> _State:
+def _state(directory: str) -> _State:
     """How a store is now; `_UNKNOWN` if it may change again without this showing it."""
     try:
         here = os.lstat(directory)
         try:
-            index = os.lstat(directory / _INDEX)
+            index = os.lstat(f"{directory}/{_INDEX}")
             index_state = (index.st_mtime_ns, index.st_size)
         except FileNotFoundError:
             index_state = (0, 0)

@@ -46,7 +46,7 @@ _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
 _READ = mmap.PROT_READ
 # How a marker and a line of ours name a stored file; gateways write lines anew, some with spaces.
-_NAMED = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
+NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
 class Damaged(Unavailable):
@@ -335,7 +335,7 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     for path in sorted(directory.glob(f"*{_DONE}")) + sorted(directory.glob(f"*{_PENDING}")):
         try:
             with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=_READ) as content:
-                found.update((m[1].decode(), m[2].decode()) for m in _NAMED.finditer(content))
+                found.update((m[1].decode(), m[2].decode()) for m in NAMED_FILE.finditer(content))
         except (FileNotFoundError, ValueError):  # it expired meanwhile; it is empty
             continue
         except OSError as error:

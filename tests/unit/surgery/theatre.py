@@ -80,7 +80,7 @@ class Shelf:
 
     def of_entry(self, entry_id: str) -> list[Place]:
         found = self.find(entry_id)
-        return [Place(Path("store"), *found, "")] if found else []
+        return [Place(Path("store"), *found, "", 0)] if found else []
 
     def taken(self, ref: str) -> bool:
         return ref in self.files
