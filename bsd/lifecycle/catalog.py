@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bsd.formats.owner import Registered
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError, ConfigError, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
@@ -183,6 +184,11 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
+def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> str | None:
+    """What its program says of a session: in its list, or by where it has put it."""
+    return entry.status if entry else layout.put_away_as(name)
+
+
 def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
     """One session as the list shows it; reads its store's index."""
     entry = next(owner_of(layout, name.agent).registry().find(name.session), None)
@@ -192,7 +198,7 @@ def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> Session
         size=stat.st_size,
         updated=stat.st_mtime,
         label=entry.key if entry else None,
-        status=entry.status if entry else layout.put_away_as(name),
+        status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
         extracted_entries=len({record.entry_id for record in records}),
         extracted_bytes=sum(record.size for record in records),
