@@ -23,7 +23,7 @@ FindText = Callable[[str, str | None], set[SessionName]]
 # Words that are in no label may be looked for in the text in so many combinations.
 _MOST_QUESTIONS = 8
 
-# What can be asked of `status` beside the words of `sessions.json`.
+# What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
 _AGES = (_STALE, _ACTIVE)
 
@@ -35,7 +35,7 @@ class Filter:
     """Which sessions; None is all."""
 
     agent: str | None = None
-    status: str | None = None  # as in `sessions.json`, or `stale` or `active`
+    status: str | None = None  # as in the list, or `stale` or `active`
     words: str | None = None  # each in the label, the name or a model's, the others in the text
 
 
@@ -133,7 +133,7 @@ def _matching(
                 registries[name.agent] = owner_of(layout, name.agent).registry()
             entry = next(registries[name.agent].find(name.session), None)
         by_word = wanted.status and wanted.status not in _AGES
-        if by_word and (entry is None or entry.status != wanted.status):
+        if by_word and catalog.status_of(layout, name, entry) != wanted.status:
             continue
         if words.are_in(name, entry.key if entry else ""):
             yield name, stat

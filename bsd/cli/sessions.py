@@ -75,14 +75,15 @@ def _note_missing(call: Call, agent: str | None) -> None:
             continue
         if why := elsewhere(call.layout, source):
             note(f"{why}: it is only looked at here.")
-        try:
-            os.scandir(source.path).close()
-        except (FileNotFoundError, NotADirectoryError):
-            note(f"There is no {source.path}, which the settings name as {source.name}.")
-            note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
-        except OSError as error:
-            problem = os_problem(error, f"The source {source.name}: reading {source.path}")
-            note(f"{problem.message}\nTry: {problem.hint}")
+        for path in filter(None, (source.path, source.put_away_in)):
+            try:
+                os.scandir(path).close()
+            except (FileNotFoundError, NotADirectoryError):
+                note(f"There is no {path}, which the settings name as {source.name}.")
+                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+            except OSError as error:
+                problem = os_problem(error, f"The source {source.name}: reading {path}")
+                note(f"{problem.message}\nTry: {problem.hint}")
 
 
 def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str, Any]]:

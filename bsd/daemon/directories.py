@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from bsd.daemon.health import Problem, Trouble, no_access
@@ -35,12 +37,15 @@ class Directories:
             yield from ((agent, directory) for agent in agents)
         yield from ((agent, None) for agent in self.put_away.keys() - known)
 
-    def files(self, agent: str, directory: Path | None) -> Iterator[os.DirEntry[str]]:
+    @contextmanager
+    def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
         """What lies in the agent's directory, and what was put away; raises OSError."""
-        if directory is not None:
-            with os.scandir(directory) as entries:
-                yield from entries
-        yield from self.put_away.get(agent, ())
+        away = self.put_away.get(agent, ())
+        if directory is None:
+            yield away
+            return
+        with os.scandir(directory) as entries:
+            yield chain(entries, away)
 
 
 def look(layout: Layout) -> Directories:

@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 
@@ -129,12 +129,12 @@ def sessions_by_stat(
     """
     found = directories.look(layout)
     for agent, directory in found.agents():
-        with suppress(OSError, BsdError):
-            yield from _of_agent(layout, agent, found.files(agent, directory), newer_than)
+        with suppress(OSError, BsdError), found.files(agent, directory) as files:
+            yield from _of_agent(layout, agent, files, newer_than)
 
 
 def _of_agent(
-    layout: Layout, agent: str, files: Iterator[os.DirEntry[str]], newer_than: float | None
+    layout: Layout, agent: str, files: Iterable[os.DirEntry[str]], newer_than: float | None
 ) -> Iterator[tuple[SessionName, Seen]]:
     owner = owner_of(layout, agent)
     for file in files:

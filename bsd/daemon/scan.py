@@ -99,7 +99,8 @@ class Scan:
             present.add(agent)
             place = directory or self._place(agent)
             try:
-                yield from self._walk(agent, place, found.files(agent, directory))
+                with found.files(agent, directory) as files:
+                    yield from self._walk(agent, place, files)
             except FileNotFoundError:
                 present.discard(agent)
             except BsdError:  # it has just become a link
@@ -120,7 +121,7 @@ class Scan:
         return self._layout.agents / agent / "sessions"
 
     def _walk(
-        self, agent: str, directory: Path, files: Iterator[os.DirEntry[str]]
+        self, agent: str, directory: Path, files: Iterable[os.DirEntry[str]]
     ) -> Iterator[tuple[SessionName, Seen | None]]:
         with self._lock:
             known = self._known.setdefault(agent, {})

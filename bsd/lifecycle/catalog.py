@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bsd.formats.owner import Owner, Registered
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError, ConfigError, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
@@ -47,6 +48,7 @@ class SessionInfo:
 
 # What programs have put away, by agent.
 _Files = Mapping[str, list[os.DirEntry[str]]]
+_File = tuple[str, os.stat_result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,8 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     owner = owner_of(layout, name)
     if database := owner.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    told = [why for why in (owner.registry().problem, _passed_over(layout, name)) if why]
-    return AgentInfo(name, found, "; ".join(told) or None)
+    told = [owner.registry().problem, _passed_over(layout, name), _twice(layout, name, away)]
+    return AgentInfo(name, found, "; ".join(filter(None, told)) or None)
 
 
 def _passed_over(layout: Layout, agent: str) -> str | None:
@@ -142,6 +144,16 @@ def _passed_over(layout: Layout, agent: str) -> str | None:
     shown = ", ".join(repr(name) for name in odd[:3]) + (", …" if len(odd) > 3 else "")
     files = "1 file is" if len(odd) == 1 else f"{len(odd)} files are"
     return f"{files} left alone: {shown} (links, or not only letters, digits and . _ @ : + -)"
+
+
+def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
+    """Which sessions were put away and lie in the agent's directory, too: those are theirs."""
+    directory = layout.sessions_dir(agent)
+    paths = [file.path for file in away.get(agent, ()) if os.path.lexists(directory / file.name)]
+    if not paths:
+        return None
+    shown = ", ".join(sorted(paths)[:3]) + (", …" if len(paths) > 3 else "")
+    return f"left alone, since there is a file of the same name in {directory}: {shown}"
 
 
 def _is_odd(item: os.DirEntry[str]) -> bool:
@@ -157,23 +169,29 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
     return False
 
 
-def _session_files(layout: Layout, agent: str, away: _Files) -> list[tuple[str, os.stat_result]]:
+def _session_files(layout: Layout, agent: str, away: _Files) -> list[_File]:
     """Those in the agent's directory, and those that its program has put away."""
     directory, owner = layout.sessions_dir(agent), owner_of(layout, agent)
-    files = list(away.get(agent, ()))
+    files: list[_File] = []
     try:
         with os.scandir(directory) as found:
-            files += found  # of two with one name, this one is the session
+            files = _sessions_among(found, owner)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
         raise os_problem(error, f"reading {directory}") from error
-    sessions = {
-        item.name.removesuffix(".jsonl"): stat
-        for item in files
+    if others := away.get(agent):
+        there = {session for session, _ in files}
+        files += [one for one in _sessions_among(others, owner) if one[0] not in there]
+    return files
+
+
+def _sessions_among(items: Iterable[os.DirEntry[str]], owner: Owner) -> list[_File]:
+    return [
+        (item.name.removesuffix(".jsonl"), stat)
+        for item in items
         if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
-    }
-    return list(sessions.items())
+    ]
 
 
 def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
@@ -181,6 +199,11 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
         return item.stat(follow_symlinks=False) if item.is_file(follow_symlinks=False) else None
     except FileNotFoundError:  # deleted since the directory was read
         return None
+
+
+def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> str | None:
+    """What its program says of a session: in its list, or by where it has put it."""
+    return entry.status if entry else layout.put_away_as(name)
 
 
 def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
@@ -192,7 +215,7 @@ def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> Session
         size=stat.st_size,
         updated=stat.st_mtime,
         label=entry.key if entry else None,
-        status=entry.status if entry else layout.put_away_as(name),
+        status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
         extracted_entries=len({record.entry_id for record in records}),
         extracted_bytes=sum(record.size for record in records),

@@ -63,7 +63,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         agent: _Text = None,
         status: Annotated[
             str | None,
-            Query(max_length=1000, description="As in sessions.json; or stale or active, by age"),
+            Query(max_length=1000, description="As in the list; or stale or active, by age"),
         ] = None,
         q: Annotated[
             str | None,

@@ -10,7 +10,7 @@ import { tile } from "./widgets.js";
 
 const PAGE = 100;
 const HITS = 5;
-const STATUSES = ["active", "stale", "running", "done", "failed", "killed", "timeout"];
+const STATUSES = ["active", "stale", "running", "done", "failed", "killed", "timeout", "archived"];
 
 export async function sessionsView(page) {
     const view = new SessionsView(page);

@@ -132,3 +132,20 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
     ended = call(second, "sources", "claim", "nothing")
     assert ended.code == 1
     assert "there is no source nothing" in ended.err
+
+
+def test_an_archive_that_cannot_be_read_is_told(
+    bsd: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here := tmp_path / "sessions").mkdir()
+    (closed := tmp_path / "archived_sessions").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    ended = with_sources(bsd, tmp_path, "sessions", kind="codex", codex=here)
+    assert (ended.code, f"reading {closed}" in ended.err) == (0, True)

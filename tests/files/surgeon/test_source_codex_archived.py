@@ -151,6 +151,9 @@ def test_what_is_in_its_place_comes_before_what_lies_in_the_archive(home: Home) 
     assert home.layout.session_file(home.name) == home.path
     [info] = catalog.sessions(home.layout)
     assert (info.size, info.status) == (home.path.stat().st_size, None)
+    [agent] = catalog.agents(home.layout)
+    assert agent.sessions == 1
+    assert str(path) in (agent.note or "")
 
 
 def test_a_name_leads_nowhere_else(home: Home) -> None:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.api.listing import Cursor, Filter, page
+from bsd.formats.owners import layout_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.source_settings import SourceSettings
 from tests.openclaw_tree import add_session
 
 STALE = {"stale": True, "active": False}
@@ -59,6 +61,18 @@ def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
 
     assert names("stale") == {"main/a"}
     assert names("active") == {"main/b", "main/c", "second/a"}
+
+
+def test_archived_sessions_are_asked_for_by_that_word(tmp_path: Path) -> None:
+    source = SourceSettings(kind="codex", path=tmp_path / "sessions")
+    layout = layout_of(tmp_path / "root", [source])
+    stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca0"
+    for number, place in enumerate(("sessions/2026/05/01", "archived_sessions")):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / f"{stem}{number}.jsonl").write_bytes(b"{}\n")
+    answer = page(layout, Filter(status="archived"), 10, None, None, 0.0)
+    [one] = answer["sessions"]
+    assert (one["session"], one["status"]) == (f"codex:2026:05:01/{stem}1", "archived")
 
 
 @given(st.integers(0, 2**63), st.sampled_from((0, 1)), st.integers(-(2**63), 0), st.text())
