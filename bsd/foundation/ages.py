@@ -32,6 +32,7 @@ _SLEW = 0.001
 _BEING_SET_SECONDS = 15 * 60.0
 # Nothing is kept for longer by a setting; what is not remembered any more was believed long ago.
 _LONGEST_SECONDS = 53 * 7 * 86_400.0
+_MOST_SECONDS = 1e11  # three thousand years
 _MOST_STEPS = 32  # of one kind; then the oldest two become one
 
 
@@ -89,11 +90,11 @@ class ClockRecord:
         newest = document["newest"]
         return cls(
             boot=str(document["boot"]),
-            wall=float(document["wall"]),
-            steady=float(document["steady"]),
-            running=float(document["running"]),
-            gained=float(document["gained"]),
-            newest=None if newest is None else float(newest),
+            wall=_number(document["wall"]),
+            steady=_number(document["steady"]),
+            running=_number(document["running"]),
+            gained=_number(document["gained"]),
+            newest=None if newest is None else _number(newest),
             steps=tuple(map(_step, document["steps"])),
         )
 
@@ -102,11 +103,19 @@ def _step(document: Any) -> Step:
     since = document["since"]
     return Step(
         Kind(document["kind"]),
-        float(document["at"]),
-        float(document["seconds"]),
-        None if since is None else float(since),
-        float(document["until"]),
+        _number(document["at"]),
+        _number(document["seconds"]),
+        None if since is None else _number(since),
+        _number(document["until"]),
     )
+
+
+def _number(value: Any) -> float:
+    """Seconds that a calendar can hold."""
+    found = float(value)
+    if not abs(found) < _MOST_SECONDS:
+        raise ValueError(f"{value} is no time")
+    return found
 
 
 def observed(known: ClockRecord | None, now: Reading) -> ClockRecord:

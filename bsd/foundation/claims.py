@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -51,6 +52,19 @@ class Claim:
     root: str
     root_id: str
     root_dev: int
+
+    @classmethod
+    def from_json(cls, document: Any) -> Claim:
+        """Raises KeyError, TypeError or ValueError for what is no claim."""
+        numbers = [document[name] for name in ("dev", "ino", "root_dev")]
+        texts = [document[name] for name in ("source", "root", "root_id")]
+        if not all(isinstance(one, int) for one in numbers):
+            raise TypeError("a number is none")
+        # Paths of any other kind would be looked for somewhere else, or be no paths.
+        if not all(text.startswith("/") and "\0" not in text for text in texts[:2]):
+            raise ValueError("a path is none")
+        dev, ino, root_dev = numbers
+        return cls(texts[0], dev, ino, texts[1], str(texts[2]), root_dev)
 
 
 def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -170,10 +184,10 @@ def _found(source: Source) -> Claim | None:
 def _all(directory: Path) -> Iterator[tuple[Path, Claim]]:
     for path in sorted(directory.glob("*.json")):
         try:
-            yield path, Claim(**json.loads(read_plain(path)))
+            yield path, Claim.from_json(json.loads(read_plain(path)))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             _tell_once(f"The claim {path} cannot be read: {error}")
 
 

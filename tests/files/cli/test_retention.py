@@ -13,6 +13,9 @@ from pathlib import Path
 from tests.clock import put_forward
 from tests.files.cli.conftest import Call, snapshot
 
+_ENDLESS = b"""{"boot": "other", "wall": 1e300, "steady": 1, "running": 0, "gained": 0,
+    "newest": null, "steps": []}"""
+
 
 def stored(root: Path, hours: float, name: str = "0001_thinking.json") -> Path:
     directory = root / "extracted" / "main_gone"
@@ -116,7 +119,7 @@ def test_a_record_of_the_clock_that_is_none_costs_nothing_but_itself(bsd: Call, 
     old = stored(root, 25)
     clock = root / ".brainsurgeon" / "clock.json"
     clock.parent.mkdir(mode=0o700)
-    for broken in (b"", b"[]", b'{"boot": 1}', b'{"wall": "x"}'):
+    for broken in (b"", b"[]", b'{"boot": 1}', b'{"wall": "x"}', _ENDLESS):
         clock.write_bytes(broken)
         assert bsd("retention").code == 0
         assert json.loads(clock.read_bytes())["boot"]

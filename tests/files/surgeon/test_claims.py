@@ -25,6 +25,7 @@ from tests.sources import CLAUDE_CODE, KINDS
 from tests.sources.tree import EVERYTHING, Home, Kind
 
 SERVED = "is served by the root"
+_ODD = b'{"source": 1, "dev": 1, "ino": 1, "root": "/a\\u0000", "root_id": "", "root_dev": 1}'
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +196,7 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
     assert extract(home, another(home)).status is Status.LEFT_ALONE
 
 
-@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"source": 1}', b"\xff"])
+@pytest.mark.parametrize("broken", [b"", b"[]", b"{}", b'{"source": 1}', b"\xff", _ODD])
 def test_a_broken_claim_is_none_and_is_told(home: Home, broken: bytes) -> None:
     claims_directory().mkdir(parents=True)
     (claims_directory() / "x.json").write_bytes(broken)
