@@ -13,9 +13,11 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.retention import run_history_retention
 from bsd.lifecycle.trash import Trash
+from bsd.opening import open_session
 from bsd.store.history import History
 from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
+from bsd.store.whereabouts import undone_in
 from bsd.surgeon import Patience, SessionResult, Status, Surgeon
 from bsd.transcript.commit import GiveUp, Outcome
 from tests.files.surgeon.conftest import (
@@ -180,6 +182,10 @@ def test_of_what_a_crash_left_the_session_tells(
         [newest] = directory.glob("000002*")
     newest.rename(newest.with_suffix(".pending"))
     StateDb(layout.state_db).forget(NAME)
+    source, _ = open_session(layout, NAME)
+    with source:
+        there = undone_in(source, History(layout, NAME))
+    assert there == ({"e1", "e2", "e3"} if number == 2 else frozenset())
     expected = {"undone": 3} if number == 2 else {}
     assert reasons(surgeon.extract(NAME, dry_run=True)) == expected
     assert reasons(daemon.extract(NAME)) == expected
