@@ -52,7 +52,7 @@ def test_restore_prints_the_answer_as_it_is(cli: Cli) -> None:
 def test_what_is_unavailable_is_told(cli: Cli) -> None:
     missing = "[Content unavailable - extracted file missing]"
     cli.surgeon.answer = _RESTORED | {"keys_restored": [], "unavailable": {"output": missing}}
-    assert cli("restore", "main/a", "e1") == 0
+    assert cli("restore", "main/a", "e1") == 1
     assert cli.err == f"output: {missing}\n"
 
 

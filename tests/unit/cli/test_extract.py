@@ -278,6 +278,6 @@ def test_every_session_failing_to_restore_is_told(cli: Cli) -> None:
         "main/a", Status.RESTORED, unavailable={"e1 text": "missing"}, warnings=("odd",)
     )
     cli.surgeon.answers = {"main/a": [result]}
-    assert cli("restore-all", "main/a", "--yes") == 0
+    assert cli("restore-all", "main/a", "--yes") == 1
     assert "main/a: e1 text stays a placeholder: missing" in cli.err
     assert "main/a: odd" in cli.err
