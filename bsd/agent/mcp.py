@@ -40,7 +40,7 @@ _log = get_logger("mcp")
 
 _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
-_ANSWER_SECONDS = 4.5
+_ANSWER_SECONDS = 4.0
 _MOST_LATE = 32  # calls whose answers nobody came for
 
 
