@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
+from bsd.formats.codex import CODEX
+from bsd.foundation.pruning_config import ConfigService
+from bsd.surgeon import Surgeon
 from tests.compat.claude_code import ClaudeCode
+from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
+from tests.compat.provider import provider
+from tests.sources.tree import EVERYTHING, without_restored
 
 pytestmark = pytest.mark.timeout(400)  # the first to come installs them
 
@@ -57,3 +63,52 @@ def test_claude_code_gives_its_model_the_text_in_the_same_turn(
     assert listed["session"].endswith(f"/{session}")
     claude.beside.restore_all()
     assert path.read_bytes().startswith(before)
+
+
+def test_codex_gives_its_model_the_text_in_the_same_turn(
+    codex_program: str, tmp_path: Path
+) -> None:
+    with provider() as served:
+        codex = Codex.at(codex_program, tmp_path, served)
+        thread = codex.legacy_thread()
+        path, name = codex.file(thread), codex.name(thread)
+        before = path.read_bytes()
+        surgeon = Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+        assert surgeon.extract(name, overrides=EVERYTHING).values
+        lean = path.read_bytes()
+        entry, text = an_output(before, lean)
+        settings = tmp_path / "bsd.toml"
+        settings.write_text(f'[[sources]]\nkind = "codex"\npath = "{codex.home}/sessions"\n')
+        words = [*server(codex.layout.root)["args"], "--config", str(settings)]
+        with (codex.home / "config.toml").open("a") as config:
+            config.write(f"[mcp_servers.bsd]\ncommand = {json.dumps(sys.executable)}\n")
+            config.write(f"args = {json.dumps(words)}\nstartup_timeout_sec = 60\n")
+        with codex.server() as app:
+            app.call("thread/resume", threadId=thread)
+            while "mcp__bsd" not in json.dumps(served.requests[-1].get("tools")):
+                app.turn(thread, "are they there?")
+            arguments = json.dumps({"entry": entry, "inline": True})
+            called = {"name": "restore_remote", "namespace": "mcp__bsd", "arguments": arguments}
+            served.calls.append(called)
+            app.turn(thread, "what was it?")
+        output = served.requests[-1]["input"][-1]
+        assert output["type"] == "function_call_output"
+        given = json.dumps(output)
+        assert json.dumps(json.dumps(text)[1:60])[1:-1] in given
+        assert "not in this program" in given
+        assert str(name) in given, "it has found its own session"
+        assert path.read_bytes().startswith(lean), "nothing of it was changed"
+        codex.rest()
+        assert surgeon.restore_all(name).values
+        assert without_restored(path.read_bytes()).startswith(before)
+
+
+def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
+    """An output that is away: its entry, and its text."""
+    for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
+        entry = json.loads(now)
+        if "payload.output" in entry.get("_extracted", {}).get("keys", ()):
+            output = json.loads(was)["payload"]["output"]
+            assert isinstance(output, str)
+            return str(CODEX.facts(entry).id), output
+    raise AssertionError("no output is away")
