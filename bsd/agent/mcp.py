@@ -32,7 +32,7 @@ from bsd.agent.instructions import INSTRUCTIONS
 from bsd.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
 from bsd.agent.restoring import Hands, Meanwhile
 from bsd.agent.scope import Scope
-from bsd.agent.tools import TOOLS, Tool, carry_out, in_short, read_call
+from bsd.agent.tools import TOOLS, Tool, carry_out, in_short, read_call, reads_much
 from bsd.foundation.errors import BsdError, Invalid, Unavailable
 from bsd.foundation.logs import get_logger
 
@@ -40,7 +40,7 @@ _log = get_logger("mcp")
 
 _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
-_ANSWER_SECONDS = 4.5
+_ANSWER_SECONDS = 4.0
 _MOST_LATE = 32  # calls whose answers nobody came for
 
 
@@ -92,6 +92,7 @@ class Toolbox:
         self._scope = scope
         self._stopping = stopping
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._one_by_one = anyio.CapacityLimiter(1)
         self._patience = patience
         self._late: OrderedDict[str, _Work] = OrderedDict()
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -135,8 +136,10 @@ class Toolbox:
 
     async def _do(self, work: _Work, params: types.CallToolRequestParams) -> None:
         answer = partial(self._answer, params.name, params.arguments, work.is_under_way)
+        much = reads_much(params.name, params.arguments)
+        limiter = self._one_by_one if much else self._limiter
         try:
-            work.answer = await run_sync(answer, abandon_on_cancel=True, limiter=self._limiter)
+            work.answer = await run_sync(answer, abandon_on_cancel=True, limiter=limiter)
         finally:
             work.done.set()
 

@@ -14,7 +14,7 @@ from bsd.agent.arguments import Read, Restore
 from bsd.agent.reading import Held, held_in
 from bsd.daemon.instance import is_running
 from bsd.formats.owners import owner_of
-from bsd.foundation.errors import BsdError, Busy, Conflict
+from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgeon import Surgeon
@@ -119,6 +119,8 @@ def _what_becomes(
 ) -> tuple[Inline, str]:
     """What becomes of a value that could not be put back now, and what to do about it."""
     by_hand = f"`bsd restore {name} {deed.entry}`"
+    if isinstance(problem, LeftAlone):
+        return Inline.NEVER, f"The text is only here: the session is never changed, {problem}."
     if not isinstance(problem, Busy):
         return Inline.NOT_NOW, f"It was not put back: {problem.message}."
     if owner_of(layout, name.agent).uncallable:

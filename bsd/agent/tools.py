@@ -135,6 +135,12 @@ TOOLS = {
 }
 
 
+def reads_much(name: str, arguments: object) -> bool:
+    """Whether a call reads a whole session, and would keep others from their answers."""
+    action = arguments.get("action") if isinstance(arguments, dict) else None
+    return name == "search_extracted" or action == GetContext.action
+
+
 def read_call(name: str, arguments: object) -> Call:
     """Understand a call; raises Invalid that says everything that is wrong with it."""
     tool = TOOLS.get(name)

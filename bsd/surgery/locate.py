@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bsd.formats.base import Entry, Facts, Format
@@ -50,14 +50,14 @@ def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
     needle = entry_id.encode("utf-8", "surrogatepass")
     # An id spelled with escapes is found by looking closer, once no line shows it plainly; and one
     # that a dialect makes of other members, by looking at all.
-    for might_hold in (lambda raw: needle in raw, lambda raw: b"\\" in raw, lambda _: True):
-        found = list(_with_id(source, fmt, entry_id, might_hold))
+    for lines in (source.lines_holding(needle), source.lines_holding(b"\\"), source.lines()):
+        found = list(_with_id(lines, fmt, entry_id))
         if len(found) > 1:
             # Two lines claim it; the one whose values are away is the one that is meant.
             found = [one for one in found if MARKER in one.entry] or found
         if len(found) > 1:
-            lines = ", ".join(f"#{one.line.index}" for one in found)
-            raise Conflict(f"several entries have the id {entry_id}", hint=f"name one of {lines}")
+            named = ", ".join(f"#{one.line.index}" for one in found)
+            raise Conflict(f"several entries have the id {entry_id}", hint=f"name one of {named}")
         if found:
             return found[0]
     return None
@@ -65,18 +65,16 @@ def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
 
 def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
     wanted = placeholder(name).encode("utf-8", "surrogatepass")
-    for line in source.lines():
-        entry = parse_entry(line.raw) if wanted in line.raw else None
+    for line in source.lines_holding(wanted):
+        entry = parse_entry(line.raw)
         if entry is not None and name in loose_placeholders(entry, fmt).values():
             return Located(line, entry, fmt.facts(entry))
     return None
 
 
-def _with_id(
-    source: Source, fmt: Format, entry_id: str, might_hold: Callable[[bytes], bool]
-) -> Iterator[Located]:
-    for line in source.lines():
-        if might_hold(line.raw) and (entry := parse_entry(line.raw)) is not None:
+def _with_id(lines: Iterable[Line], fmt: Format, entry_id: str) -> Iterator[Located]:
+    for line in lines:
+        if (entry := parse_entry(line.raw)) is not None:
             facts = fmt.facts(entry)
             if facts.id == entry_id and not facts.is_header:
                 yield Located(line, entry, facts)

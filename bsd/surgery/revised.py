@@ -46,6 +46,10 @@ class Revised:
             elif changed.new:
                 yield replace(line, raw=changed.new)
 
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand."""
+        return (line for line in self.lines() if needle in line.raw)
+
     def read(self, offset: int, length: int) -> bytes:
         """One line again."""
         changed = self._changed.get(offset)

@@ -86,6 +86,30 @@ class Transcript(ABC):
         if line_start < end:
             yield Line(index, line_start, self.read(line_start, end - line_start))
 
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand, without looking at each of the others.
+
+        Raises ChangedWhileReading.
+        """
+        if not needle or b"\n" in needle:
+            yield from (line for line in self.lines() if needle in line.raw)
+            return
+        end, offset, index, length = self.identity.size, 0, 0, self._block
+        while offset < end:
+            piece = self.read(offset, min(length, end - offset))
+            is_last = offset + len(piece) == end
+            whole = len(piece) if is_last else piece.rfind(b"\n") + 1
+            length = self._block if whole else 2 * length  # or a line is longer than that
+            counted = start = 0
+            while (found := piece.find(needle, start, whole)) >= 0:
+                start = piece.rfind(b"\n", start, found) + 1 or start
+                index += piece.count(b"\n", counted, start)
+                counted, line_end = start, piece.find(b"\n", found, whole) + 1 or whole
+                yield Line(index, offset + start, piece[start:line_end])
+                start = line_end
+            index += piece.count(b"\n", counted, whole)
+            offset += whole
+
     def lines_backwards(self, end: int | None = None) -> Iterator[Line]:
         """The lines of the bytes `[0, end)`, last one first, with UNKNOWN_INDEX as their number.
 

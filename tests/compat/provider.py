@@ -21,6 +21,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.requests: list[Json] = []
+        self.calls: list[Json] = []  # what the model calls next, before it does what it always does
         self.url = ""
         self._numbers = count(1)
         self._lock = Lock()
@@ -32,6 +33,8 @@ class Provider:
             number = next(self._numbers)
         last = (request.get("input") or [{}])[-1]
         tools = [tool.get("name") for tool in request.get("tools") or ()]
+        if last.get("type") not in _RESULTS and self.calls:
+            return [{**_call(number), **self.calls.pop(0)}]
         if last.get("type") not in _RESULTS and "exec_command" in tools:
             return [_reasoning(number), _call(number)]
         text = {"type": "output_text", "text": f"answer {number}", "annotations": []}

@@ -22,7 +22,7 @@ from bsd.surgeon import Patience, Surgeon
 from bsd.transcript.lock import own_lock
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
 from tests.openclaw_tree import set_at_rest, set_status
-from tests.sources import KINDS
+from tests.sources import CODEX, KINDS
 from tests.sources.tree import EVERYTHING, Home, Kind
 
 TOOLS = [
@@ -168,6 +168,23 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
             carry_out(read_call("purge_control", pin), home.name, hands)
         assert "will not be while its program is at work" in str(busy.value.hint)
     assert home.path.read_bytes() == before
+
+
+def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
+    home = Home.of(CODEX, tmp_path, CODEX.lines())
+    hands = Others(home.layout)
+    hands.config.update(EVERYTHING)
+    assert hands.surgeon(home.name, writes=True).extract(home.name).values
+    entry = hands.surgeon(home.name, writes=False).context(home.name)["extracted_ids"][0]
+    header, rest = home.path.read_bytes().split(b"\n", 1)
+    meta = json.loads(header)
+    meta["payload"]["history_mode"] = "paginated"
+    home.path.write_bytes(json.dumps(meta).encode() + b"\n" + rest)
+    set_at_rest(home.path)
+    answer = carry_out(read_call("restore", {"entry_id": entry}), home.name, hands)
+    assert answer["inline"] == "not in this program"
+    assert "paginated history" in answer["note"]
+    assert all(text and "[[" not in text for text in answer["texts"].values())
 
 
 def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> None:

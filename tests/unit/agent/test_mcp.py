@@ -148,6 +148,21 @@ def test_other_calls_need_not_wait_for_it(slow: Slow) -> None:
     serve(slow, work)
 
 
+def test_what_reads_much_is_done_one_by_one(slow: Slow) -> None:
+    """Together they would keep each other, and all other calls, from their answers."""
+
+    async def work(ask: Ask) -> None:
+        for number in range(5):
+            await ask("purge_control", {**LOOK, "entry": f"e{number}"})
+        await in_the_end(ask, "read_extracted", {"entry": "e1"})
+        assert slow.begun == 1
+        slow.may.set()
+        await in_the_end(ask, "purge_control", {**LOOK, "entry": "e4"})
+        assert slow.begun == 5
+
+    serve(slow, work)
+
+
 def test_answers_that_nobody_comes_for_are_forgotten(slow: Slow) -> None:
     async def work(ask: Ask) -> None:
         slow.may.set()

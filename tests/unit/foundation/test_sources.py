@@ -33,6 +33,24 @@ def test_every_directory_has_one_name_that_leads_back(one: list[bytes], two: lis
     assert check_name(agent, "agent") == agent
     assert source.directory(agent) == Path("/s").joinpath(*steps)
     assert (agent == other.agent(*map(os.fsdecode, two))) is (one == two)
+    assert source.agent_at(Path("/s").joinpath(*steps)) == agent
+
+
+@pytest.mark.parametrize(
+    ("directory", "agent"),
+    [
+        ("/s/a", "s:a"),
+        ("/s/a/b/subagents", "s:a:b"),
+        ("/s/a/b/other", None),
+        ("/s/a/b", None),
+        ("/s", None),
+        ("/t/a", None),
+        ("/s/.a", None),
+    ],
+)
+def test_whose_sessions_a_directory_holds(directory: str, agent: str | None) -> None:
+    source = Source("s", "k", Path("/s"), ((None,), (None, None, "subagents")))
+    assert source.agent_at(Path(directory)) == agent
 
 
 @given(st.from_regex(r"s(:[A-Za-z0-9._@+-]{0,12}){0,4}", fullmatch=True))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bsd.foundation.value_path import ValuePath, format_path, parse_path
+from bsd.foundation.value_path import ValuePath, format_path, names_value, parse_path
 
 # Every text JSON can hold as a key: lone surrogates too, though not two that make a pair.
 keys = st.text(st.characters() | st.sampled_from('.[]"\\ 09\n')).filter(
@@ -75,3 +75,22 @@ def test_reads_other_spellings(text: str) -> None:
 def test_refuses_what_is_no_path(text: str) -> None:
     with pytest.raises(ValueError, match=f"not the path of a value: {re.escape(repr(text))}|empty"):
         parse_path(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("message.content[2].text", True),
+        ("message", True),
+        ("content", True),
+        ("content[2]", True),
+        ("text", True),
+        ("content[1]", False),
+        ("content.text", False),
+        ("tex", False),
+        ("2", False),
+        ("", False),
+    ],
+)
+def test_what_a_name_means(name: str, means: bool) -> None:
+    assert names_value(name, ("message", "content", 2, "text")) is means

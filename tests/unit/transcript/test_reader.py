@@ -59,6 +59,13 @@ def test_lines_are_the_file_in_both_directions(data: bytes, block: int) -> None:
 
 
 @unhurried
+@given(file_bytes, blocks, st.binary(max_size=3) | st.sampled_from(PIECES))
+def test_lines_that_hold_something(data: bytes, block: int, needle: bytes) -> None:
+    found = list(BytesTranscript(data, block=block).lines_holding(needle))
+    assert found == [line for line in expected_lines(data) if needle in line.raw]
+
+
+@unhurried
 @given(file_bytes, blocks, st.data())
 def test_reading_can_start_at_any_line_and_end_anywhere(
     data: bytes, block: int, draw: st.DataObject

@@ -1,0 +1,114 @@
+"""Models that call our tools in their own sessions, in the shipped programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.formats.codex import CODEX
+from bsd.foundation.pruning_config import ConfigService
+from bsd.surgeon import Surgeon
+from tests.compat.claude_code import ClaudeCode
+from tests.compat.codex import Codex
+from tests.compat.messages_api import Model, asking
+from tests.compat.provider import provider
+from tests.sources.tree import EVERYTHING, without_restored
+
+pytestmark = pytest.mark.timeout(400)  # the first to come installs them
+
+
+def a_result(before: bytes, lean: bytes) -> tuple[str, str]:
+    """A result that is away: its entry, and its text."""
+    for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
+        entry = json.loads(now)
+        if "message.content[0].content" in entry.get("_extracted", {}).get("keys", ()):
+            text = json.loads(was)["message"]["content"][0]["content"]
+            assert isinstance(text, str)
+            return entry["uuid"], text
+    raise AssertionError("no result is away")
+
+
+def server(root: Path) -> dict[str, Any]:
+    words = ["-m", "bsd", "--root", str(root), "mcp", "--tools", "sessions"]
+    return {"command": sys.executable, "args": words}
+
+
+def test_claude_code_gives_its_model_the_text_in_the_same_turn(
+    claude: ClaudeCode, session: str, model: Model
+) -> None:
+    path = claude.path(session)
+    before = path.read_bytes()
+    claude.beside.extract()
+    lean = path.read_bytes()
+    entry, text = a_result(before, lean)
+    servers = {"mcpServers": {"bsd": server(claude.beside.root)}}
+    options = ["--resume", session, "--mcp-config", json.dumps(servers), "--strict-mcp-config"]
+    prompt = asking(
+        "What was it?",
+        ("mcp__bsd__restore_remote", {"entry": entry, "inline": True}),
+        ("mcp__bsd__read_extracted", {"entry": entry, "keys": ["content"]}),
+        ("mcp__bsd__purge_control", {"action": "get_context"}),
+    )
+    assert claude.run(prompt, *options) == session
+    restored, read, listed = map(json.loads, model.results()[-3:])
+    assert path.read_bytes().startswith(lean), "nothing of it was changed"
+    assert text in restored["texts"].values()
+    assert (restored["restored"], restored["inline"]) == (False, "not in this program")
+    assert text in read["texts"].values()
+    assert restored["session"] == read["session"] == listed["session"]
+    assert listed["session"].endswith(f"/{session}")
+    claude.beside.restore_all()
+    assert path.read_bytes().startswith(before)
+
+
+def test_codex_gives_its_model_the_text_in_the_same_turn(
+    codex_program: str, tmp_path: Path
+) -> None:
+    with provider() as served:
+        codex = Codex.at(codex_program, tmp_path, served)
+        thread = codex.legacy_thread()
+        path, name = codex.file(thread), codex.name(thread)
+        before = path.read_bytes()
+        surgeon = Surgeon(codex.layout, ConfigService(codex.layout.config_file))
+        assert surgeon.extract(name, overrides=EVERYTHING).values
+        lean = path.read_bytes()
+        entry, text = an_output(before, lean)
+        settings = tmp_path / "bsd.toml"
+        settings.write_text(f'[[sources]]\nkind = "codex"\npath = "{codex.home}/sessions"\n')
+        words = [*server(codex.layout.root)["args"], "--config", str(settings)]
+        with (codex.home / "config.toml").open("a") as config:
+            config.write(f"[mcp_servers.bsd]\ncommand = {json.dumps(sys.executable)}\n")
+            config.write(f"args = {json.dumps(words)}\nstartup_timeout_sec = 60\n")
+        with codex.server() as app:
+            app.call("thread/resume", threadId=thread)
+            while "mcp__bsd" not in json.dumps(served.requests[-1].get("tools")):
+                app.turn(thread, "are they there?")
+            arguments = json.dumps({"entry": entry, "inline": True})
+            called = {"name": "restore_remote", "namespace": "mcp__bsd", "arguments": arguments}
+            served.calls.append(called)
+            app.turn(thread, "what was it?")
+        output = served.requests[-1]["input"][-1]
+        assert output["type"] == "function_call_output"
+        given = json.dumps(output)
+        assert json.dumps(json.dumps(text)[1:60])[1:-1] in given
+        assert "not in this program" in given
+        assert str(name) in given, "it has found its own session"
+        assert path.read_bytes().startswith(lean), "nothing of it was changed"
+        codex.rest()
+        assert surgeon.restore_all(name).values
+        assert without_restored(path.read_bytes()).startswith(before)
+
+
+def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
+    """An output that is away: its entry, and its text."""
+    for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
+        entry = json.loads(now)
+        if "payload.output" in entry.get("_extracted", {}).get("keys", ()):
+            output = json.loads(was)["payload"]["output"]
+            assert isinstance(output, str)
+            return str(CODEX.facts(entry).id), output
+    raise AssertionError("no output is away")
