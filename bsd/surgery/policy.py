@@ -6,13 +6,13 @@ fits a value decides about it, even if it then says that the value is too recent
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.base import Entry, Facts, Value
 from bsd.formats.reading import message_of
+from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 
 _ANY = "*"
@@ -30,13 +30,13 @@ class Trigger:
     matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and what they must be
 
     @classmethod
-    def of(cls, rule: TriggerRule) -> Trigger:
-        """Read one of `trigger_rules`."""
+    def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
+        """Read one of `trigger_rules`; what it does not say, the settings say."""
         return cls(
             types=None if rule.type == _ANY else frozenset({rule.type}),
-            min_length=rule.min_length,
-            keep_recent=rule.keep_recent,
-            keep_chars=rule.keep_chars,
+            min_length=_said(rule.min_length, config.min_value_length),
+            keep_recent=_said(rule.keep_recent, config.keep_recent),
+            keep_chars=_said(rule.keep_chars, config.keep_chars),
             roles=None if rule.role == _ANY else frozenset(_alternatives(rule.role)),
             matchers=tuple(rule.matchers.items()),
         )
@@ -54,6 +54,10 @@ class Trigger:
         if value.custom and all(key != "customType" for key, _ in self.matchers):
             return False
         return self.types is None or value.type in self.types
+
+
+def _said(own: int | None, otherwise: int) -> int:
+    return otherwise if own is None else own
 
 
 def _alternatives(text: str) -> list[str]:
@@ -106,13 +110,13 @@ class Policy:
     age_threshold_s: float
     keep_after_restore_s: float
     display_only: bool
-    bound_models: tuple[re.Pattern[str], ...]  # empty: prefixes are not protected
+    bound_models: tuple[Pattern, ...]  # empty: prefixes are not protected
 
     @classmethod
     def of(cls, config: PruningConfig) -> Policy:
         """Read the settings; a list of rules replaces the plain fields, an empty one too."""
         if config.trigger_rules is not None:
-            triggers = tuple(Trigger.of(rule) for rule in config.trigger_rules)
+            triggers = tuple(Trigger.of(rule, config) for rule in config.trigger_rules)
         elif config.trigger_types:
             triggers = (
                 Trigger(
@@ -133,7 +137,7 @@ class Policy:
             age_threshold_s=config.age_threshold_hours * 3600,
             keep_after_restore_s=config.keep_after_restore_seconds,
             display_only=config.scope == "display",
-            bound_models=tuple(re.compile(model, re.IGNORECASE) for model in models),
+            bound_models=tuple(map(Pattern, models)),
         )
 
     @property
