@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from bsd.foundation.atomic import write_all
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.layout import inside, make_private_dir
 from bsd.foundation.log_limit import LeftOut, Limit
 from bsd.foundation.logs import LEVELS, is_journal
+from bsd.foundation.plain import open_plain
 from bsd.foundation.structured import structlog
 from bsd.foundation.times import iso_utc
 
@@ -132,14 +133,14 @@ class FileOutput:
             directory = self._path.parent
             if not directory.parent.is_dir():
                 return None  # whoever named this root gets an error; no log creates it
+            inside(directory, directory.parent)
             make_private_dir(directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o600)
+            self._descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         return self._descriptor
 
     def _is_current(self, descriptor: int) -> bool:
         try:
-            there = os.stat(self._path)
+            there = os.lstat(self._path)
         except FileNotFoundError:
             return False
         here = os.fstat(descriptor)

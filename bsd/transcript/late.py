@@ -52,6 +52,8 @@ def is_json(line: bytes) -> bool:
         json.loads(line)
     except ValueError:
         return False
+    except RecursionError:  # only what is whole so far gets that deep; nobody cuts it off there
+        return True
     return True
 
 
@@ -248,7 +250,7 @@ def _open(path: Path) -> int:
 def _has_id(line: bytes) -> bool:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(entry, dict) and not entry.keys().isdisjoint(_IDS)
 
