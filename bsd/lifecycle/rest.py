@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from bsd.formats.owners import in_use
+from bsd.formats.owners import in_use, owner_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript.exchangers import Exchanger
@@ -91,6 +91,7 @@ class Rest:
             own_lock=lock,
             session_lock=lambda name, path: owners_lock(self._layout, name, path),
             still_idle=lambda name, _: in_use(self._layout, name),
+            keeps_mtime=lambda name: owner_of(self._layout, name.agent).keeps_mtime,
         )
 
     def wait_for(self, names: list[SessionName], deadline: float) -> None:
