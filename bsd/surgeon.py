@@ -9,7 +9,7 @@ from typing import Any
 
 from bsd.examiner import Examiner, Progress
 from bsd.formats.base import Format
-from bsd.foundation.errors import ConfigError, LeftAlone
+from bsd.foundation.errors import BsdError, ConfigError, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
@@ -100,7 +100,11 @@ class Surgeon(Examiner):
             # Only then: whoever works on sessions seldom needs to know how they are thrown away.
             from bsd.lifecycle.trash import Trash  # noqa: PLC0415
 
-            Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock).recover()
+            trash = Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock)
+            try:
+                trash.recover()
+            except BsdError as problem:  # sessions are none the worse for it
+                _log.error("Deletes and restores cannot be finished", problem=problem.message)
         return recover(
             self._inflight,
             Access.to(self.layout, lambda name, _: in_run(self.layout, name)),
@@ -442,5 +446,5 @@ def _something_moves(layout: Layout) -> bool:
     """Whether the way of a session into the trash or out of it may have been cut off."""
     try:
         return next(layout.moving.iterdir(), None) is not None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.formats.marker import placeholder
-from bsd.foundation.atomic import open_plain
 from bsd.foundation.errors import BsdError, Invalid
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.plain import plain_stream
 
 _PIECE = 4 << 20  # bytes
 _HEAD = 2048
@@ -54,7 +54,7 @@ def _indexes(layout: Layout) -> Iterator[Path]:
 
 def _name_in(index: Path) -> SessionName:
     """Whose store it is, by its index: the directory's name may be cut. Raises Invalid."""
-    with suppress(OSError), open_plain(index) as file:
+    with suppress(OSError), plain_stream(index) as file:
         if head := _SESSION.match(file.read(_HEAD)):
             return SessionName.parse(head[1].decode("ascii"))
     raise Invalid(f"{index} does not say whose it is")
@@ -62,7 +62,7 @@ def _name_in(index: Path) -> SessionName:
 
 def _holds(path: Path, needle: bytes) -> bool:
     """Whether a plain file holds these bytes; one that cannot be read does not."""
-    with suppress(OSError), open_plain(path) as file:
+    with suppress(OSError), plain_stream(path) as file:
         end = b""
         while piece := file.read(_PIECE):
             if needle in end + piece:

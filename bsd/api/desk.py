@@ -118,7 +118,7 @@ class Desk:
         """What bsd and people have noted on an entry."""
         source, fmt = open_session(self.layout, name)
         with source:
-            located = locate(source, fmt, entry)
+            located = locate(source, fmt, entry, header=True)
         marker = Marker.of(located.entry)
         return {
             "entry_id": located.facts.id,

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bsd.api.answer import LARGEST_BODY, TOO_LARGE, Answer, error_document
@@ -46,6 +47,8 @@ class Edge:
                     "the daemon is stopping", "`bsd status` tells when it is back"
                 )
                 await Answer(text, HTTPStatus.SERVICE_UNAVAILABLE)(scope, receive, send_on)
+        except ClientDisconnect:
+            _log.debug("Somebody hung up in the middle of a request", path=scope["path"])
         except Exception:  # the edge of the API: each request gets an answer
             _log.exception("A request has failed", method=scope["method"], path=scope["path"])
             if not complete:  # uvicorn must break the connection off

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import IO, NamedTuple
+from io import FileIO
+from typing import NamedTuple
 
 import orjson
 
@@ -15,16 +16,16 @@ from bsd.api.answer import Answer
 from bsd.formats.marker import Marker
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.plain import plain_file
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.opening import open_to_read
-from bsd.store.extracted import Missing, SessionStore, digest
+from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import extracted_content
 from bsd.transcript.splice import Span, SpliceError, find
 
 _PIECE = 256 * 1024  # bytes
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Content:
     """
 
     parts: list[bytes | Span] = field(default_factory=list)
-    file: IO[bytes] | None = None
+    file: FileIO | None = None
 
     @property
     def size(self) -> int:
@@ -57,7 +58,7 @@ class Content:
         assert self.file is not None  # noqa: S101 - a span is always one of the file
         piece = os.pread(self.file.fileno(), length, start)
         if len(piece) != length:
-            raise Unavailable(f"{self.file.name} has become shorter")
+            raise Unavailable("the stored file has become shorter")
         return piece
 
     def close(self) -> None:
@@ -104,23 +105,21 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
 
 
 class _Opened(NamedTuple):
-    file: IO[bytes]
+    file: FileIO
     line: bytes
 
 
 def _open_own(store: SessionStore, marker: Marker) -> _Opened | None:
     """Open the file that a marker names, if it is there and holds what it shall."""
     try:
-        descriptor = os.open(store.file(marker.ref), _READ)
+        file = plain_file(store.file(marker.ref))
     except (OSError, Invalid):
         return None
-    file = open(descriptor, "rb", buffering=0)  # noqa: SIM115 - the content closes it
-    try:
-        line = file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    except OSError:
-        line = b""
-    if digest(line) == marker.hash:
-        return _Opened(file, line)
+    with suppress(OSError):
+        # A large one is not held in memory before it is known to be the right one.
+        if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == marker.hash:
+            file.seek(0)
+            return _Opened(file, file.read())
     file.close()
     return None
 

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
 from bsd.api.auth import KeyGuard, OriginGuard, host_of
+from bsd.api.connection import BoundedProtocol, Door
 from bsd.api.edge import Edge
 from bsd.api.feed import STOPPING
 from bsd.api.local_protocol import LocalProtocol
@@ -35,7 +36,9 @@ _START_SECONDS = 10.0
 _STOP_SECONDS = 3.0
 _GRACE_SECONDS = 0.5  # for requests that are under way when it stops
 _BEAT_SECONDS = 60.0
-_BACKLOG = 64
+_BACKLOG = 128  # who may wait to be let in
+_AT_ONCE = 64  # who is let in, before it is looked at what they say
+_LARGEST_HEAD = 16 * 1024  # bytes, of a request
 
 
 class Beating(Protocol):
@@ -49,8 +52,15 @@ class Beating(Protocol):
 class ApiServer:
     """Listens from `start` to `stop`; idle, it wakes once a minute, to say that it is alive."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, beating: Beating | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        beating: Beating | None = None,
+        doors: Callable[[str], Door] = Door,
+    ) -> None:
         self._app = app
+        self._doors = doors
         self._settings = settings
         self._beating = beating
         self._local: LocalSocket | None = None
@@ -74,12 +84,14 @@ class ApiServer:
         settings = self._settings
         ours = settings.socket == find_socket(settings.root, os.environ)
         self._local = open_local_socket(settings.socket, tighten=ours)
-        listeners = [_Listener(self._local.socket, self._for_local_users(), LocalProtocol)]
+        door = self._doors("socket")
+        listeners = [_Listener(self._local.socket, self._for_local_users(), LocalProtocol, door)]
         try:
             if settings.http:
                 tcp = self._for_the_network(settings.http)
                 sockets = open_tcp_sockets(settings.http)
-                listeners += [_Listener(one, tcp, H11Protocol) for one in sockets]
+                door = self._doors("http")  # one, however many addresses a name has
+                listeners += [_Listener(one, tcp, BoundedProtocol, door) for one in sockets]
                 self._addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]
             self._running = _Running(listeners, self._beating)
             self._running.start()
@@ -135,7 +147,8 @@ class ApiServer:
 class _Listener:
     socket: socket.socket
     app: ASGIApp
-    protocol: type[H11Protocol]
+    protocol: type[BoundedProtocol]
+    door: Door
 
 
 class _Server(Server):
@@ -197,6 +210,7 @@ class _Running:
                 server = _Server(_uvicorn_config(listener, app), stopping)
                 group.create_task(server.serve(sockets=[listener.socket]))
                 await server.ready.wait()
+                listener.socket.listen(_BACKLOG)  # asyncio makes one of the two numbers
             self._beat(loop)
             self._ready.set_result(lambda: _tell_loop(loop, stopping))
 
@@ -223,7 +237,7 @@ def _tell_of_stop(app: ASGIApp, stopping: asyncio.Event) -> ASGIApp:
 def _uvicorn_config(listener: _Listener, app: ASGIApp) -> Config:
     config = Config(
         app,
-        http=listener.protocol,
+        http=partial(listener.protocol, listener.door),  # type: ignore[arg-type] # it is only called
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -232,7 +246,8 @@ def _uvicorn_config(listener: _Listener, app: ASGIApp) -> Config:
         proxy_headers=False,  # nothing here depends on where a request comes from
         server_header=False,
         date_header=False,  # Edge does that
-        backlog=_BACKLOG,
+        backlog=min(_AT_ONCE, listener.door.most // 2),
+        h11_max_incomplete_event_size=_LARGEST_HEAD,
     )
     # asyncio takes a fraction; Config's signature does not say so.
     config.timeout_graceful_shutdown = _GRACE_SECONDS  # type: ignore[assignment]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,7 +54,7 @@ class Client:
             document = json.loads(body)
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             raise NotRunning("the daemon is not running", hint="`bsd run` starts it") from None
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise Unavailable(
                 f"the daemon does not answer on {self.path}", hint="`bsd logs` shows its log"
             ) from None
@@ -75,8 +76,12 @@ class Client:
         Not by http.client: loading it takes longer than everything else here.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(seconds)
+            # Where many wait to be let in, a socket with a time-out of Python's is refused at once.
+            if seconds is not None:
+                patience = struct.pack("ll", int(seconds), 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
             connection.connect(os.fspath(self.path))
+            connection.settimeout(seconds)
             self._check(peer_uid(connection))
             connection.sendall(
                 f"{method} {path} HTTP/1.1\r\nHost: bsd\r\nConnection: close\r\n"

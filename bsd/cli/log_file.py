@@ -7,11 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from bsd.cli.log_lines import Filter
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
+from bsd.foundation.plain import LARGEST_RECORD, plain_file
 
 _BLOCK = 1 << 16  # bytes
 _POLL_SECONDS = 0.5
@@ -23,7 +24,7 @@ class LogFile(Closing):
     def __init__(self, path: Path, *, sleep: Callable[[float], None] | None = None) -> None:
         self.path = path
         self._sleep = sleep or time.sleep
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._begun = b""  # of a line whose end is still to come
 
     def is_there(self) -> bool:
@@ -97,7 +98,7 @@ class LogFile(Closing):
     def _open(self) -> bool:
         if self._file is None:
             try:
-                self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+                self._file = plain_file(self.path)
             except FileNotFoundError:
                 return False
             except OSError as error:
@@ -110,7 +111,7 @@ class LogFile(Closing):
             file.close()
 
 
-def _backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
+def _backwards(file: IO[bytes], end: int) -> Iterator[bytes]:
     """The parts between newlines before `end`, the last first."""
     pieces: list[bytes] = []  # of the part whose begin is still to come, the last piece first
     while end > 0:
@@ -120,6 +121,8 @@ def _backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
         end = start
         *lines, last = block.split(b"\n")
         pieces.append(last)
+        if not lines and len(pieces) * _BLOCK > LARGEST_RECORD:
+            return  # no line of ours is so long: what stands before it is not looked for
         while lines:
             yield b"".join(reversed(pieces))
             pieces = [lines.pop()]

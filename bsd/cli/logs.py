@@ -51,7 +51,7 @@ def logs(call: Call, /, follow: bool, lines: int, level: str, session: SessionNa
     from bsd.cli.log_file import LogFile
 
     wanted = Filter(level, str(session) if session else None)
-    file = LogFile(call.layout.log_file)
+    file = LogFile(call.layout.refuse_outside(call.layout.log_file))
     with file:
         if not file.is_there():
             note(f"nothing has been logged yet: {file.path}")

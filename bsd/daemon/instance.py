@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from bsd.foundation.errors import TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, make_private_dir
+from bsd.foundation.plain import LARGEST_NOTE, open_plain, read_plain
 from bsd.transcript.process import alive
 
 _LOCKS = Path("/proc/locks")
@@ -60,7 +61,7 @@ class SingleInstance:
 def holder(path: Path) -> int | None:
     """The pid that the lock's file names; that process may be gone."""
     with suppress(OSError, ValueError):
-        return int(path.read_text(encoding="ascii"))
+        return int(read_plain(path, LARGEST_NOTE))
     return None
 
 
@@ -84,7 +85,7 @@ def is_running(layout: Layout) -> bool:
 
 def _write_pid(path: Path) -> None:
     # In place: another file under this name would be another lock.
-    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_plain(path, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, b"%d\n" % os.getpid())
     finally:

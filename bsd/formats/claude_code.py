@@ -25,7 +25,7 @@ from bsd.formats.content import calls_in, leaf_values, text_value
 from bsd.formats.detect import first_entries
 from bsd.formats.owner import ENDING, Kind, Owner, Process, Registry
 from bsd.formats.reading import entry_time_ms, message_of, text_of
-from bsd.foundation.atomic import read_plain
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -354,7 +354,8 @@ def _owner(projects: Path, directory: Path) -> Owner:
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
     """The session that a process says it has; what an earlier one of its number said is over."""
     try:
-        said = json.loads(read_plain(projects.parent / "sessions" / f"{process.pid}.json"))
+        path = projects.parent / "sessions" / f"{process.pid}.json"
+        said = json.loads(read_plain(path, LARGEST_NOTE))
     except (OSError, ValueError, RecursionError):
         return
     session = said.get("sessionId") if isinstance(said, dict) else None
@@ -385,7 +386,7 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     if not _is_alive(int(path.stem)):
         return None
     try:
-        said = json.loads(path.read_bytes())
+        said = json.loads(read_plain(path, LARGEST_NOTE))
     except FileNotFoundError:  # it has just ended
         return None
     except (OSError, ValueError, RecursionError):

@@ -26,6 +26,7 @@ from bsd.formats.detect import first_entries
 from bsd.formats.owner import ENDING, Kind, Process, Registry
 from bsd.formats.reading import entry_time_ms, text_of
 from bsd.foundation.errors import Busy
+from bsd.foundation.plain import open_plain
 from bsd.foundation.sources import PutAway
 from bsd.foundation.value_path import ValuePath
 
@@ -328,7 +329,7 @@ class CodexDay:
 @contextmanager
 def _held(path: Path, otherwise: str) -> Iterator[None]:
     """Hold a lock of Codex's, which is never made by us; raises Busy, FileNotFoundError."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = open_plain(path, os.O_RDWR)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,6 +26,7 @@ from bsd.formats.reading import (
 )
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import check_name
+from bsd.foundation.plain import LARGEST_RECORD, plain_stream, read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -183,13 +184,13 @@ def read_registry(agent_dir: Path) -> Registry:
     """Read an agent's `sessions.json`. No file is an empty registry, a broken one is a problem."""
     path = agent_dir / "sessions" / "sessions.json"
     try:
-        found = path.stat()
+        found = path.lstat()
         state = (found.st_ino, found.st_size, found.st_mtime_ns)
         known = _registries.get(path)
         if known and known[0] == state:
             return known[1]
-        registry = _parsed_registry(path, path.read_bytes())
-    except FileNotFoundError:
+        registry = _parsed_registry(path, read_plain(path, LARGEST_RECORD))
+    except (FileNotFoundError, NotADirectoryError):
         return Registry()
     except OSError as error:
         return Registry(problem=f"{path}: {error.strerror}")
@@ -254,7 +255,7 @@ def sqlite_database(agent_dir: Path) -> Path | None:
     """
     path = agent_dir / "agent" / "openclaw-agent.sqlite"
     try:
-        with path.open("rb") as file:
+        with plain_stream(path) as file:
             if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
                 return None
     except OSError:
@@ -274,7 +275,7 @@ def _has_events(path: Path) -> bool:
 
 def _log_mentions_events(path: Path) -> bool:
     try:
-        with path.with_name(path.name + "-wal").open("rb") as file:
+        with plain_stream(path.with_name(path.name + "-wal")) as file:
             return _EVENTS.encode() in file.read(_WAL_LOOK)
     except OSError:
         return False

@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from bsd.foundation.layout import make_private_dir
-
-# What opening a link or a socket for reading raises.
-_NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
-
-
-class NotPlain(OSError):
-    """Something lies where a file should: a directory, a link, a pipe, a device."""
-
-
-def read_plain(path: Path) -> bytes:
-    """The bytes of a plain file; raises OSError, NotPlain included, and waits for no pipe."""
-    with open_plain(path) as stream:
-        return stream.read()
-
-
-def open_plain(path: Path) -> IO[bytes]:
-    """A plain file to be read; raises as `read_plain`."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        if error.errno in _NO_PLAIN_FILE:
-            raise NotPlain(error.errno, "not a plain file", str(path)) from None
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotPlain(errno.EINVAL, "not a plain file", str(path))
-    return open(descriptor, "rb")
 
 
 def write_private(path: Path, data: bytes | bytearray) -> None:

@@ -7,12 +7,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import os_problem
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.plain import LARGEST_RECORD, TooLarge, open_plain, plain_stream
 from bsd.foundation.times import iso_utc
 
 _BLOCK = 64 * 1024
@@ -61,7 +63,7 @@ class AuditLog:
     def read_tail(self, count: int) -> list[dict[str, Any]]:
         """Return the last `count` changes, oldest first; a torn line appears as `{"torn": …}`."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_plain(self._path)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -75,8 +77,10 @@ class AuditLog:
     def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
         """Yield the changes whose lines hold these bytes, oldest first."""
         try:
-            with open(self._path, "rb") as file:
-                for line in file:
+            with plain_stream(self._path) as file:
+                for line in iter(partial(file.readline, LARGEST_RECORD), b""):
+                    if len(line) == LARGEST_RECORD:  # no line of ours, and perhaps without an end
+                        raise TooLarge(self._path, LARGEST_RECORD)
                     if needle in line:
                         yield _parsed(line)
         except FileNotFoundError:
@@ -85,9 +89,9 @@ class AuditLog:
             raise os_problem(error, f"reading {self._path}") from error
 
     def _append(self, line: bytes) -> None:
+        inside(self._path.parent, self._path.parent.parent)
         make_private_dir(self._path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
+        descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -109,7 +113,7 @@ def _last_lines(descriptor: int, count: int) -> list[bytes]:
     """Read from the end until `count` whole lines are there."""
     start = os.fstat(descriptor).st_size
     tail = b""
-    while start and tail.count(b"\n") <= count:
+    while start and tail.count(b"\n") <= count and len(tail) < LARGEST_RECORD:
         length = min(_BLOCK, start)
         start -= length
         tail = os.pread(descriptor, length, start) + tail

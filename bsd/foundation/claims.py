@@ -22,12 +22,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bsd.foundation.atomic import read_plain, write_private
+from bsd.foundation.atomic import write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound, TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.foundation.locations import home
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.sources import Source
 
 _log = get_logger("sources")
@@ -168,7 +169,8 @@ def _own_id(layout: Layout) -> str:
 def _id_of(root: Path | str) -> str:
     """The id of a root; empty if it has none or is not there. Raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return read_plain(Layout(Path(root)).root_id_file).decode("ascii", "replace").strip()
+        said = read_plain(Layout(Path(root)).root_id_file, LARGEST_NOTE)
+        return said.decode("ascii", "replace").strip()
     return ""
 
 
@@ -184,7 +186,7 @@ def _found(source: Source) -> Claim | None:
 def _all(directory: Path) -> Iterator[tuple[Path, Claim]]:
     for path in sorted(directory.glob("*.json")):
         try:
-            yield path, Claim.from_json(json.loads(read_plain(path)))
+            yield path, Claim.from_json(json.loads(read_plain(path, LARGEST_NOTE)))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

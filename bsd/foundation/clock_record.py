@@ -16,10 +16,11 @@ from pathlib import Path
 import orjson
 
 from bsd.foundation.ages import Ages, ClockRecord, Reading, observed, trusted
-from bsd.foundation.atomic import read_plain, write_private
+from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import os_problem
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 
 _log = get_logger("clock")
 
@@ -93,7 +94,7 @@ def _is_news(known: ClockRecord | None, record: ClockRecord) -> bool:
 
 def _read(path: Path) -> ClockRecord | None:
     try:
-        return ClockRecord.from_json(orjson.loads(read_plain(path)))
+        return ClockRecord.from_json(orjson.loads(read_plain(path, LARGEST_NOTE)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -102,6 +102,10 @@ def os_problem(error: OSError, doing: str) -> BsdError:
             )
         case errno.EISDIR:
             return Conflict(text, hint="a file is wanted here, not a directory")
+        case errno.ELOOP | errno.ENXIO:
+            return Forbidden(text, hint="a plain file is wanted here; move away what there is")
+        case errno.EFBIG:
+            return Unavailable(text, hint="nothing of this kind is so large; move it away")
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
         case errno.ENOENT | errno.ENOTDIR:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bsd.foundation.errors import ConfigError, os_problem
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103
@@ -38,7 +39,7 @@ def settings_file(environ: Mapping[str, str]) -> Path:
 def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
     """Parse the settings file; a missing one is empty unless `required`. Raises ConfigError."""
     try:
-        data = path.read_bytes()
+        data = read_plain(path, LARGEST_NOTE, follow=True)
     except FileNotFoundError:
         if not required:
             return {}

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from bsd.foundation.atomic import write_all
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.log_limit import LeftOut, Limit
 from bsd.foundation.logs import LEVELS, is_journal
+from bsd.foundation.plain import open_plain
 from bsd.foundation.structured import structlog
 from bsd.foundation.times import iso_utc
 
@@ -43,8 +45,9 @@ class Output(Protocol):
 class Outputs:
     """All destinations; whatever happens to one of them, the work goes on."""
 
-    def __init__(self, outputs: Sequence[Output]) -> None:
+    def __init__(self, outputs: Sequence[Output], limit: Limit | None = None) -> None:
         self._outputs = outputs
+        self._limit = limit or Limit()
         self._lost = dict.fromkeys((output.name for output in outputs), 0)
         self._processors: list[Processor] = [
             _first_things_first,
@@ -54,7 +57,9 @@ class Outputs:
 
     def write(self, level: str, event: str, fields: dict[str, object]) -> None:
         """Send one line to every destination that wants its level. Raises nothing."""
-        _Event(self, self._processors, fields).send(level, event)
+        self._tell_left_out(self._limit.left_out())
+        if self._limit.passes(level, str(fields.get("module")), event):
+            self._send(level, event, fields)
 
     def msg(self, event: EventDict) -> None:
         """Take a finished event from structlog."""
@@ -67,8 +72,17 @@ class Outputs:
             output.reopen()
 
     def close(self) -> None:
+        self._tell_left_out(self._limit.left_out(all=True))
         for output in self._outputs:
             output.close()
+
+    def _send(self, level: str, event: str, fields: dict[str, object]) -> None:
+        _Event(self, self._processors, fields).send(level, event)
+
+    def _tell_left_out(self, kinds: Sequence[LeftOut]) -> None:
+        for kind in kinds:
+            fields: dict[str, object] = {"module": kind.module, "like": kind.event}
+            self._send(kind.level, "Lines were left out", {**fields, "count": kind.count})
 
     def _write_to(self, output: Output, event: EventDict) -> None:
         try:
@@ -119,14 +133,14 @@ class FileOutput:
             directory = self._path.parent
             if not directory.parent.is_dir():
                 return None  # whoever named this root gets an error; no log creates it
+            inside(directory, directory.parent)
             make_private_dir(directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o600)
+            self._descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         return self._descriptor
 
     def _is_current(self, descriptor: int) -> bool:
         try:
-            there = os.stat(self._path)
+            there = os.lstat(self._path)
         except FileNotFoundError:
             return False
         here = os.fstat(descriptor)

@@ -17,12 +17,14 @@ from bsd.foundation.errors import (
     Busy,
     ConfigError,
     FieldError,
+    Forbidden,
     Invalid,
     NotFound,
     os_problem,
 )
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.layout import inside, make_private_dir
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.pruning_fields import (
     ALIASES,
     FIELDS,
@@ -225,7 +227,7 @@ class ConfigService:
 
     def _stamp(self) -> _Stamp | None:
         try:
-            status = os.stat(self._path)
+            status = os.lstat(self._path)
         except OSError:  # missing or unreadable: _read says which
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -233,13 +235,16 @@ class ConfigService:
     def _read(self) -> _Content | None:
         """Parse the file; None if there is none. Raises ConfigError, Forbidden."""
         try:
-            text = self._path.read_bytes().decode("utf-8-sig")
+            self._refuse_outside()
+            text = read_plain(self._path, LARGEST_NOTE).decode("utf-8-sig")
             values = json.loads(text, parse_constant=_not_json)
         except FileNotFoundError:
             return None
         except OSError as error:
             problem = os_problem(error, f"reading {self._path}")
             raise ConfigError(problem.message, hint=problem.hint) from error
+        except Forbidden as problem:
+            raise ConfigError(problem.message, hint=problem.hint) from None
         except (ValueError, RecursionError) as error:
             raise self._broken(f"not valid JSON: {error}") from None
         if not isinstance(values, dict):
@@ -265,6 +270,9 @@ class ConfigService:
         mend = f"mend {named} there" if named else "mend it"
         anew = f"without the file, `retention` is {PruningConfig().retention} until it is set again"
         return ConfigError(f"{self._path}: {what}", hint=f"{mend}; {anew}", errors=errors)
+
+    def _refuse_outside(self) -> None:
+        inside(self._path.parent, self._path.parent.parent)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -303,6 +311,7 @@ class ConfigService:
         if not there:  # mistyped, most likely: it is not created for a setting
             hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
             raise NotFound(f"there is no directory {root}", hint=hint)
+        self._refuse_outside()
         with self._mutex:
             try:
                 make_private_dir(self._path.parent)

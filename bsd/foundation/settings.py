@@ -31,6 +31,7 @@ from bsd.foundation.locations import (
     settings_file,
 )
 from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
 from bsd.foundation.spelling import nearest
 from bsd.foundation.workspace_settings import (
@@ -287,7 +288,8 @@ class _Places:
 
     def _line(self, key: str) -> str:
         pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
-        lines = self._path.read_text(encoding="utf-8").split("\n")
+        text = read_plain(self._path, LARGEST_NOTE, follow=True).decode()
+        lines = text.split("\n")
         return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
 
 

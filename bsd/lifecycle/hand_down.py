@@ -17,11 +17,11 @@ from pathlib import Path
 from bsd.formats.base import NotOurs
 from bsd.formats.marker import Marker, mentioned_ids
 from bsd.formats.owners import owner_of
-from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.lifecycle import catalog
 from bsd.lifecycle.trashed import transcripts
 from bsd.store.contents import Place, contents_of, entry_key
@@ -270,7 +270,7 @@ def _file(place: Place) -> Path:
 def _line(place: Place) -> bytes | None:
     """What lies there, if it is what it shall be."""
     with suppress(OSError):
-        line = read_plain(_file(place))
+        line = read_plain(_file(place), LARGEST_LINE)
         return line if digest(line) == place.hash else None
     return None
 

@@ -19,10 +19,11 @@ from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Conflict, TemporaryFailure
+from bsd.foundation.plain import LARGEST_RECORD, NotPlain, open_plain
 from bsd.transcript import splice
 from bsd.transcript.build import MetadataNotKept, keep_metadata
 from bsd.transcript.change import Identity
-from bsd.transcript.leases import open_plain, swap_names
+from bsd.transcript.leases import swap_names
 from bsd.transcript.lock import SessionLock
 from bsd.transcript.scan import Search, encode_key, scan
 
@@ -149,15 +150,13 @@ def _edit(path: Path, edit: Edit, wait: float) -> None:
 
 def _edited(path: Path, edit: Edit) -> bool:
     try:
-        source = open_plain(str(path), os.O_RDONLY)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise Conflict(
-                f"{path} is a symbolic link", hint="replace the link by its file"
-            ) from error
-        raise
+        source = open_plain(path)
+    except NotPlain as error:
+        raise Conflict(f"{path} is not a plain file", hint="replace it by its file") from error
     try:
         read = Identity.of(os.fstat(source))
+        if read.size > LARGEST_RECORD:
+            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="mend it")
         raw = os.pread(source, read.size, 0) if read.size else b""
         new = edit(raw or b"{}")
         if new == (raw or b"{}"):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from bsd.formats.owners import in_use
+from bsd.formats.owners import in_use, owner_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript.exchangers import Exchanger
-from bsd.transcript.inflight import InFlight, Record, read_record
+from bsd.transcript.inflight import InFlight, Record
 from bsd.transcript.leases import open_plain, take_lease
 from bsd.transcript.lock import (
     Free,
@@ -75,15 +75,13 @@ class Rest:
                     )
             if not any(each.state in _ONCE_MORE for each in found):
                 break
-        for path in inflight.records():
-            with suppress(FileNotFoundError):
-                record = read_record(path)
-                if record and record.session in names and not _is_done_with(record):
-                    raise Busy(
-                        f"session {record.session} was changed a moment ago, and somebody may"
-                        " still write to the file as it was",
-                        hint="again in a minute",
-                    )
+        for record in inflight.readable():
+            if record.session in names and not _is_done_with(record):
+                raise Busy(
+                    f"session {record.session} was changed a moment ago, and somebody may"
+                    " still write to the file as it was",
+                    hint="again in a minute",
+                )
 
     def _access(self, names: list[SessionName]) -> Access:
         def lock(name: SessionName) -> AbstractContextManager[object]:
@@ -93,6 +91,7 @@ class Rest:
             own_lock=lock,
             session_lock=lambda name, path: owners_lock(self._layout, name, path),
             still_idle=lambda name, _: in_use(self._layout, name),
+            keeps_mtime=lambda name: owner_of(self._layout, name.agent).keeps_mtime,
         )
 
     def wait_for(self, names: list[SessionName], deadline: float) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.atomic import read_plain
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.foundation.times import iso_utc
 from bsd.lifecycle.drafts import forget_drafts
 from bsd.lifecycle.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
@@ -319,7 +319,7 @@ class _HistoryLot(_StoreLot):
 def _indexed_name(index: Path) -> SessionName | None:
     """Return the session that a store says it belongs to."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BsdError):
-        return SessionName.parse(orjson.loads(read_plain(index))["session"])
+        return SessionName.parse(orjson.loads(read_plain(index, LARGEST_LINE))["session"])
     return None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.errors import os_problem
+from bsd.foundation.plain import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.times import iso_utc
 
 _HOUR = 3600
@@ -62,7 +63,7 @@ class SavedByHour:
 
     def _catch_up(self) -> None:
         try:
-            file = self._path.open("rb", buffering=0)
+            file = plain_file(self._path)
         except FileNotFoundError:
             return  # rotated or never written; what is known stays known
         with file:
@@ -72,6 +73,8 @@ class SavedByHour:
             rest = b""
             while piece := os.pread(file.fileno(), _BLOCK, self._offset + len(rest)):
                 *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > LARGEST_RECORD:
+                    raise TooLarge(self._path, LARGEST_RECORD)
                 for line in lines:
                     self._offset += len(line) + 1
                     self._take(line)

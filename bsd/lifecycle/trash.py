@@ -27,6 +27,7 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import plain_stream
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
 from bsd.lifecycle.hand_down import HandDown, Leaving
@@ -432,7 +433,7 @@ class Trash:
 
 def _count_lines(path: Path) -> int:
     count, last = 0, b"\n"
-    with path.open("rb") as file:
+    with plain_stream(path) as file:
         while block := file.read(1 << 20):
             count += block.count(b"\n")
             last = block[-1:]

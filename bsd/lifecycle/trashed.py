@@ -23,10 +23,16 @@ from typing import Any
 from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.plain import LARGEST_RECORD, NotPlain, TooLarge, read_plain
 from bsd.foundation.times import iso_utc
 
 _FORMAT = 1
 _META = ".meta.json"
+# What reading one of our documents raises when somebody has put something else there.
+_BROKEN = (
+    *(NotPlain, TooLarge, BsdError, RecursionError),
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
+)
 _ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\.\d{3}Z)")
 
 
@@ -165,19 +171,32 @@ class Trashed:
             raise ValueError(f"format {document['format']}")
         known = document["transcript"]
         expires = document["expires_at"]
+        if not _ID.fullmatch(document["id"]):
+            raise ValueError(f"{document['id']!r} is no id")
         return cls(
-            id=str(document["id"]),
+            id=document["id"],
             name=SessionName.parse(document["session"]),
             trashed_at=_seconds(document["trashed_at"]),
             expires_at=None if expires is None else _seconds(expires),
-            parent=document["parent"],
+            parent=_text(document["parent"]),
             original_path=str(document["original_path"]),
-            transcript=None if known is None else (known[0], known[1], known[2], known[3]),
+            transcript=None if known is None else _numbers(known),
             entries=int(document["entry_count"]),
             extracted_files=int(document["extracted_files"]),
             extracted_bytes=int(document["extracted_bytes"]),
-            sessions_json=document["sessions_json"],
+            sessions_json=_text(document["sessions_json"]),
         )
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _numbers(known: list[int]) -> tuple[int, int, int, int]:
+    inode, size, mtime_ns, mode = map(int, known)
+    return inode, size, mtime_ns, mode
 
 
 def _seconds(text: str) -> float:
@@ -187,12 +206,12 @@ def _seconds(text: str) -> float:
 def read_meta(layout: Layout, path: Path) -> Trashed:
     """Read a meta file; raises Conflict if it is damaged, OSError."""
     try:
-        found = Trashed.of(json.loads(path.read_bytes()))
+        found = Trashed.of(json.loads(read_plain(path, LARGEST_RECORD)))
         if found.id != path.name.removesuffix(_META):
-            raise ValueError(found.id)  # noqa: TRY301 - as damaged as the rest
+            raise ValueError(found.id)
         if Place(path.parent, found.id).base != layout.trash_name(found.name):
-            raise ValueError(str(found.name))  # noqa: TRY301
-    except (KeyError, TypeError, ValueError, IndexError, BsdError) as error:
+            raise ValueError(str(found.name))
+    except _BROKEN as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
             hint=f"the session's files lie beside it; "
@@ -353,10 +372,17 @@ class Journal:
     def read(cls, path: Path) -> Journal:
         """Read one; raises Conflict, OSError."""
         try:
-            said = json.loads(path.read_bytes())
+            said = json.loads(read_plain(path, LARGEST_RECORD))
             items = [Trashed.of(item) for item in said["items"]]
-            return cls(path, Aim(said["aim"]), said["actor"], said["at"], items, said["permanent"])
-        except (KeyError, TypeError, ValueError, IndexError, BsdError) as error:
+            return cls(
+                path,
+                Aim(said["aim"]),
+                str(said["actor"]),
+                float(said["at"]),
+                items,
+                said["permanent"] is True,
+            )
+        except _BROKEN as error:
             raise Conflict(
                 f"the journal {path} cannot be read: {error!r}",
                 hint="was it written by a newer bsd? what it is about is left as it is",
@@ -366,5 +392,5 @@ class Journal:
 def journals(layout: Layout) -> Iterator[Path]:
     """The journals that somebody has not ended, or is at; raises Forbidden."""
     moving = layout.refuse_outside(layout.moving)
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")

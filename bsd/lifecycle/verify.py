@@ -15,7 +15,7 @@ from bsd.formats.base import Entry, Facts, Format, NotOurs
 from bsd.formats.marker import Marker, is_placeholder, standing_at
 from bsd.formats.owners import owner_of
 from bsd.foundation.claims import elsewhere
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
@@ -193,7 +193,15 @@ def _check_orphans(layout: Layout, result: Verification) -> None:
 def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
     """What recovery should have dealt with long ago; younger records are as it should be."""
     for path in InFlight(layout).records():
-        record = read_record(path)
+        try:
+            record = read_record(path)
+        except FileNotFoundError:
+            continue  # it has just been finished
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            found = Finding("in_flight", str(path), problem.message, hint=problem.hint)
+            result.findings.append(found)
+            continue
         if record is None:
             message = "is not readable"
         elif now - record.created_ns / 1e9 > _STUCK_SECONDS:
@@ -213,8 +221,9 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
             journal = Journal.read(path)
         except FileNotFoundError:
             continue  # it has just ended
-        except BsdError as error:
-            found = Finding("half_moved", str(path), error.message, hint=error.hint)
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            found = Finding("half_moved", str(path), problem.message, hint=problem.hint)
         else:
             if now - journal.at <= _MOVING_SECONDS:
                 continue

@@ -23,10 +23,10 @@ from threading import Lock
 import orjson
 
 from bsd.formats.reading import entry_id
-from bsd.foundation.atomic import read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.transcript.reader import parse_entry
 
 _log = get_logger("contents")
@@ -260,7 +260,7 @@ def _rows(directory: str) -> Iterator[_Row]:
                     there.discard(file)
         for file in sorted(there):
             with suppress(OSError):
-                line = read_plain(Path(directory, file))
+                line = read_plain(Path(directory, file), LARGEST_LINE)
                 entry = entry_key(entry_id(parse_entry(line) or {}) or "")
                 yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
 
@@ -271,7 +271,7 @@ def _records(index: Path) -> Iterator[dict[str, object]]:
     The newest first, since a file that was used again is noted again.
     """
     try:
-        lines = io.BytesIO(read_plain(index)).readlines()
+        lines = io.BytesIO(read_plain(index, LARGEST_LINE)).readlines()
     except OSError:
         return
     while lines:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.atomic import NotPlain, read_plain, sync_dir, write_all
+from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
 from bsd.store.contents import Contents, Place, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
@@ -24,6 +26,7 @@ _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
 _FEW_LOOKS = 100
+_READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -142,23 +145,32 @@ class SessionStore:
                 with suppress(OSError):  # `verify` names what stays
                     os.unlink(f"{self.directory}/{name}")
 
-    def read(self, ref: str) -> bytes | None:
+    def read(self, ref: str, most: int = LARGEST_LINE) -> bytes | None:
         """A stored file's bytes, unchecked; None if it is not there."""
         try:
-            return read_plain(self.file(ref))
+            return read_plain(self.file(ref), most)
         except (FileNotFoundError, NotADirectoryError, Invalid):
             return None
-        except NotPlain:  # what lies there holds no line: the hash will say so
+        except (NotPlain, TooLarge):  # what lies there holds no line: the hash will say so
             return b""
         except OSError as error:
             raise os_problem(error, f"reading {self.file(ref)}") from error
 
     def own(self, ref: str, hash: str) -> bytes | Missing:
         """The original line that `ref` holds, if it is there and has this hash."""
-        data = self.read(ref)
+        if self._is_another(ref, hash):
+            return Missing.CORRUPT
+        data = self.read(ref, sys.maxsize)
         if data is None:
             return Missing.GONE
         return data if digest(data) == hash else Missing.CORRUPT
+
+    def _is_another(self, ref: str, hash: str) -> bool:
+        """Whether a large file has another hash: so that it is not held in memory for nothing."""
+        with suppress(OSError, Invalid), plain_file(self.file(ref)) as stream:
+            if os.fstat(stream.fileno()).st_size > _READ_TWICE:
+                return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}" != hash
+        return False
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
         """The same; or what any other file of the root's stores holds of this hash."""
@@ -175,7 +187,7 @@ class SessionStore:
 
     def _read(self, place: Place, hash: str) -> bytes | Missing:
         try:
-            line = read_plain(place.directory / f"{place.ref}{_FINISHED}")
+            line = read_plain(place.directory / f"{place.ref}{_FINISHED}", LARGEST_LINE)
         except OSError:  # it went, or may not be read: the next one may
             return Missing.GONE
         return line if digest(line) == hash else Missing.CORRUPT

@@ -24,6 +24,7 @@ from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.plain import LARGEST_RECORD, NotPlain, plain_file, plain_stream
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
 from bsd.store.gap import Gap
@@ -157,8 +158,8 @@ class History:
     def lines(self, deed: Deed) -> list[ChangedLine]:
         """The lines that an operation changed; raises NotFound, Damaged."""
         try:
-            with deed.path.open("rb", _BUFFER) as stream:
-                stream.readline()
+            with plain_stream(deed.path, _BUFFER) as stream:
+                stream.readline(LARGEST_RECORD)
                 found = list(_read_lines(stream, deed.entries))
         except FileNotFoundError:
             raise NotFound(f"{deed} of {self.name} is no longer kept") from None
@@ -175,7 +176,7 @@ class History:
         kept = b""
         if line.kept:
             try:
-                with deed.path.open("rb", 0) as stream:
+                with plain_file(deed.path) as stream:
                     kept = os.pread(stream.fileno(), line.kept, line.kept_at)
             except OSError as error:
                 raise os_problem(error, f"reading {deed.path}") from error
@@ -333,12 +334,12 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in sorted(directory.glob(f"*{_DONE}")) + sorted(directory.glob(f"*{_PENDING}")):
         try:
-            with path.open("rb") as stream:
+            with plain_file(path) as stream:
                 for content in _overlapping(stream):
                     found.update(
                         (m[1].decode(), m[2].decode()) for m in NAMED_FILE.finditer(content)
                     )
-        except FileNotFoundError:  # it expired meanwhile
+        except (FileNotFoundError, NotPlain):  # it expired meanwhile
             continue
         except OSError as error:
             raise os_problem(error, f"reading {path}") from error
@@ -377,19 +378,19 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 def _read_head(path: Path, number: int) -> Deed | None:
     try:
-        with path.open("rb") as stream:
-            head = orjson.loads(stream.readline())
+        with plain_stream(path) as stream:
+            head = orjson.loads(stream.readline(LARGEST_RECORD))
         act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
         return Deed(number, act, int(head["entries"]), path)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None  # it expired meanwhile, or a crash left it
+    except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):
+        return None  # it expired meanwhile, a crash left it, or it is none of ours
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
 
 
 def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
     for _ in range(count):
-        found = orjson.loads(stream.readline())
+        found = orjson.loads(stream.readline(LARGEST_RECORD))
         recipe = tuple(Piece(Place(place), start, end) for place, start, end in found["recipe"])
         gap = Gap.of(found["gap"]) if "gap" in found else None
         line = ChangedLine(**{**found, "recipe": recipe, "kept_at": stream.tell(), "gap": gap})

@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.atomic import read_plain, write_private
+from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+from bsd.foundation.plain import LARGEST_LINE, open_plain, read_plain
 
 _VERSION = 1
 
@@ -83,7 +84,7 @@ class Index:
         In place: a crash in the middle leaves a file that cannot be read, and then it is made anew.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = open_plain(self.path, os.O_RDWR)
         except OSError:
             return False
         try:
@@ -124,7 +125,7 @@ class Index:
 
     def _read(self) -> dict[str, Record]:
         try:
-            document = orjson.loads(read_plain(self.path))
+            document = orjson.loads(read_plain(self.path, LARGEST_LINE))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:

@@ -16,11 +16,12 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from bsd.foundation.atomic import read_plain, sync_dir, write_private
+from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import Unavailable, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_RECORD, read_plain
 
 UNDONE, RESTORED = "undone.json", "restored.json"
 DAMAGED = ".damaged"  # what one that cannot be read is called once another has taken its place
@@ -124,7 +125,7 @@ class _Document(ABC, Generic[_Told]):
     def _read(self) -> _Told:
         """What it tells; raises Unavailable if it cannot be read."""
         try:
-            return self._understand(orjson.loads(read_plain(self.path))["entries"])
+            return self._understand(orjson.loads(read_plain(self.path, LARGEST_RECORD))["entries"])
         except (FileNotFoundError, NotADirectoryError):
             return self._understand(None)
         except OSError as error:
@@ -265,5 +266,5 @@ def _bytes(text: str) -> bytes:
 def session_of(path: Path) -> SessionName | None:
     """Whose file one is, as it says; None if it cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return SessionName.parse(str(orjson.loads(read_plain(path))["session"]))
+        return SessionName.parse(str(orjson.loads(read_plain(path, LARGEST_RECORD))["session"]))
     return None

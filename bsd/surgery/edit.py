@@ -40,6 +40,7 @@ _STRUCTURE = frozenset(
     )
 )
 # The same in the words of a format.
+_DEEPEST = 200
 _TIES = ("id", "kind", "role", "calls", "result_of", "is_header", "is_message", "kept_from")
 # Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
@@ -89,8 +90,8 @@ class Shown:
 
 
 def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
-    """Show an entry for editing; raises NotFound, Conflict."""
-    located = locate(source, fmt, entry)
+    """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
+    located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
     return Shown(located.facts.id, located.line.index, text, digest(located.line.raw))
 
@@ -171,7 +172,7 @@ def read_assignment(text: str) -> tuple[ValuePath, Any]:
 def read_document(text: str) -> Any:
     """Read JSON, numbers as they are spelled; raises Invalid, and says where."""
     try:
-        return json.loads(
+        document = json.loads(
             text,
             parse_int=Number,
             parse_float=Number,
@@ -179,7 +180,7 @@ def read_document(text: str) -> Any:
             object_pairs_hook=_members_once,
         )
     except RecursionError:
-        raise Invalid("the JSON is nested too deeply") from None
+        raise _too_deep("the JSON") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Invalid(
@@ -187,6 +188,9 @@ def read_document(text: str) -> Any:
         ) from None
     except ValueError as error:
         raise Invalid(f"this is not JSON: {error}") from None
+    if _is_deep(document):
+        raise _too_deep("the JSON")
+    return document
 
 
 def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str:
@@ -342,7 +346,30 @@ def _document(located: Located) -> Document:
 
 def _read(raw: bytes) -> Any:
     """A line as a document; of a key that stands twice, the last counts, as for its owner."""
-    return json.loads(raw.decode(), parse_int=Number, parse_float=Number)
+    try:
+        document = json.loads(raw.decode(), parse_int=Number, parse_float=Number)
+    except RecursionError:
+        raise Conflict(_too_deep("the entry").message) from None
+    if _is_deep(document):
+        raise Conflict(_too_deep("the entry").message)
+    return document
+
+
+def _is_deep(document: Any) -> bool:
+    """Whether a document goes deeper than what walks through it here may follow."""
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(_DEEPEST):
+        level = [
+            member
+            for each in level
+            for member in (each.values() if isinstance(each, dict) else each)
+            if isinstance(member, dict | list)
+        ]
+    return bool(level)
+
+
+def _too_deep(what: str) -> Invalid:
+    return Invalid(f"{what} is nested too deeply: more than {_DEEPEST} levels")
 
 
 def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:

@@ -14,6 +14,7 @@ from bsd.surgery.plan import Source
 from bsd.transcript.reader import Line, parse_entry
 
 _INDEX = re.compile(r"#(\d+)")
+_MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +31,19 @@ class Located:
         return f"#{self.line.index}"
 
 
-def locate(source: Source, fmt: Format, name: str) -> Located:
+def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> Located:
     """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
 
-    A copy that got another id is found by that which its placeholders name. Raises NotFound, and
-    Conflict if several lines have the id.
+    A copy that got another id is found by that which its placeholders name; with `header`, the
+    header by its number, too. Raises NotFound, and Conflict if several lines have the id.
     """
     if match := _INDEX.fullmatch(name):
-        return _by_index(source, fmt, int(match[1]))
+        return _by_index(source, fmt, match[1], header=header)
     found = _by_id(source, fmt, name) or _by_placeholder(source, fmt, name)
     if found is None:
         if not (name.isascii() and name.isdigit()):
             raise _not_found(name)
-        return _by_index(source, fmt, int(name))
+        return _by_index(source, fmt, name, header=header)
     return found
 
 
@@ -80,14 +81,15 @@ def _with_id(lines: Iterable[Line], fmt: Format, entry_id: str) -> Iterator[Loca
                 yield Located(line, entry, facts)
 
 
-def _by_index(source: Source, fmt: Format, index: int) -> Located:
+def _by_index(source: Source, fmt: Format, number: str, *, header: bool) -> Located:
+    index = int(number) if len(number) <= _MOST_DIGITS else -1
     for line in source.lines():
         if line.index == index:
             entry = parse_entry(line.raw)
-            if entry is None or (facts := fmt.facts(entry)).is_header:
+            if entry is None or ((facts := fmt.facts(entry)).is_header and not header):
                 break
             return Located(line, entry, facts)
-    raise _not_found(f"#{index}")
+    raise _not_found(f"#{number}")
 
 
 def _not_found(name: str) -> NotFound:

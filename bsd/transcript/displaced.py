@@ -227,6 +227,8 @@ class Displaced:
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
                 insert = target.put(lines, other, carried, again=again)
+                if insert is None and self.access.keeps_mtime(record.session):
+                    target.date_back(os.fstat(self.fd).st_mtime_ns)
         if insert is not None:
             self.insert(insert)
 
@@ -241,6 +243,7 @@ class Displaced:
                 record.session,
                 self.now_ns(),
                 carries_late=True,
+                keeps_mtime=self.access.keeps_mtime(record.session),
             ),
             inflight=self.means.inflight,
             exchanger=self.means.exchanger,

@@ -20,13 +20,16 @@ from typing import Any
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import BsdError, Conflict, Forbidden, Unavailable, os_problem
 from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
+from bsd.foundation.plain import LARGEST_RECORD, open_plain, read_plain
+from bsd.transcript import mount
 from bsd.transcript.change import Identity
 
 _FORMAT = 1
 _RECORD = ".record"
+_BEGINNING = b'{"record": '
 _FILE = ".file"
 _PROBE = ".probe"
-# In the session directory, always the same: one that a crash left is replaced by the next.
+# What older versions put into session directories, and a crash may have left there.
 _PROBE_THERE = ".brainsurgeon-probe"
 _OWN = Path(".brainsurgeon") / "inflight"
 
@@ -116,7 +119,7 @@ def add_note(record: Path, note: Note) -> None:
 def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = False) -> None:
     # Line breaks on both sides: a line cut short by a crash must not spoil the next one.
     data = b"\n" + json.dumps(line).encode() + b"\n"
-    fd = os.open(path, flags | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_plain(path, flags | os.O_WRONLY | os.O_APPEND)
     try:
         write_all(fd, data)
         if sync:
@@ -130,12 +133,13 @@ def read_record(path: Path) -> Record | None:
 
     Raises OSError, and Conflict for a journal that this bsd cannot read.
     """
-    lines = [line for line in map(_parsed, path.read_bytes().split(b"\n")) if line is not None]
-    if not lines:
+    raw = read_plain(path, LARGEST_RECORD)
+    lines = [line for line in map(_parsed, raw.split(b"\n")) if line is not None]
+    if not lines and _is_begun(raw):
         return None
     try:
         return _record(path, lines)
-    except (KeyError, TypeError, ValueError, BsdError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, BsdError) as error:
         raise Conflict(
             f"the record {path} cannot be read: {error!r}",
             hint="was it written by a newer bsd? its files are left as they are",
@@ -145,9 +149,17 @@ def read_record(path: Path) -> Record | None:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
+    except RecursionError:
+        return {}  # whole, and nothing that we write
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _is_begun(raw: bytes) -> bool:
+    """Whether these bytes are what a crash leaves of a first line: nothing, zeros, or a part."""
+    begun = raw.strip(b"\n\0")
+    return _BEGINNING.startswith(begun[: len(_BEGINNING)])
 
 
 def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
@@ -158,18 +170,37 @@ def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
     return Record(
         path=path,
         session=SessionName.parse(intent["session"]),
-        target=Path(intent["path"]),
-        created_ns=int(intent["created_ns"]),
+        target=_absolute(intent["path"]),
+        created_ns=_whole(intent["created_ns"]),
         carries_late=bool(intent.get("carries_late")),
         strong=bool(ready and ready["strong"]),
         old=_mark(ready["old"]) if ready else None,
         new=_mark(ready["new"]) if ready else None,
-        notes=tuple(Note(**line) for line in lines if "note" in line),
+        notes=tuple(_note(line) for line in lines if "note" in line),
     )
 
 
 def _mark(value: dict[str, Any]) -> Mark:
-    return Mark(Identity(**value["identity"]), value["header"], value["tail"])
+    identity = {name: _whole(number) for name, number in value["identity"].items()}
+    return Mark(Identity(**identity), str(value["header"]), str(value["tail"]))
+
+
+def _note(line: dict[str, Any]) -> Note:
+    numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
+    return Note(**{**line, **numbers})
+
+
+def _whole(number: object) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 64:
+        raise ValueError(f"{number!r} is not a number of bytes, a time or an inode")
+    return number
+
+
+def _absolute(text: object) -> Path:
+    if not isinstance(text, str) or "\0" in text or not text.startswith("/"):
+        raise ValueError(f"{text!r} is not the path of a session file")
+    os.fsencode(text)
+    return Path(text)
 
 
 class InFlight:
@@ -198,7 +229,7 @@ class InFlight:
     def directory_for(self, session: Path) -> Path:
         """The in-flight directory on the mount of `session`; raises Unavailable, Forbidden.
 
-        Only a rename tells: bind mounts show the same device number and refuse all the same.
+        Only the kernel tells: bind mounts show the same device number and refuse all the same.
         """
         sessions = session.parent
         if sessions in self._found and self._found[sessions].is_dir():
@@ -229,6 +260,13 @@ class InFlight:
         """Every record of a commit in flight under the root, the oldest first per directory."""
         for directory in self.directories():
             yield from sorted(directory.glob(f"*{_RECORD}"), key=_age)
+
+    def readable(self) -> Iterator[Record]:
+        """The same, of those that say what they are about; `verify` names the others."""
+        for path in self.records():
+            with suppress(OSError, BsdError):
+                if (record := read_record(path)) is not None:
+                    yield record
 
     def strays(self) -> Iterator[Path]:
         """In-flight files without a record, and probes: garbage once they are not brand-new.
@@ -287,7 +325,7 @@ def _is_there(record: Path) -> bool:
 
 def _age(path: Path) -> tuple[int, str]:
     try:
-        return path.stat().st_mtime_ns, path.name
+        return path.lstat().st_mtime_ns, path.name
     except FileNotFoundError:  # its owner has just finished
         return 0, path.name
 
@@ -308,16 +346,16 @@ def _make_durable(directory: Path) -> Path:
 
 
 def _prove(candidate: Path, sessions: Path) -> None:
-    """Rename a file there; raises OSError if the kernel refuses."""
-    here, there = candidate / f"{secrets.token_hex(8)}{_PROBE}", sessions / _PROBE_THERE
+    """See that files can be made here and renamed there; raises OSError if the kernel refuses.
+
+    Nothing is made in the session directory: it is its owner's.
+    """
+    here = candidate / f"{secrets.token_hex(8)}{_PROBE}"
     os.close(os.open(here, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        os.rename(here, there)
-    except BaseException:  # an interrupt, too, must leave no probe behind
+        mount.refuse_unless_reached(here, sessions)
+    finally:
         here.unlink()
-        raise
-    with suppress(FileNotFoundError):  # another bsd has just tried the same
-        there.unlink()
 
 
 def _nowhere(sessions: Path, refused: list[OSError], *, ours: bool) -> BsdError:

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import secrets
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ import orjson
 
 from bsd.foundation.atomic import write_all
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import open_plain, read_plain
 from bsd.foundation.times import iso_utc
 from bsd.transcript import process
 
@@ -150,17 +150,14 @@ def look(path: Path) -> Iterator[Seen | Free | Unreadable]:
         return
     try:
         status = os.fstat(found)
-        if stat.S_ISREG(status.st_mode):
-            yield Seen(found, read_all(found), status.st_mtime)
-        else:
-            yield Unreadable(f"{path} is not a regular file")
+        yield Seen(found, read_all(found), status.st_mtime)
     finally:
         os.close(found)
 
 
 def _open(path: Path) -> int | Free | Unreadable:
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_plain(path)
     except FileNotFoundError:
         return Free()
     except OSError as error:  # another user's, a symbolic link, a socket: not for us to judge
@@ -207,7 +204,7 @@ def bury(path: Path, seen: Seen, *, now: float) -> bool:
 def _put_back(aside: Path, path: Path) -> None:
     try:
         if not place(aside, path):
-            os.close(write_exclusively(path, aside.read_bytes()))
+            os.close(write_exclusively(path, read_plain(aside, _LARGEST_PAYLOAD)))
     except FileExistsError:
         # Three programs within microseconds. Nothing may be overwritten, so this lock is lost;
         # its owner sees it when it compares the file at the time of release.

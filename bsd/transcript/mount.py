@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
 import platform
 import shutil
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -35,6 +38,9 @@ _WEAK = {
     0x7366746E: "NTFS",
 }
 _LSOF_SECONDS = 10
+# What a rename to `.` is answered with where the kernel has nothing else against it.
+_NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
+_FS_IOC_FSGETXATTR, _FS_XFLAG_PROJINHERIT = 0x801C581F, 0x200
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,43 @@ def magic(path: Path) -> int:
         raise OSError(code, os.strerror(code), str(path))
     width = 4 if platform.machine() == "s390x" else ctypes.sizeof(ctypes.c_long)
     return int.from_bytes(answer.raw[:width], sys.byteorder) & 0xFFFFFFFF
+
+
+def refuse_unless_reached(file: Path, directory: Path) -> None:
+    """Raise OSError (EXDEV among others) unless a rename could bring `file` into `directory`.
+
+    Nothing is renamed: the name `.` can be given to no file. The kernel says so only if both lie
+    on one mount, which device numbers do not tell.
+    """
+    try:
+        os.rename(file, f"{directory}/.")
+    except OSError as error:
+        if error.errno not in _NO_NAME:
+            raise
+    # Parts of one mount between which a file system renames nothing.
+    if os.stat(directory).st_dev != os.stat(file.parent).st_dev:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(directory))
+    if _project(directory) != _project(file.parent):
+        raise OSError(errno.EXDEV, "directories of two quota projects", str(directory))
+    effective = os.access in os.supports_effective_ids
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=effective):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+
+
+def _project(directory: Path) -> int | None:
+    """The quota project that files in a directory belong to; None if it gives them none."""
+    if sys.platform != "linux":
+        return None
+    answer = bytearray(28)  # struct fsxattr: flags, extent size, extents, project, …
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, _FS_IOC_FSGETXATTR, answer)
+    except OSError:  # a file system without
+        return None
+    finally:
+        os.close(descriptor)
+    flags, _, _, project = struct.unpack_from("=4I", answer)
+    return int(project) if flags & _FS_XFLAG_PROJINHERIT else None
 
 
 def open_elsewhere(path: Path) -> list[int]:

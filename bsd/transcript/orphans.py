@@ -14,10 +14,12 @@ from typing import Any
 from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, make_private_dir
+from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.transcript.build import copy_range
 
 _BYTES = ".late"
 _ABOUT = ".json"
+_BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,34 @@ def list_orphans(layout: Layout) -> list[Orphan]:
 def _orphans(directory: Path) -> Iterator[Orphan]:
     for about in directory.glob(f"*{_ABOUT}"):
         with suppress(FileNotFoundError):  # somebody has just dealt with it
-            yield Orphan(file=about.with_suffix(_BYTES), **json.loads(about.read_bytes()))
+            try:
+                yield _orphan(about)
+            except _BROKEN as error:
+                yield _unknown(about, error)
+
+
+def _orphan(about: Path) -> Orphan:
+    said = json.loads(read_plain(about, LARGEST_NOTE))
+    return Orphan(
+        file=about.with_suffix(_BYTES),
+        session=str(said["session"]),
+        target=str(said["target"]),
+        reason=str(said["reason"]),
+        size=int(said["size"]),
+        found_at_ns=int(said["found_at_ns"]),
+    )
+
+
+def _unknown(about: Path, error: Exception) -> Orphan:
+    """What does not say what it is; raises FileNotFoundError if it is gone."""
+    return Orphan(
+        file=about,
+        session="(unknown)",
+        target="",
+        reason=f"what is told of them cannot be read: {error}",
+        size=0,
+        found_at_ns=about.lstat().st_mtime_ns,
+    )
 
 
 def _is_inside(layout: Layout) -> bool:

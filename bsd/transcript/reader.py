@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +17,15 @@ from typing import Any, NoReturn, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound
+from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound
 from bsd.foundation.immutable import immutable
+from bsd.foundation.plain import LARGEST_LINE, NotPlain, open_plain
 from bsd.transcript.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
 _FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
+# Whoever has a lease gets 45 s of the kernel, unless the machine's owner says otherwise.
+_LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
 UNKNOWN_INDEX = -1  # of a line that was read backwards
 
 
@@ -61,7 +64,7 @@ class Transcript(ABC):
     def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Iterator[Line]:
         """The lines of the bytes `[start, end)`; `first_index` is the number of the first one.
 
-        Raises ChangedWhileReading.
+        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
         """
         end = self._clamp(end)
         index, line_start, block_start = first_index, start, start
@@ -80,6 +83,7 @@ class Transcript(ABC):
                 yield Line(index, line_start, raw)
                 index, line_start, done = index + 1, line_end, newline + 1
             block_start += got
+            self._refuse_endless(block_start - line_start)
             if len(buffer) < self._block and block_start < end:
                 buffer = bytearray(min(self._block, end - block_start))
                 view = memoryview(buffer)
@@ -131,8 +135,13 @@ class Transcript(ABC):
                     raw = view[newline + 1 : line_end - block_start].tobytes()
                 yield Line(UNKNOWN_INDEX, line_start, raw)
                 line_end, unsearched = line_start, newline
+            self._refuse_endless(line_end - block_start)
         if line_end > 0:
             yield Line(UNKNOWN_INDEX, 0, self.read(0, line_end))
+
+    def _refuse_endless(self, length: int) -> None:
+        if length > LARGEST_LINE:
+            raise LeftAlone(f"a line of it is longer than {LARGEST_LINE} bytes")
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -155,18 +164,12 @@ class TranscriptFile(Transcript):
     def __init__(self, path: Path, *, block: int = BLOCK) -> None:
         self._path = path
         self._fd = -1
-        # Not O_NONBLOCK: with it, open fails instead of waiting out a commit's short lease.
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._fd = _opened(path)
             state = os.fstat(self._fd)
         except OSError as error:
             self.close()
             _raise_cannot_open(path, error)
-        if not stat.S_ISREG(state.st_mode):
-            self.close()
-            raise Forbidden(
-                f"{path} is not a regular file", hint="bsd reads and edits plain files only"
-            )
         super().__init__(Identity.of(state), block)
 
     def close(self) -> None:
@@ -223,14 +226,28 @@ class BytesTranscript(Transcript):
         view[:] = self.read(offset, len(view))
 
 
+def _opened(path: Path) -> int:
+    """Open a plain file; one that somebody has leased, as a commit does for a moment, later."""
+    deadline = time.monotonic() + _LEASED_SECONDS
+    while True:
+        try:
+            return open_plain(path)
+        except BlockingIOError:  # the kernel has told the holder by now
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
 def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
+    if isinstance(error, NotPlain):
+        raise Forbidden(
+            f"{path} is {_what(path)}", hint="bsd reads and edits plain files only"
+        ) from None
     match error.errno:
+        case errno.EWOULDBLOCK:
+            raise Busy(f"another program keeps {path} to itself", hint="again later")
         case errno.ENOENT | errno.ENOTDIR:
             raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
-        case errno.ELOOP:
-            raise Forbidden(
-                f"{path} is a symbolic link", hint="bsd reads and edits plain files only"
-            )
         case errno.EACCES | errno.EPERM:
             raise Forbidden(
                 f"{path} cannot be read: {error.strerror}",
@@ -238,6 +255,10 @@ def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
             )
         case _:
             raise BsdError(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def _what(path: Path) -> str:
+    return "a symbolic link" if path.is_symlink() else "not a regular file"
 
 
 def parse_entry(raw: bytes) -> dict[str, Any] | None:

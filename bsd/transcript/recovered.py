@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from bsd.formats.owners import owner_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.transcript.lock import own_lock, owners_lock
 
@@ -57,6 +58,8 @@ class Access:
     own_lock: Callable[[SessionName], AbstractContextManager[object]]
     session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
     still_idle: Callable[[SessionName, Path], str | None]
+    # Whether late lines must not look like news to the session's owner.
+    keeps_mtime: Callable[[SessionName], bool] = lambda _: False
 
     @classmethod
     def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
@@ -65,4 +68,5 @@ class Access:
             own_lock=lambda name: own_lock(layout, name, 0.0),
             session_lock=lambda name, path: owners_lock(layout, name, path),
             still_idle=still_idle,
+            keeps_mtime=lambda name: owner_of(layout, name.agent).keeps_mtime,
         )

@@ -14,12 +14,15 @@ from pathlib import Path
 
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.transcript import mount
 from bsd.transcript.displaced import KEEP_NS, Displaced, Means
 from bsd.transcript.exchangers import Exchanger, Step, no_step
 from bsd.transcript.inflight import InFlight, Record, read_record
 from bsd.transcript.mount import Strength
 from bsd.transcript.recovered import Access, Recovered, State
+
+_log = get_logger("recovery")
 
 __all__ = ["Access", "Recovered", "State", "recover", "retire"]
 
@@ -74,13 +77,20 @@ def _is_due(record: Path, now_ns: int) -> bool:
 
 
 def _without_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
-    results = []
-    for file in inflight.strays():
-        with suppress(FileNotFoundError):
-            if now_ns() - file.lstat().st_mtime_ns >= KEEP_NS:
-                file.unlink()
-                results.append(Recovered(State.ABANDONED, file, detail="nobody's any more"))
-    return results
+    results = [_swept(file, now_ns()) for file in inflight.strays()]
+    return [result for result in results if result is not None]
+
+
+def _swept(file: Path, now_ns: int) -> Recovered | None:
+    try:
+        if now_ns - file.lstat().st_mtime_ns < KEEP_NS:
+            return None
+        file.unlink()
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # a directory, or in one that is closed to us
+        return Recovered(State.FAILED, file, detail=os_problem(error, f"removing {file}").message)
+    return Recovered(State.ABANDONED, file, detail="nobody's any more")
 
 
 def _recovered(path: Path, means: Means) -> Recovered | None:
@@ -104,6 +114,9 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
     except OSError as error:
         message = os_problem(error, f"recovering {path}").message
         return Recovered(State.FAILED, path, session, message)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others go on
+        _log.exception("A record in flight cannot be dealt with", record=str(path))
+        return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
 
 def _where_it_lies(record: Record, layout: Layout) -> Record:

@@ -17,6 +17,7 @@ from tests.daemon.api import serving
 from tests.openclaw_tree import add_session
 from tests.unit.api.fake import FakeDaemon
 from tests.web.browser import chromium, watched
+from tests.web.looks import too_wide
 from tests.web.sample import hostile_session, message, short_session, text
 
 MANY = 10_000
@@ -124,6 +125,31 @@ def test_a_long_session_is_read_page_by_page(browser: Browser, tmp_path: Path) -
         assert 100_000 < len(entry.locator("pre").inner_text()) <= 200_000
         entry.get_by_role("button", name="Edit…").click()
         expect(page.get_by_role("dialog")).to_contain_text("too much to be edited here")
+
+
+def test_a_name_without_end_makes_no_page_wide(browser: Browser, tmp_path: Path) -> None:
+    root = tmp_path / ".openclaw"
+    name = "n" * 100_000
+    call = {"type": "toolCall", "id": "c1", "name": name, "arguments": {"a": "b"}}
+    lines = [
+        b'{"type":"session","version":3,"id":"odd"}\n',
+        message("e1", "user", text("go")),
+        message("e2", "assistant", call, stopReason="toolUse"),
+        message("e3", "toolResult", text("done"), toolCallId="c1", toolName=name),
+    ]
+    add_session(root, "main/odd", b"".join(lines))
+    with (
+        serving(root, FakeDaemon(), **OPEN) as (server, _),
+        watched(browser, address_of(server)) as seen,
+    ):
+        page = seen.open("s/main/odd")
+        expect(page.locator(".tool").first).to_be_visible()
+        for entry in page.locator(".entry").all():
+            entry.get_by_role("button", name="Show").click()
+            expect(entry.locator("pre").first).to_be_visible()
+        for width in (1200, 380):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert too_wide(page) == []
 
 
 def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class Scene:
     own_lock_held: bool = False
     session_lock_held: bool = False
     idle: str | None = None
+    keeps_mtime: bool = False
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class Scene:
                 own_lock=lambda _: _Lock(held=self.own_lock_held),
                 session_lock=lambda _name, _path: self.session_lock(),
                 still_idle=lambda _name, _path: self.idle,
+                keeps_mtime=lambda _: self.keeps_mtime,
             ),
             self.exchanger,
             now_ns=lambda: time.time_ns() + int(after_seconds * 10**9),

@@ -26,6 +26,12 @@ def test_the_root_s_own_directory_comes_first(scene: Scene) -> None:
     assert list(scene.layout.inflight.iterdir()) == []
 
 
+def test_nothing_is_ever_made_in_the_session_directory(scene: Scene) -> None:
+    before = scene.path.parent.stat().st_mtime_ns
+    scene.inflight.directory_for(scene.path)
+    assert scene.path.parent.stat().st_mtime_ns == before
+
+
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[list[Path]]:
     """Directories to unmount in the end."""

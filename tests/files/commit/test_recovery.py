@@ -211,6 +211,35 @@ def test_late_lines_are_carried(scene: Scene) -> None:
     assert scene.content == EDITED + LATE + LATER
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keeps: bool) -> None:
+    """Who goes on with the newest session shall not go on with this one for what we did."""
+    scene.keeps_mtime = keeps
+    scene.commit()
+    append(displaced(scene), LATE)
+    written = time.time_ns() - 10**12
+    for path in (displaced(scene), scene.path):
+        os.utime(path, ns=(written, written))
+    assert states(scene.recover()) == [State.CARRIED]
+    assert scene.content == EDITED + LATE
+    assert (scene.path.stat().st_mtime_ns == written) is keeps
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_lines_put_back_before_others_look_like_news_only_where_they_may(
+    scene: Scene, *, keeps: bool
+) -> None:
+    scene.keeps_mtime = keeps
+    scene.commit()
+    append(displaced(scene), LATE)
+    append(scene.path, NEXT)
+    written = time.time_ns() - 10**12
+    os.utime(scene.path, ns=(written, written))
+    scene.recover()
+    assert scene.content == EDITED + LATE + NEXT
+    assert (scene.path.stat().st_mtime_ns == written) is keeps
+
+
 def test_late_lines_of_a_holder_arrive_line_by_line(scene: Scene) -> None:
     scene.commit()
     with displaced(scene).open("ab", buffering=0) as file:

@@ -228,4 +228,5 @@ def test_an_index_that_is_no_file_is_broken(
     store.directory.mkdir(parents=True)
     put(store.index.path)
     assert store.index.records == {}
-    assert store.index.broken == f"[Errno 22] not a plain file: '{store.index.path}'"
+    assert store.index.broken is not None
+    assert "not a plain file" in store.index.broken

@@ -88,7 +88,7 @@ def test_a_broken_registry_counts_as_in_use(tmp_path: Path, content: str) -> Non
 
 def test_a_registry_that_cannot_be_read_counts_as_in_use(tmp_path: Path) -> None:
     (tmp_path / "sessions" / "sessions.json").mkdir(parents=True)
-    assert "Is a directory" in (running(tmp_path, "s1") or "")
+    assert "not a plain file" in (running(tmp_path, "s1") or "")
 
 
 def database(agent: Path, *statements: str, wal: bool = False) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Conflict
+from bsd.foundation.errors import Forbidden
 from bsd.lifecycle import saved
 from bsd.lifecycle.saved import SavedByHour
 
@@ -75,5 +75,5 @@ def test_what_is_very_old_is_summed_up(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Conflict):
+    with pytest.raises(Forbidden):
         SavedByHour(tmp_path).as_json()
