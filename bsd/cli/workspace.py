@@ -71,7 +71,8 @@ def create(call: Call, /, session_id: str | None, place: str | None) -> None:
 @click.option(
     "--isolate/--no-isolate",
     default=None,
-    help="Insist on bubblewrap, or go without; otherwise it is used if it works here.",
+    help="Insist on bubblewrap, or go without; otherwise it is used if it works here (for root it"
+    " must).",
 )
 @click.option(
     "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this, too."
@@ -91,7 +92,9 @@ def run(
 ) -> int:
     """Run a program in a workspace. Exit code 1 if it fails; its own is in --json.
 
-    An isolated program has no network, and writes nothing but its workspace.
+    An isolated program has no network, and writes nothing but its workspace. Root's runs as another
+    user, to whom what root has put into the workspace is given; outside a box root's runs only with
+    --no-isolate. --json says which limits hold.
     """
     done = _caretaker(call, place).run(
         session_id,
@@ -315,6 +318,9 @@ def _show_run(done: ExecutionResult) -> None:
         note(f"(output cut: {done.stdout_bytes:,} and {done.stderr_bytes:,} bytes in all)")
     if not done.isolated:
         note(f"(not isolated: {done.isolation})")
+    for name, how in done.limits.items():
+        if "not" in how.split():
+            note(f"(limit {name}: {how})")
     if done.metadata is None:
         note("(without usable metadata: its use is not noted, and it is never pruned)")
     if done.error:

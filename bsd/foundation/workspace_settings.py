@@ -49,7 +49,9 @@ class WorkspaceLimits(BaseModel):
     )
     cpu_seconds: _Whole = Field(60, description="a whole number, 0 for no limit")
     memory_bytes: _Whole = Field(4 << 30, description="a whole number, 0 for no limit")
+    processes: _Whole = Field(512, description="a whole number, 0 for no limit")
     file_bytes: _Whole = Field(256 << 20, description="a whole number, 0 for no limit")
+    disk_bytes: _Whole = Field(8 << 30, description="a whole number, 0 for no limit")
     output_bytes: _Whole = Field(1 << 20, description="a whole number")
 
 

@@ -91,6 +91,7 @@ class Caretaker:
             exit_code=done.exit_code,
             error=done.error,
             isolated=done.isolated,
+            user=done.user,
         )
         return done
 

@@ -8,14 +8,24 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.workspaces import record
-from bsd.workspaces.isolation import BUBBLEWRAP, PATH, box, why_not_isolated
+from bsd.workspaces.account import Account, account_of, hand_over
+from bsd.workspaces.cgroup import group
+from bsd.workspaces.holds import Usage, what_holds
+from bsd.workspaces.isolation import (
+    BUBBLEWRAP,
+    PATH,
+    box,
+    counts_processes,
+    seccomp_filter,
+    why_not_isolated,
+)
 from bsd.workspaces.locks import lock
 from bsd.workspaces.metadata import FILE_NAME, SessionMetadata
 from bsd.workspaces.place import (
@@ -32,8 +42,9 @@ from bsd.workspaces.process import Ended, Limits, run_process
 class ExecutionResult:
     """How a run ended. `error` is None if the program succeeded, else one sentence.
 
-    `isolated` says whether bubblewrap held it; if not, `isolation` says why. Output is the first
-    bytes that the limits allow, as text where it is UTF-8.
+    `isolated` says whether bubblewrap held it; if not, `isolation` says why. `user` is the number
+    of the user it ran as, `limits` says for each limit how far it held. Output is the first bytes
+    that the limits allow, as text where it is UTF-8.
     """
 
     session_id: str
@@ -49,6 +60,8 @@ class ExecutionResult:
     truncated: bool
     isolated: bool
     isolation: str
+    user: int
+    limits: dict[str, str]
     error: str | None
     metadata: SessionMetadata | None  # as noted afterwards; None for a workspace without any
 
@@ -79,27 +92,40 @@ def execute(  # noqa: PLR0913 - a run has as many sides
 
     It starts in the workspace with a clean environment (`env` is added), in a process group that
     is killed as a whole at its end. `isolate`: None uses bubblewrap if it works here, True insists
-    (raises Unavailable), False goes without. An isolated program has no network, writes nothing
-    but its workspace, and reads only that, the system's programs and `readable`. Prunings leave
-    the workspace alone meanwhile. Raises NotFound, Invalid, Busy.
+    (raises Unavailable), False goes without; root must ask for that. An isolated program has no
+    network and no rights of root's, writes nothing but its workspace, and reads only that, the
+    system's programs and `readable`. Prunings leave the workspace alone meanwhile. Raises NotFound,
+    Invalid, Busy, Unavailable.
     """
     command = _checked(argv)
     _check_environment(env or {})
     reason = "not asked for" if isolate is False else why_not_isolated()
-    if isolate and reason:
-        raise Unavailable(f"programs cannot be isolated: {reason}", hint="apt install bubblewrap")
+    if reason and isolate is not False:
+        _refuse_in_the_open(reason, insisted=isolate is True)
     wish = _Wish(command, limits or Limits(), env or {}, stdin, tuple(readable), reason)
+    run = _Run()
     with open_root(Path(workspace_root)) as root, workspace_in_use(root, session_id) as space:
         with system_errors(f"preparing workspace {session_id}"):
+            account = None if reason else account_of(space)
             record.begin(space)
-        ended: Ended | None = None
-        error: str | None = "it was broken off"
         try:
-            ended, error = _run(space, wish)
+            _run(space, wish, account, run)
         finally:
             with system_errors(f"noting the use of workspace {session_id}"):
-                noted = record.end(space, lambda old: old.executed(clock(), error), clock())
-    return _result(session_id, wish, ended, error, noted)
+                noted = record.end(space, lambda old: old.executed(clock(), run.error), clock())
+    return _result(session_id, wish, run, noted)
+
+
+def _refuse_in_the_open(reason: str, *, insisted: bool) -> None:
+    """An ordinary user's programs may run without a box if there is none; root's may not."""
+    hint = "apt install bubblewrap"
+    if insisted:
+        raise Unavailable(f"programs cannot be isolated: {reason}", hint=hint)
+    if os.geteuid() == 0:
+        raise Unavailable(
+            f"root's programs are not run outside a box, and there is none: {reason}",
+            hint=f"{hint}; or run it as an ordinary user, or with --no-isolate",
+        )
 
 
 @contextmanager
@@ -131,27 +157,63 @@ class _Wish:
     not_isolated: str | None
 
 
-def _run(space: Workspace, wish: _Wish) -> tuple[Ended | None, str | None]:
-    """Run it to its end: how it ended, and what went wrong."""
+@dataclass(slots=True)
+class _Run:
+    """What becomes of it."""
+
+    ended: Ended | None = None
+    error: str | None = "it was broken off"
+    user: int = field(default_factory=os.geteuid)
+    held: dict[str, str] = field(default_factory=dict)
+
+
+def _run(space: Workspace, wish: _Wish, account: Account | None, run: _Run) -> None:
+    """Run it to its end, and note how it ended, what held it, and what went wrong."""
+    boxed = wish.not_isolated is None
     environment = {"PATH": PATH, "HOME": str(space.path), "LANG": "C.UTF-8", **wish.env}
-    if problem := _unfit(wish.command, space.path, environment["PATH"]):
-        return None, problem
-    argv: Sequence[str] = wish.command
-    if wish.not_isolated is None:
-        argv = _boxed(space, wish.command, environment, wish.readable)
+    usage = Usage(space, wish.limits.disk_bytes)
+    problem = _unfit(wish.command, space.path, environment["PATH"]) or usage.complaint()
+    if problem:
+        run.error = problem
+        return
+    if account is not None:
+        run.user = account.uid
+        with system_errors(f"giving workspace {space.session_id} to user {account.uid}"):
+            hand_over(space, account)
     with (
         system_errors(f"starting {wish.command[0]!r}"),
-        _inherited(space, isolated=wish.not_isolated is None) as held,
+        _inherited(space, isolated=boxed) as held,
+        group(wish.limits) as together,
+        seccomp_filter() if boxed else nullcontext() as seccomp,
     ):
-        ended = run_process(
+        counted = boxed and counts_processes(account)
+        run.held = what_holds(wish.limits, together.missing, processes_counted=counted)
+        argv: Sequence[str] = wish.command
+        if boxed:
+            argv = _boxed(space, wish, environment, account, seccomp, counted=counted)
+        elif together.before:
+            argv = _with_environment(environment, argv)
+        # What goes before the program runs with all our rights: not in an environment that was
+        # meant for the program, which may name libraries to load.
+        outside = {"PATH": PATH, **dict(together.environment)}
+        run.ended = run_process(
             argv,
             cwd=space.path,
-            environment=environment,
+            environment=outside if boxed or together.before else environment,
             limits=wish.limits,
             stdin=wish.stdin,
-            held=held,
+            held=held if seccomp is None else (*held, seccomp),
+            before=together.before,
+            objection=usage.complaint if wish.limits.disk_bytes else None,
         )
-    return ended, _error(ended, wish.limits)
+        # A short one may have ended before anybody looked.
+        complaint = run.ended.stopped or together.complaint(wish.limits) or usage.complaint()
+        run.error = _error(run.ended, wish.limits, complaint)
+
+
+def _with_environment(environment: Mapping[str, str], argv: Sequence[str]) -> list[str]:
+    given = [f"{name}={value}" for name, value in environment.items()]
+    return ["/usr/bin/env", "-i", "--", *given, "/bin/sh", "-c", 'exec "$@"', "sh", *argv]
 
 
 def _checked(argv: Sequence[str]) -> tuple[str, ...]:
@@ -178,28 +240,46 @@ def _unfit(command: tuple[str, ...], place: Path, path: str) -> str | None:
     name = command[0]
     if "/" in name:
         file = place / name
-        if not file.is_file():
-            return f"there is no program {name!r}"
+        try:
+            if not file.is_file():
+                return f"there is no program {name!r}"
+        except PermissionError:
+            return f"{name!r} lies where user {os.geteuid()} may not look"
         return None if os.access(file, os.X_OK) else f"{name!r} is not executable"
     return None if shutil.which(name, path=path) else f"there is no program {name!r}"
 
 
 def _boxed(
     space: Workspace,
-    command: tuple[str, ...],
+    wish: _Wish,
     environment: Mapping[str, str],
-    readable: Sequence[Path],
+    account: Account | None,
+    seccomp: int | None,
+    *,
+    counted: bool,
 ) -> list[str]:
     protected = []
     with suppress(FileNotFoundError):
         if stat.S_ISREG(os.stat(FILE_NAME, dir_fd=space.fd, follow_symlinks=False).st_mode):
             protected.append(FILE_NAME)
-    return [*box(space.path, environment, protected=protected, readable=readable), *command]
+    before = box(
+        space.path,
+        environment,
+        account=account,
+        seccomp=seccomp,
+        processes=wish.limits.processes if counted else 0,
+        memory_bytes=wish.limits.memory_bytes,
+        protected=protected,
+        readable=wish.readable,
+    )
+    return [*before, *wish.command]
 
 
-def _error(ended: Ended, limits: Limits) -> str | None:
+def _error(ended: Ended, limits: Limits, complaint: str | None) -> str | None:
     if ended.timed_out:
         return f"its time limit of {limits.seconds:g} s was over"
+    if complaint:
+        return complaint
     if ended.returncode < 0:
         return f"killed by {_signal(-ended.returncode)}"
     if ended.returncode > 128:  # as shells and bubblewrap tell it
@@ -217,10 +297,10 @@ def _signal(number: int) -> str:
 def _result(
     session_id: str,
     wish: _Wish,
-    ended: Ended | None,
-    error: str | None,
+    run: _Run,
     metadata: SessionMetadata | None,
 ) -> ExecutionResult:
+    ended = run.ended
     code = ended.returncode if ended else None
     outputs = (ended.stdout, ended.stderr) if ended else ()
     texts = [bytes(output.kept).decode("utf-8", "replace") for output in outputs] or ["", ""]
@@ -239,6 +319,8 @@ def _result(
         truncated=any(output.truncated for output in outputs),
         isolated=wish.not_isolated is None,
         isolation=wish.not_isolated or BUBBLEWRAP,
-        error=error,
+        user=run.user,
+        limits=run.held,
+        error=run.error,
         metadata=metadata,
     )

@@ -1,13 +1,27 @@
-"""Putting a program into a box with bubblewrap: no network, nothing writable but its workspace."""
+"""Putting a program into a box with bubblewrap: no network, nothing writable but its workspace.
+
+An ordinary user's box is a user namespace. Root's is none, or it could not be made of what only
+root may enter; inside, before the program starts, root becomes another user and gives up every
+capability. What a box holds is not supposed but looked at, once, from within.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
+import resource
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from bsd.foundation.errors import BsdError
+from bsd.workspaces.account import Account, spare_account
+from bsd.workspaces.syscalls import filter_program
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BUBBLEWRAP = "bubblewrap"
@@ -18,29 +32,74 @@ _SYSTEM_FILES = (
     *("/etc/localtime", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ca-certificates"),
     *("/etc/passwd", "/etc/group", "/etc/mime.types"),
 )
+_APART = ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
+# For the way into the workspace, and for becoming somebody else; nothing of it is left then.
+_ROOTS_OWN = ("CAP_DAC_READ_SEARCH", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID")
+_BECOME = ("--clear-groups", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all")
 _PROBE_SECONDS = 10.0
+_LOOK = "cat /proc/self/status; grep ' /proc/sys ' /proc/self/mountinfo"
 
 
-def box(
+def box(  # noqa: PLR0913 - a box has as many sides
     workspace: Path,
     environment: Mapping[str, str],
     *,
+    account: Account | None = None,
+    seccomp: int | None = None,
+    processes: int = 0,
+    memory_bytes: int = 0,
     protected: Sequence[str] = (),
     readable: Sequence[Path] = (),
 ) -> list[str]:
-    """What to put before an argv to run it in the box; `protected` names stay read-only."""
-    argv = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+    """What to put before an argv to run it in the box; `protected` names stay read-only.
+
+    `account` is who root becomes, `seccomp` a descriptor of the filter; 0 processes or bytes (of
+    what lies in memory: /tmp) are no limit.
+    """
+    argv = [
+        shutil.which("bwrap") or "bwrap",
+        *(_APART if account else ["--unshare-all"]),
+        "--unshare-cgroup-try",
+    ]
+    argv += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    for name in _ROOTS_OWN if account else ():
+        argv += ["--cap-add", name]
     argv += _system_places()
-    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    argv += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    for place in ("/tmp", "/dev/shm"):  # noqa: S108 - its own
+        argv += _in_memory(place, memory_bytes)
     for path in readable:
-        argv += ["--ro-bind-try", str(path), str(path)]
-    argv += ["--bind", str(workspace), str(workspace)]
+        argv += ["--dir", str(path.parent), "--ro-bind-try", str(path), str(path)]
+    argv += ["--dir", str(workspace.parent), "--bind", str(workspace), str(workspace)]
     for name in protected:
         argv += ["--ro-bind", str(workspace / name), str(workspace / name)]
-    argv += ["--remount-ro", "/", "--chdir", str(workspace), "--clearenv"]
-    for name, value in environment.items():
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(workspace), "--clearenv"]
+    for name, value in () if account else environment.items():
         argv += ["--setenv", name, value]
-    return [*argv, "--"]
+    if seccomp is not None:
+        argv += ["--seccomp", str(seccomp)]
+    return [*argv, "--", *_becoming(account, environment), *_at_most(processes)]
+
+
+@contextmanager
+def seccomp_filter() -> Iterator[int | None]:
+    """A descriptor of the filter, to be inherited; None where there is none."""
+    program = filter_program()
+    if program is None:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(program)
+        file.seek(0)
+        yield file.fileno()
+
+
+def counts_processes(account: Account | None) -> bool:
+    """Whether a limit of processes counts those of the box only."""
+    if account is not None:
+        return account.alone
+    version = re.match(r"(\d+)\.(\d+)", platform.release())  # each user namespace counts its own
+    return bool(version and (int(version[1]), int(version[2])) >= (5, 14))
 
 
 def why_not_isolated() -> str | None:
@@ -51,24 +110,92 @@ def why_not_isolated() -> str | None:
 
 
 @cache
-def _trouble(_user: int) -> str | None:
-    """Try it: user namespaces may be forbidden here."""
-    argv = box(Path("/usr"), {"PATH": PATH})
-    argv[argv.index("--bind")] = "--ro-bind"
+def _trouble(user: int) -> str | None:
+    """Try it: user namespaces may be forbidden here, and rights may be left."""
+    if user == 0 and _setpriv() is None:
+        return "setpriv (of util-linux), by which root becomes another user, is not installed"
     try:
-        done = subprocess.run(
-            [*argv, "true"],
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PROBE_SECONDS,
-        )
+        with seccomp_filter() as seccomp:
+            account = spare_account() if user == 0 else None
+            argv = box(Path("/usr"), {"PATH": PATH}, account=account, seccomp=seccomp)
+            argv[argv.index("--bind")] = "--ro-bind"
+            done = subprocess.run(
+                [*argv, "/bin/sh", "-c", _LOOK],
+                env={"PATH": PATH},
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_PROBE_SECONDS,
+                pass_fds=() if seccomp is None else (seccomp,),
+            )
+    except BsdError as error:
+        return error.message
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not work here: {error}"
-    if done.returncode == 0:
-        return None
-    said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-    return f"bubblewrap does not work here: {said or f'exit code {done.returncode}'}"
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        return f"bubblewrap does not work here: {said or f'exit code {done.returncode}'}"
+    left = _left(done.stdout.decode("utf-8", "replace"), filtered=seccomp is not None)
+    return f"bubblewrap holds too little here: {left}" if left else None
+
+
+def _left(seen: str, *, filtered: bool) -> str | None:
+    """What a program in the box could still do that it should not; None if nothing."""
+    facts = dict(re.findall(r"^(\w+):\s*(\S+)", seen, re.MULTILINE))
+    if any(int(facts.get(name, "1"), 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")):
+        return "capabilities are left"
+    if facts.get("NoNewPrivs") != "1":
+        return "programs may gain rights"
+    if filtered and facts.get("Seccomp") != "2":
+        return "system calls are not filtered"
+    if int(facts.get("Uid", "0")) == 0:
+        return "it is root"
+    if not re.search(r" /proc/sys ro[, ]", seen):
+        return "/proc/sys is writable"
+    return None
+
+
+def _becoming(account: Account | None, environment: Mapping[str, str]) -> list[str]:
+    """The environment comes last: nothing in it must be believed while root is still root."""
+    if account is None:
+        return []
+    setpriv = _setpriv() or "setpriv"
+    who = [f"--reuid={account.uid}", f"--regid={account.gid}"]
+    given = [f"{name}={value}" for name, value in environment.items()]
+    become = [setpriv, *who, *_BECOME, "--no-new-privs", "--"]
+    return [*become, "/usr/bin/env", "-i", "--", *given, "/bin/sh", "-c", 'exec "$@"', "sh"]
+
+
+def _setpriv() -> str | None:
+    """By its path: the program's own PATH must not decide what root runs."""
+    return shutil.which("setpriv", path="/usr/bin:/bin:/usr/sbin:/sbin")
+
+
+def _at_most(processes: int) -> list[str]:
+    """A shell that lowers the limit inside, where nobody else is counted, and becomes the rest."""
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]  # beyond which nothing can be raised
+    if not processes or (hard != resource.RLIM_INFINITY and hard <= processes):
+        return []
+    # dash and busybox call it -p, which is another thing to bash and cannot be set there.
+    limit = f"ulimit -p {processes} 2>/dev/null || ulimit -u {processes}"
+    return ["/bin/sh", "-c", f'{limit} && exec "$@"', "sh"]
+
+
+def _in_memory(place: str, most: int) -> list[str]:
+    size = ["--size", str(max(most // 4, 1 << 16))] if most and _knows_size() else []
+    return ["--perms", "1777", *size, "--tmpfs", place]
+
+
+@cache
+def _knows_size() -> bool:
+    """bubblewrap before 0.7 gives a tmpfs half of the memory."""
+    try:
+        done = subprocess.run(
+            ["bwrap", "--help"], check=False, capture_output=True, timeout=_PROBE_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--size" in done.stdout + done.stderr
 
 
 def _system_places() -> list[str]:

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO
 
@@ -19,25 +19,30 @@ from bsd.foundation.errors import FieldError, Invalid
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how often it is asked for its end, where that cannot be waited for
+_WATCH_SECONDS = 1.0  # how often somebody may object to its going on
 _LAST_WORDS_SECONDS = 1.0  # for output of somebody who left the process group
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run may use. Memory is address space, of each process; 0 means no limit.
+    """What one run may use; 0 means no limit (of output: nothing is kept).
 
-    `seconds` on the clock, `cpu_seconds` of each process; the rest in bytes: `memory_bytes`,
-    `file_bytes` (of one file), `output_bytes` (kept of stdout, and of stderr).
+    `seconds` on the clock, `cpu_seconds` of each process, `processes` at once; the rest in bytes:
+    `memory_bytes` (address space of each process, and memory of all together where the system
+    groups them), `file_bytes` (of one file), `disk_bytes` (of the whole workspace),
+    `output_bytes` (kept of stdout, and of stderr).
     """
 
     seconds: float = 60.0
     cpu_seconds: int = 60
     memory_bytes: int = 4 << 30
+    processes: int = 512
     file_bytes: int = 256 << 20
+    disk_bytes: int = 8 << 30
     output_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
-        wholes = ("cpu_seconds", "memory_bytes", "file_bytes", "output_bytes")
+        wholes = [one.name for one in fields(self) if one.name != "seconds"]
         errors = [
             FieldError(name, "must be a whole number, 0 or more")
             for name in wholes
@@ -70,16 +75,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended: its exit code, negative for a signal (subprocess's way)."""
+    """How a process ended: its exit code, negative for a signal (subprocess's way).
+
+    `stopped` says why it was ended before, other than for its time.
+    """
 
     returncode: int
     timed_out: bool
+    stopped: str | None
     seconds: float
     stdout: Output
     stderr: Output
 
 
-def run_process(
+def run_process(  # noqa: PLR0913 - a process has as many sides
     argv: Sequence[str],
     *,
     cwd: Path,
@@ -87,17 +96,21 @@ def run_process(
     limits: Limits,
     stdin: bytes | None = None,
     held: Sequence[int] = (),
+    before: Sequence[str] = (),
+    objection: Callable[[], str | None] | None = None,
 ) -> Ended:
     """Run a program until it ends or its time is over; nobody of its process group survives.
 
-    `held` are descriptors that the program inherits. Raises OSError if it cannot be started.
+    `held` are descriptors that the program inherits; `before` starts it without being limited
+    itself; `objection` is asked about once a second, and ends the program by saying why. Raises
+    OSError if it cannot be started.
     """
     began = time.monotonic()
     with tempfile.TemporaryFile() as given:
         given.write(stdin or b"")
         given.seek(0)
         process = subprocess.Popen(
-            [*_limited(limits), *argv],
+            [*before, *_limited(limits), *argv],
             stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -116,13 +129,15 @@ def run_process(
                 _listen(selector, process.stderr, outputs[1])
                 deadline = began + limits.seconds if limits.seconds else None
                 with _end_of(process) as end:
-                    timed_out = not _follow(process, selector, end, deadline)
+                    watch = _Watch(objection)
+                    timed_out = not _follow(process, selector, end, deadline, watch)
                 _kill_group(process)
                 _drain(selector, time.monotonic() + _LAST_WORDS_SECONDS)
         except BaseException:  # an interrupt, too, must not leave it running
             _kill_group(process)
             raise
-    return Ended(process.returncode, timed_out, time.monotonic() - began, *outputs)
+    seconds = time.monotonic() - began
+    return Ended(process.returncode, timed_out, watch.said, seconds, *outputs)
 
 
 def _limited(limits: Limits) -> list[str]:
@@ -137,6 +152,24 @@ def _limited(limits: Limits) -> list[str]:
         if wanted and (hard == resource.RLIM_INFINITY or wanted < hard):
             steps.append(f"ulimit -{option} {-(-wanted // unit)}")
     return ["/bin/sh", "-c", "; ".join([*steps, 'exec "$@"']), "sh"]
+
+
+class _Watch:
+    """Asks for objections, and takes at most a twentieth of the time for it."""
+
+    def __init__(self, objection: Callable[[], str | None] | None) -> None:
+        self._objection = objection
+        self.due = time.monotonic() + _WATCH_SECONDS if objection else None
+        self.said: str | None = None
+
+    def objects(self) -> bool:
+        began = time.monotonic()
+        if self._objection is None or self.due is None or began < self.due:
+            return False
+        self.said = self._objection()
+        ended = time.monotonic()
+        self.due = ended + max(_WATCH_SECONDS, 20 * (ended - began))
+        return self.said is not None
 
 
 def _listen(selector: selectors.BaseSelector, pipe: IO[bytes], output: Output) -> None:
@@ -162,18 +195,21 @@ def _follow(
     selector: selectors.BaseSelector,
     end: int | None,
     deadline: float | None,
+    watch: _Watch,
 ) -> bool:
-    """Read until the program has ended; False if its time was over before."""
+    """Read until the program has ended or somebody objects; False if its time was over before."""
     if end is not None:
         selector.register(end, selectors.EVENT_READ)
     try:
         while not _has_ended(process):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
                 return False
-            if end is None:
-                left = min(left or _LOOK_SECONDS, _LOOK_SECONDS)
-            _read(selector, left)
+            if watch.objects():
+                break
+            times = [deadline, watch.due, None if end is not None else now + _LOOK_SECONDS]
+            next_one = min((each for each in times if each is not None), default=None)
+            _read(selector, None if next_one is None else max(0.0, next_one - now))
         return True
     finally:
         if end is not None:

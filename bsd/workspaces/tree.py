@@ -1,4 +1,4 @@
-"""Walking a directory tree by open directories: measuring it, removing it.
+"""Walking a directory tree by open directories: measuring it, giving it away, removing it.
 
 One descriptor is open at a time, however deep a tree is; no link is followed, and nothing on
 another mount is touched.
@@ -10,7 +10,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -101,6 +101,37 @@ def measure(top: int, *, skip: str | None = None) -> Measure:
     return found
 
 
+def held_bytes(top: int) -> int:
+    """What the tree holds now, while programs work in it; what cannot be looked into is left out.
+
+    Raises Obstacle if a directory was moved meanwhile.
+    """
+    found = Measure()
+    for step, name, directory, _ in _walk(top, lenient=True):
+        with suppress(FileNotFoundError, PermissionError):
+            if step is _Step.FILE:
+                found.add(os.stat(name, dir_fd=directory, follow_symlinks=False))
+            elif step is _Step.ENTER:
+                found.bytes += os.fstat(directory).st_blocks * _BLOCK
+    return found.all_bytes
+
+
+def give(top: int, uid: int, gid: int, *, skip: str) -> None:
+    """Let what is root's in the tree belong to somebody else; raises OSError.
+
+    Files with other names stay: the others may lie anywhere. So does `skip`, a name at the top.
+    """
+    for step, name, directory, levels in _walk(top, lenient=True):
+        if step is _Step.ENTER:
+            if os.fstat(directory).st_uid == 0:
+                os.fchown(directory, uid, gid)
+        elif step is _Step.FILE and not (name == skip and len(levels) == 1):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if found.st_uid == 0 and found.st_nlink == 1:
+                    os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
+
+
 def _count(
     found: Measure, name: str, directory: int, levels: list[_Level], skip: str | None
 ) -> None:
@@ -160,11 +191,11 @@ class _Level:
     names: Iterator[tuple[str, bool]]
 
 
-def _walk(top: int) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
+def _walk(top: int, *, lenient: bool = False) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
     """Yield what to do with each name in which open directory, contents before their directory.
 
     ENTER comes with the directory itself, FILE and LEAVE with the one that holds the name. The
-    levels lead from the top to the holder.
+    levels lead from the top to the holder. `lenient` passes over what cannot be entered.
     """
     here = os.dup(top)
     levels: list[_Level] = []
@@ -183,13 +214,17 @@ def _walk(top: int) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
                     here = above
                 yield _Step.LEAVE, level.name, here, levels
             elif is_directory:
-                below = _descend(here, name, device, levels)
+                below = None
+                with suppress(Obstacle) if lenient else nullcontext():
+                    below = _descend(here, name, device, levels)
                 if below is None:
                     continue
                 os.close(here)
                 here = below
                 yield _Step.ENTER, name, here, levels
-                names = _entries(here, levels, name)
+                names: Iterator[tuple[str, bool]] = iter(())
+                with suppress(Obstacle) if lenient else nullcontext():
+                    names = _entries(here, levels, name)
                 levels.append(_Level(name, _identity(here), names))
             else:
                 yield _Step.FILE, name, here, levels

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bsd.foundation.times import iso_utc
 from bsd.workspaces import SessionMetadata, create_session_sandbox, touch_session
 from bsd.workspaces.isolation import why_not_isolated
@@ -65,10 +67,17 @@ def at(metadata: SessionMetadata | None) -> float:
     return metadata.updated_at.timestamp()
 
 
+def fake_bubblewrap(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `bwrap` that is this shell script, first in the PATH."""
+    fake = directory / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+
+
 def require_isolation() -> None:
     """bubblewrap, installed and allowed to do its work."""
     require_program("bwrap")
     if why := why_not_isolated():
-        import pytest
-
         pytest.skip(f"needs bubblewrap that works: {why}")

@@ -26,7 +26,16 @@ from bsd.workspaces import (
     touch_session,
 )
 from tests.daemon.running import is_alive
-from tests.files.workspaces.spaces import clock, make, names, note, noted, old, require_isolation
+from tests.files.workspaces.spaces import (
+    clock,
+    fake_bubblewrap,
+    make,
+    names,
+    note,
+    noted,
+    old,
+    require_isolation,
+)
 from tests.needs import as_ordinary_user, require_linux
 
 _DEADLINE = 30.0
@@ -171,6 +180,17 @@ def test_what_is_no_program_is_a_failed_run(run: Run, root: Path) -> None:
     assert (metadata.execution_count, metadata.last_error) == (4, "'./text' is not executable")
 
 
+def test_a_program_where_nobody_may_look_is_a_failed_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_file(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    done = execute("a", ["/closed/program"], root, isolate=False)
+    assert "'/closed/program' lies where user" in (done.error or "")
+
+
 @pytest.mark.parametrize("argv", [[], "true", ["a\0b"], [1]], ids=repr)
 def test_what_is_no_command(argv: Any, root: Path) -> None:
     with pytest.raises(Invalid):
@@ -264,6 +284,13 @@ def test_a_box_works_for_an_ordinary_user(tmp_path_factory: pytest.TempPathFacto
     assert answer.stdout.splitlines()[1] == "['a']"
 
 
+@pytest.fixture
+def ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be taken for an ordinary user: whether a box works is then not asked of root."""
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+
+
+@pytest.mark.usefixtures("ordinary")
 def test_without_a_box_the_result_says_so_plainly(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,14 +303,26 @@ def test_without_a_box_the_result_says_so_plainly(
         execute("a", ["true"], root, isolate=True)
 
 
+def test_root_runs_nothing_outside_a_box_unasked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(root))
+    with pytest.raises(Unavailable, match="there is none: bubblewrap is not installed") as caught:
+        execute("a", ["true"], root)
+    assert "--no-isolate" in (caught.value.hint or "")
+    assert noted(root / "a")["execution_count"] == 0
+    done = execute("a", ["true"], root, isolate=False)
+    assert (done.succeeded, done.isolated, done.isolation) == (True, False, "not asked for")
+
+
+@pytest.mark.usefixtures("ordinary")
 def test_a_box_that_does_not_work_here_says_why(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = tmp_path / "bin" / "bwrap"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    fake_bubblewrap(
+        tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1", monkeypatch
+    )
     isolation._trouble.cache_clear()
     try:
         done = execute("a", ["true"], root)
