@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bsd.foundation.database_file import has_room, logs_ahead
 from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.foundation.layout import make_private_dir
-from bsd.memory.problems import forbidden, problem_of
+from bsd.memory.problems import forbidden, no_room, problem_of
 from bsd.memory.text import normalized_hash
 
 # As the plugin does: whoever writes is done long before that.
@@ -45,9 +46,12 @@ class Database:
         if not readonly and not os.access(path, os.W_OK):
             # SQLite would only find out later, and leave files of ours beside it.
             raise forbidden(path, "its permissions forbid it")
+        mode = _mode(path, readonly=readonly)
+        if "immutable" not in mode and logs_ahead(path) and not has_room(path):
+            raise no_room(path)
         with self._errors():
             self._db = sqlite3.connect(
-                f"file:{quote(str(path))}?mode={_mode(path, readonly=readonly)}",
+                f"file:{quote(str(path))}?mode={mode}",
                 uri=True,
                 timeout=wait,
                 isolation_level=None,
@@ -149,16 +153,7 @@ def _mode(path: Path, *, readonly: bool) -> str:
         return "rw"
     # Where nobody has it open, files of the write-ahead log would be made, and stay: of somebody
     # who may not write, in the way of those who may.
-    return "ro" if Path(f"{path}-wal").exists() or not _logs_ahead(path) else "ro&immutable=1"
-
-
-def _logs_ahead(path: Path) -> bool:
-    """Whether writes go into a log of their own first, as the header of the file says."""
-    try:
-        with path.open("rb") as file:
-            return file.read(20)[18:] == b"\2\2"
-    except OSError:
-        return False  # SQLite will say so
+    return "ro" if Path(f"{path}-wal").exists() or not logs_ahead(path) else "ro&immutable=1"
 
 
 def _text(raw: bytes) -> str:

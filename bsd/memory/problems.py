@@ -58,12 +58,17 @@ def forbidden(path: Path, why: str) -> Forbidden:
     )
 
 
+def no_room(path: Path) -> Unavailable:
+    """For a disk on which nothing can be changed."""
+    return Unavailable(
+        f"{path}: there is no room on the disk",
+        hint="free some space on this disk and run it again; nothing was half written",
+    )
+
+
 def _of_the_disk(path: Path, text: str, *, full: bool) -> Unavailable:
     if full:
-        return Unavailable(
-            f"{path}: there is no room on the disk",
-            hint="free some space on this disk and run it again; nothing was half written",
-        )
+        return no_room(path)
     return Unavailable(f"{path}: {text}", hint="see the system log for trouble of the disk")
 
 

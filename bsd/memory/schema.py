@@ -117,9 +117,7 @@ def prepare(db: Database) -> None:
     them too long, and whoever comes next goes on where somebody was killed.
     """
     if _lacking(db):
-        if not _objects(db):
-            db.run("PRAGMA journal_mode = WAL")  # an existing one stays as its owner wants it
-        with db.change():
+        with db.change():  # its journal is as its owner wants it: the plugin makes it a log ahead
             new = not _objects(db)
             for statement in _lacking(db):
                 db.run(statement)

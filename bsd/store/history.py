@@ -9,7 +9,6 @@ line may also have been taken out, or have come in: then one of its two states i
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
 _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
-_READ = mmap.PROT_READ
+_LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around them
 # How a marker and a line of ours name a stored file; gateways write lines anew, some with spaces.
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
@@ -334,13 +333,27 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in sorted(directory.glob(f"*{_DONE}")) + sorted(directory.glob(f"*{_PENDING}")):
         try:
-            with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=_READ) as content:
-                found.update((m[1].decode(), m[2].decode()) for m in NAMED_FILE.finditer(content))
-        except (FileNotFoundError, ValueError):  # it expired meanwhile; it is empty
+            with path.open("rb") as stream:
+                for content in _overlapping(stream):
+                    found.update(
+                        (m[1].decode(), m[2].decode()) for m in NAMED_FILE.finditer(content)
+                    )
+        except FileNotFoundError:  # it expired meanwhile
             continue
         except OSError as error:
             raise os_problem(error, f"reading {path}") from error
     return found
+
+
+def _overlapping(stream: IO[bytes]) -> Iterator[bytes]:
+    """A file's blocks, each with the end of the one before, so that none cuts a name in two.
+
+    Read, not mapped: who touches what another has cut off meanwhile would be killed.
+    """
+    before = b""
+    while block := stream.read(_BUFFER):
+        yield before + block
+        before = (before + block)[-_LONGEST_NAMED:]
 
 
 def undone_entries(deeds: Sequence[Deed]) -> dict[int, int]:

@@ -275,7 +275,6 @@ class SearchIndex:
             # One change is the statement's own.
             pages, moved = _MERGED_PAGES, self._db.total_changes - before > 1
         self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     # --- searching ---
 

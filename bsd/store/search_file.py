@@ -8,6 +8,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import inside, make_private_dir
 
@@ -15,7 +16,6 @@ _VERSION = 2
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
 CREATE = (
     "PRAGMA auto_vacuum = INCREMENTAL",
-    "PRAGMA journal_mode = WAL",
     """CREATE TABLE sessions (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
         store TEXT NOT NULL UNIQUE, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
@@ -71,6 +71,7 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         database.create_function("unpacked", 1, _unpacked, deterministic=True)
+        without_shared_memory(database, path)
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
             _create(database)
@@ -86,9 +87,8 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def _create(database: sqlite3.Connection) -> None:
-    pragmas, tables = CREATE[:2], CREATE[2:]
-    for statement in pragmas:
-        database.execute(statement)
+    auto_vacuum, *tables = CREATE
+    database.execute(auto_vacuum)
     database.execute("BEGIN IMMEDIATE")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version == 0:  # nobody else was quicker
@@ -99,7 +99,7 @@ def _create(database: sqlite3.Connection) -> None:
 
 def remove(path: Path) -> None:
     """Remove it, with the files that SQLite keeps beside it."""
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-journal", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
 

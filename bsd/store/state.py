@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import orjson
 
+from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import BsdError, TemporaryFailure
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
@@ -238,6 +239,7 @@ class StateDb:
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
         try:
+            without_shared_memory(database, self._path)
             if _version(database) != _SCHEMA:
                 _create(database)
             # What a power cut takes is read again.
@@ -249,7 +251,7 @@ class StateDb:
 
     def _give_up(self, error: Exception) -> None:
         if type(error) is sqlite3.DatabaseError:  # not a database, or a damaged one
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("", "-journal", "-wal", "-shm"):
                 with suppress(OSError):
                     self._path.with_name(self._path.name + suffix).unlink()
         if not self._told:
@@ -275,8 +277,6 @@ def _create(database: sqlite3.Connection) -> None:
         for create in _CREATE:
             database.execute(create)
         database.execute(f"PRAGMA user_version = {_SCHEMA}")
-    with suppress(sqlite3.OperationalError):  # others read it: slower, and as good
-        database.execute("PRAGMA journal_mode = WAL")
 
 
 @dataclass(frozen=True, slots=True)

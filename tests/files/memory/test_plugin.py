@@ -108,7 +108,7 @@ def test_ours_has_every_column_as_the_plugin_wants_it(path: Path, clock: Clock) 
         theirs, ours = columns(wanted), columns(path)
         assert {name: ours[name] for name in theirs} == theirs
         assert set(ours) - set(theirs) == {"bsd_base_confidence"}
-        assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+        assert rows(path, "PRAGMA journal_mode") == [("delete",)], "the plugin makes it its own"
         missing = set(objects(wanted)) - set(objects(path))
         assert {name for name in missing if not name.startswith("sqlite_autoindex")} == set()
     with plugin.plugin(path) as db:
@@ -169,7 +169,7 @@ def test_the_connection_is_as_the_plugin_configures_its_own(path: Path, clock: C
         store(memory, "x")
         db = memory._open(write=True)
         names = ("journal_mode", "busy_timeout", "synchronous", "foreign_keys")
-        assert [db.value(f"PRAGMA {name}") for name in names] == ["wal", 5000, 1, 1]
+        assert [db.value(f"PRAGMA {name}") for name in names] == ["delete", 5000, 1, 1]
         memory.close()
         with pytest.raises(Forbidden, match="readonly"):  # who reads cannot write by mistake
             memory._open(write=False).run("DELETE FROM facts")

@@ -18,6 +18,7 @@ from bsd.store.history import (
     History,
     Touched,
     as_ended,
+    named_files,
     undone_entries,
     with_end,
 )
@@ -196,3 +197,15 @@ def test_whether_it_happened_is_seen_in_the_session(history: History, layout: La
     assert not happened(BytesTranscript(b""), lines)
     history.settle(deed, happened=True)
     assert [deed.pending for deed in history.deeds()] == [False]
+
+
+def test_names_that_a_block_cuts_in_two_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bsd.store.history._BUFFER", 4096)
+    line = b'"ref":"%s","hash":"sha256:%064d"'
+    content = b"".join(b"x" * 1000 + line % (b"r%03d" % n, n) for n in range(100))
+    (tmp_path / "0001.jsonl").write_bytes(content)
+    (tmp_path / "0002.jsonl").touch()
+    found = named_files(tmp_path)
+    assert found == {(f"r{n:03d}", f"sha256:{n:064d}") for n in range(100)}

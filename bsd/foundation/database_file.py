@@ -1,0 +1,48 @@
+"""SQLite without memory that processes share: a full disk must be an error, not the end of us.
+
+A write-ahead log comes with a file that is mapped into memory. Where the disk has no room for one
+of its pages, touching that page kills the process (SIGBUS). What only bsd opens does without.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+# SQLite asks for as much with a byte in every 4 KB, which is not enough on disks of smaller blocks.
+_ROOM = 1 << 20
+
+
+def without_shared_memory(database: sqlite3.Connection, path: Path) -> None:
+    """Let a connection that has read nothing yet write by a rollback journal; raises sqlite3.Error.
+
+    A file that an older version wrote with a log ahead is changed, once nobody else has it open.
+    """
+    ahead = logs_ahead(path)
+    if ahead:  # alone, its shared memory is our own
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+    database.execute("PRAGMA journal_mode = TRUNCATE").fetchall()
+    if ahead:
+        database.execute("PRAGMA locking_mode = NORMAL").fetchall()
+        database.execute("SELECT 1 FROM sqlite_master").fetchall()  # only now others may have it
+        with suppress(OSError):
+            Path(f"{path}-shm").unlink()
+
+
+def has_room(path: Path) -> bool:
+    """Whether the disk has room for what processes share of a database with a log ahead."""
+    try:
+        return shutil.disk_usage(path.parent).free >= _ROOM
+    except OSError:
+        return True  # SQLite will say what is wrong
+
+
+def logs_ahead(path: Path) -> bool:
+    """Whether writes go into a log of their own first, as the header of the file says."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20)[18:] == b"\2\2"
+    except OSError:
+        return False  # SQLite will say so

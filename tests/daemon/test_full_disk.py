@@ -1,0 +1,61 @@
+"""A daemon whose disk fills and empties again and again goes on, and loses nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from bsd.sample import session_lines
+from tests.daemon.running import configure, running, wait_for
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.small_disk import small_disk
+
+PLACEHOLDER = b"[[extracted-"
+_TIMES = 30
+
+
+@pytest.mark.slow
+def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    with small_disk(tmp_path, 24) as disk:
+        root = disk.path / "root"
+        root.mkdir(mode=0o700)
+        configure(root)
+        sessions = [
+            add_session(root, f"main/s{n}", b"".join(session_lines(turns=8, seed=n)))
+            for n in range(3)
+        ]
+        lines = b"".join(session_lines(turns=2, seed=9)).splitlines(keepends=True)[1:]
+        with running(root, tmp_path) as daemon:
+            wait_for(
+                lambda: all(PLACEHOLDER in path.read_bytes() for path in sessions), "a first pass"
+            )
+            for number in range(_TIMES):
+                path = sessions[number % len(sessions)]
+                room = chance.choice([0, 9, 10, 16, 24, 32, 40, 64, 200]) << 10
+                with path.open("ab") as file:
+                    file.writelines(_renamed(lines, number))
+                disk.fill(leave=room)
+                set_at_rest(path)
+                daemon.bsd("memory", "store", f"harbour {number}")
+                daemon.bsd("search", "harbour")
+                assert daemon.status()
+                daemon.must_run()
+                disk.empty()
+            last = add_session(root, "main/last", b"".join(session_lines(turns=8, seed=77)))
+            wait_for(lambda: PLACEHOLDER in last.read_bytes(), "work after all that")
+            wait_for(daemon.is_running, "it to be well")
+            found = daemon.bsd("memory", "store", "harbour at the end")
+            assert found.returncode == 0, found
+            assert "Traceback" not in daemon.log()
+            assert "nternal error" not in daemon.log()
+            assert daemon.is_sound()
+            for number in range(_TIMES):
+                assert f"e{number}-".encode() in b"".join(path.read_bytes() for path in sessions)
+
+
+def _renamed(lines: list[bytes], number: int) -> list[bytes]:
+    """The same lines with ids of their own."""
+    return [line.replace(b'"id":"', f'"id":"e{number}-'.encode(), 1) for line in lines]
