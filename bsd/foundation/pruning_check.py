@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import (
     AUTO_CRON,
     FIELDS,
@@ -48,6 +49,10 @@ def _pattern(text: str) -> str:
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as problem:
         raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
+    try:
+        Pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a regular expression that bsd uses: {problem}") from None
     return text
 
 

@@ -6,13 +6,13 @@ fits a value decides about it, even if it then says that the value is too recent
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.base import Entry, Facts, Value
 from bsd.formats.reading import message_of
+from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 
 _ANY = "*"
@@ -106,7 +106,7 @@ class Policy:
     age_threshold_s: float
     keep_after_restore_s: float
     display_only: bool
-    bound_models: tuple[re.Pattern[str], ...]  # empty: prefixes are not protected
+    bound_models: tuple[Pattern, ...]  # empty: prefixes are not protected
 
     @classmethod
     def of(cls, config: PruningConfig) -> Policy:
@@ -133,7 +133,7 @@ class Policy:
             age_threshold_s=config.age_threshold_hours * 3600,
             keep_after_restore_s=config.keep_after_restore_seconds,
             display_only=config.scope == "display",
-            bound_models=tuple(re.compile(model, re.IGNORECASE) for model in models),
+            bound_models=tuple(map(Pattern, models)),
         )
 
     @property
