@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,10 @@ def test_the_lock_file_names_versions_and_no_network() -> None:
     pins = [line for line in lines if not line.startswith("#")]
     assert pins
     assert [pin for pin in pins if pin.count("==") != 1 or "/" in pin or "-i" in pin.split()] == []
+
+
+def test_values_are_bound_by_place_or_by_name() -> None:
+    """`?1` with a sequence is deprecated since Python 3.12, and where warnings count, an error."""
+    statements = re.compile(r"\b(?:SELECT|WHERE|VALUES|AND|SET)\b[^#]*\?[1-9]")
+    found = [str(path) for path in _MODULES if statements.search(path.read_text(encoding="utf-8"))]
+    assert found == []

@@ -124,8 +124,8 @@ class SearchIndex:
         """The names of the models that wrote in each session, by the session's name."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.models') FROM sessions"
-            " WHERE ?1 IS NULL OR agent = ?1",
-            (agent,),
+            " WHERE :agent IS NULL OR agent = :agent",
+            {"agent": agent},
         )
         return {name: models or "" for name, models in rows}
 
@@ -177,8 +177,9 @@ class SearchIndex:
     def drop_slices(self, name: SessionName, first: int, end: int | None = None) -> None:
         """Forget slices that begin at these line numbers."""
         self._db.execute(
-            "DELETE FROM slices WHERE session = ?1 AND first >= ?2 AND (?3 IS NULL OR first < ?3)",
-            (self._id(name), first, end),
+            "DELETE FROM slices WHERE session = :session"
+            " AND first >= :first AND (:end IS NULL OR first < :end)",
+            {"session": self._id(name), "first": first, "end": end},
         )
 
     def set_lines(
@@ -188,8 +189,9 @@ class SearchIndex:
         session = self._id(name)
         rows = self._db.execute(
             "SELECT line, part, id, digest FROM pieces"
-            " WHERE session = ?1 AND place = ?2 AND line >= ?3 AND (?4 IS NULL OR line < ?4)",
-            (session, TRANSCRIPT, first, end),
+            " WHERE session = :session AND place = :place"
+            " AND line >= :first AND (:end IS NULL OR line < :end)",
+            {"session": session, "place": TRANSCRIPT, "first": first, "end": end},
         )
         before = {(line, part): (row, digest) for line, part, row, digest in rows}
         for one in words:
@@ -295,10 +297,15 @@ class SearchIndex:
             "SELECT pieces.id, sessions.name, pieces.entry, pieces.line, pieces.place, words.rank"
             " FROM words JOIN pieces ON pieces.id = words.rowid"
             " JOIN sessions ON sessions.id = pieces.session"
-            " WHERE words MATCH ?1 AND (?2 IS NULL OR sessions.agent = ?2)"
-            " AND (?3 IS NULL OR sessions.name = ?3 AND pieces.place = ?4)"
+            " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
+            " AND (:session IS NULL OR sessions.name = :session AND pieces.place = :place)"
             " ORDER BY words.rank, pieces.id",
-            (expression, agent, extracted_from and str(extracted_from), EXTRACTED),
+            {
+                "words": expression,
+                "agent": agent,
+                "session": extracted_from and str(extracted_from),
+                "place": EXTRACTED,
+            },
         )
         hits: list[Hit] = []
         seen: set[tuple[str, str | int]] = set()
@@ -321,8 +328,8 @@ class SearchIndex:
             "SELECT DISTINCT sessions.name"
             " FROM words JOIN pieces ON pieces.id = words.rowid"
             " JOIN sessions ON sessions.id = pieces.session"
-            " WHERE words MATCH ?1 AND (?2 IS NULL OR sessions.agent = ?2)",
-            (match_expression(words, beginnings=True), agent),
+            " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)",
+            {"words": match_expression(words, beginnings=True), "agent": agent},
         )
         return {name for (name,) in rows}
 
