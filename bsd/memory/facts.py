@@ -22,7 +22,7 @@ from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import count_expired
 from bsd.memory.erasure import erase_words, leave_nothing_behind
 from bsd.memory.fact import Fact, Recalled, Stored, text_of
-from bsd.memory.new_fact import NewFact, existing, insert, twin
+from bsd.memory.new_fact import NewFact, existing, insert, reclassify, twin
 from bsd.memory.prune import Pruned, Pruner, delete_facts
 from bsd.memory.recall import Wanted
 from bsd.memory.vectors import Vectors
@@ -75,18 +75,20 @@ class Memory(Closing):
     # --- keeping facts ---
 
     def store(self, new: NewFact) -> Stored:
-        """Keep a fact, unless there is a live one of the same text.
+        """Keep a fact, unless there is a live one of the same text, entity, key and value.
 
-        Raises Invalid, and NotFound if what it supersedes is not there.
+        That one then takes the class that `new` names, if it names one. Raises Invalid, and
+        NotFound if what it supersedes is not there.
         """
         row = new.row(self._classes, self._classifier, self._now())
         db = self._open(write=True, create=True)
         with db.change():
-            if found := twin(db, row):
+            found = twin(db, row)
+            if found and new.decay_class in {None, found.decay_class}:
                 return Stored(found, created=False)
-            fact = insert(db, row)
+            fact = reclassify(db, found, row) if found else insert(db, row)
         self._record("memory_store", fact=fact.id, decay_class=fact.decay_class)
-        return Stored(fact, created=True)
+        return Stored(fact, created=found is None)
 
     def confirm(self, id: str) -> Fact:
         """Let a fact begin anew, with full confidence; raises NotFound."""

@@ -87,14 +87,26 @@ class NewFact:
 
 
 def twin(db: Database, row: Mapping[str, Any]) -> Fact | None:
-    """A live fact of the same text, other than the one that is superseded."""
+    """A live fact of the same text, entity, key and value, other than the one superseded."""
     found = db.one(
         f"SELECT {SHOWN} FROM facts WHERE normalized_hash = :normalized_hash"  # noqa: S608
+        " AND IFNULL(entity, '') = IFNULL(:entity, '') AND IFNULL(key, '') = IFNULL(:key, '')"
+        " AND IFNULL(value, '') = IFNULL(:value, '')"
         " AND superseded_at IS NULL AND (expires_at IS NULL OR expires_at > :created_at)"
         " AND id IS NOT :supersedes_id LIMIT 1",
         row,
     )
     return None if found is None else Fact.of(found)
+
+
+def reclassify(db: Database, fact: Fact, row: Mapping[str, Any]) -> Fact:
+    """Let a fact have the class of its twin, and begin anew with it, within a change."""
+    db.run(
+        "UPDATE facts SET decay_class = :decay_class, expires_at = :expires_at,"
+        " last_confirmed_at = :created_at WHERE id = :twin",
+        {**row, "twin": fact.id},
+    )
+    return existing(db, fact.id)
 
 
 def insert(db: Database, row: Mapping[str, Any]) -> Fact:

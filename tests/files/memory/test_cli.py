@@ -68,7 +68,10 @@ def age(facts_db: Path, seconds: int) -> None:
 def test_store(bsd: Bsd, facts_db: Path) -> None:
     ended = bsd("store", "We decided on tabs", "--entity", "style")
     assert ended.out == 'Stored: "We decided on tabs" [entity: style] [decay: permanent]\n'
-    assert bsd("store", "we decided on  TABS").out == "Similar memory already exists.\n"
+    assert (
+        bsd("store", "we decided on  TABS", "--entity", "style").out
+        == "Similar memory already exists.\n"
+    )
     document = bsd(
         *("store", "Ada likes tea", "--entity", "Ada", "--key", "drink", "--value", "tea"),
         *("--class", "session", "--confidence", "0.5", "--importance", "0.1", "--tags", "A, b"),

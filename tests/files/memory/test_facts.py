@@ -106,7 +106,7 @@ def test_the_files_are_private(memory: Memory) -> None:
 
 def test_the_same_text_is_kept_once(memory: Memory) -> None:
     first = store(memory, "Ada likes tea")
-    again = memory.store(NewFact("  ada LIKES\n tea", entity="other"))
+    again = memory.store(NewFact("  ada LIKES\n tea"))
     assert not again.created
     assert again.fact == first
     assert rows(memory.path, "SELECT COUNT(*) FROM facts") == [(1,)]

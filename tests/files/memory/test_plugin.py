@@ -61,7 +61,8 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
         assert {one.fact.id for one in memory.recall("harbour tabs", refresh=False)} == {"a", "b"}
         assert columns(path) == before, "who only looks changes nothing"
         new = store(memory, "The ship leaves at noon", entity="Ada", tags=("ship",))
-        assert not memory.store(NewFact("we DECIDED on  tabs")).created, "old texts are known"
+        again = memory.store(NewFact("we DECIDED on  tabs", entity="Ada"))
+        assert not again.created, "old texts are known"
         assert {one.fact.id for one in memory.recall("harbour ship")} == {"a", new.id}
         assert len(memory.lookup("ada")) == len(rows(path, "SELECT id FROM facts"))
         assert memory.prune().decayed == (version != "first")

@@ -48,7 +48,7 @@ def test_a_fact_from_beginning_to_end(app: FastAPI, clock: Clock, tmp_path: Path
     stored = post(app, "store", text="Ada likes tea", entity="Ada", tags=["x"], confidence=0.5)
     assert set(stored) == {"created", *FIELDS}
     assert stored["created"] is True
-    assert post(app, "store", text="ada likes TEA")["created"] is False
+    assert post(app, "store", text="ada likes TEA", entity="Ada")["created"] is False
     clock.now += DAY
     (found,) = get(app, "recall?query=tea&limit=3&tag=x")["results"]
     assert found["expires_at"] == stored["expires_at"], "who only looks keeps nothing alive"
