@@ -79,6 +79,9 @@ def _number(name: str, default: int, meaning: str) -> Any:
     return Field(default, ge=least, le=most, description=described)
 
 
+_UNSAID: Any = None  # as the settings say; a rule that is given says a number
+
+
 class Rule(BaseModel):
     """One of `trigger_rules`, as JSON. Other keys are matchers on the entry's own keys."""
 
@@ -87,9 +90,9 @@ class Rule(BaseModel):
 
     type: Literal[TriggerType, "*"]
     role: str = "*"
-    min_length: int = Field(500, ge=0, le=100_000)
-    keep_recent: int = Field(3, ge=0, le=100)
-    keep_chars: int = Field(0, ge=0, le=10_000)
+    min_length: int = Field(_UNSAID, ge=0, le=100_000)
+    keep_recent: int = Field(_UNSAID, ge=0, le=100)
+    keep_chars: int = Field(_UNSAID, ge=0, le=10_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +123,7 @@ class RuntimeConfig(BaseModel):
     keep_recent: int = _number("keep_recent", 3, "messages to keep in context")
     min_value_length: int = _number("min_value_length", 500, "characters")
     keep_chars: int = _number("keep_chars", 0, "characters")
-    age_threshold_hours: int = _number("age_threshold_hours", 0, "hours; 0 = off")
+    age_threshold_hours: int | float = _number("age_threshold_hours", 0, "hours; 0 = off")
     scan_interval_seconds: int = _number("scan_interval_seconds", 30, "10 seconds to 1 hour")
     auto_cron: Cron = Field(AUTO_CRON, description=f'a valid cron expression (e.g., "{AUTO_CRON}")')
     retention: _Lifetime = Field("24h", description=_LIFETIME)
@@ -188,7 +191,7 @@ def _message(field: str, details: Sequence[ErrorDetails]) -> str:
     expected = f"{field} must be {RuntimeConfig.model_fields[field].description}"
     if first["type"] == "value_error":
         return f"{expected}. {_reason(first)}"
-    if isinstance(first["input"], float):
+    if isinstance(first["input"], float) and field != "age_threshold_hours":
         return expected.replace("a number", "a whole number")
     return expected
 

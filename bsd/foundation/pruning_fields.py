@@ -35,7 +35,7 @@ RETENTION_CRON = "0 */6 * * *"
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
 NOT_SETTABLE = ("last_run_at", "last_retention_run_at")
 
-# Whole numbers, from … to.
+# Numbers, whole but for the hours, from … to.
 LIMITS = {
     "keep_recent": (0, 100),
     "min_value_length": (0, 100_000),
@@ -103,21 +103,22 @@ class TriggerRule:
 
     Every key that is not one of the five is a matcher on the entry's own key of that name:
     strings are lists separated by `|`, compared without case; numbers and booleans must be equal.
-    `role` is such a list too. Lengths are characters, `keep_recent` is a position.
+    `role` is such a list too. Lengths are characters, `keep_recent` is a position; None takes what
+    the settings say (`min_value_length`, `keep_recent`, `keep_chars`).
     """
 
     type: TriggerType | Literal["*"]
     role: str = "*"
-    min_length: int = 500
-    keep_recent: int = 3
-    keep_chars: int = 0
+    min_length: int | None = None
+    keep_recent: int | None = None
+    keep_chars: int | None = None
     matchers: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The rule as the file has it."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         del own["matchers"]
-        return {**own, **self.matchers}
+        return {**{name: said for name, said in own.items() if said is not None}, **self.matchers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class PruningConfig:
     keep_recent: int = 3
     min_value_length: int = 500
     keep_chars: int = 0
-    age_threshold_hours: int = 0
+    age_threshold_hours: float = 0
     scan_interval_seconds: int = 30
     auto_cron: str = AUTO_CRON
     retention: str = "24h"

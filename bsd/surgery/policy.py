@@ -30,13 +30,13 @@ class Trigger:
     matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and what they must be
 
     @classmethod
-    def of(cls, rule: TriggerRule) -> Trigger:
-        """Read one of `trigger_rules`."""
+    def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
+        """Read one of `trigger_rules`; what it does not say, the settings say."""
         return cls(
             types=None if rule.type == _ANY else frozenset({rule.type}),
-            min_length=rule.min_length,
-            keep_recent=rule.keep_recent,
-            keep_chars=rule.keep_chars,
+            min_length=_said(rule.min_length, config.min_value_length),
+            keep_recent=_said(rule.keep_recent, config.keep_recent),
+            keep_chars=_said(rule.keep_chars, config.keep_chars),
             roles=None if rule.role == _ANY else frozenset(_alternatives(rule.role)),
             matchers=tuple(rule.matchers.items()),
         )
@@ -54,6 +54,10 @@ class Trigger:
         if value.custom and all(key != "customType" for key, _ in self.matchers):
             return False
         return self.types is None or value.type in self.types
+
+
+def _said(own: int | None, otherwise: int) -> int:
+    return otherwise if own is None else own
 
 
 def _alternatives(text: str) -> list[str]:
@@ -112,7 +116,7 @@ class Policy:
     def of(cls, config: PruningConfig) -> Policy:
         """Read the settings; a list of rules replaces the plain fields, an empty one too."""
         if config.trigger_rules is not None:
-            triggers = tuple(Trigger.of(rule) for rule in config.trigger_rules)
+            triggers = tuple(Trigger.of(rule, config) for rule in config.trigger_rules)
         elif config.trigger_types:
             triggers = (
                 Trigger(

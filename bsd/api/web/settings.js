@@ -26,7 +26,7 @@ const GROUPS = [
                 "Characters left in place",
                 "The beginning that stays before the placeholder (0–10000).",
             ],
-            ["age_threshold_hours", "number", "Minimum age", "Hours; 0: of any age."],
+            ["age_threshold_hours", "number", "Minimum age", "Hours, fractions too; 0: of any age."],
             ["keep_after_restore_seconds", "number", "Protection after a restore", "Seconds (0–86400)."],
             [
                 "scope",
@@ -318,7 +318,7 @@ function control(kind, id, described, label) {
         : h("input", {
               id,
               type: "text",
-              inputmode: kind === "number" ? "numeric" : null,
+              inputmode: kind === "number" ? "decimal" : null,
               autocomplete: "off",
               spellcheck: "false",
               ...described,

@@ -89,8 +89,23 @@ def test_numbers(field: str, least: int, most: int, words: str) -> None:
         assert getattr(PruningConfig.checked({field: good}), field) == good
     for bad in (least - 1, most + 1, True, "3", None, [3], 2**70):
         assert complaint(field, bad) == f"{field} must be a number {words}"
+    if field == "age_threshold_hours":
+        return
     for fraction in (least + 0.5, float(least), float("nan")):
         assert complaint(field, fraction) == f"{field} must be a whole number {words}"
+
+
+def test_hours_may_be_fractions() -> None:
+    for hours in (0.5, 1.25, 87_600.0):
+        config = PruningConfig.checked({"age_threshold_hours": hours})
+        assert config.age_threshold_hours == hours
+        assert PruningConfig.checked(config.as_json()) == config
+    whole = PruningConfig.checked({"age_threshold_hours": 2}).as_json()["age_threshold_hours"]
+    assert (whole, type(whole)) == (2, int), "it is written as it was given"
+    for bad in (-0.5, 87_600.5, float("nan"), float("inf")):
+        assert complaint("age_threshold_hours", bad) == (
+            "age_threshold_hours must be a number between 0 and 87600 (hours; 0 = off)"
+        )
 
 
 @pytest.mark.parametrize(
@@ -220,21 +235,19 @@ def test_trigger_types() -> None:
         assert complaint("trigger_types", bad) == "trigger_types must be an array"
 
 
-def test_a_rule_has_defaults_and_matchers() -> None:
+def test_a_rule_says_what_it_names_and_has_matchers() -> None:
     config = PruningConfig.checked(
         {"trigger_rules": [{"type": "*"}, {"type": "user", "customType": "a|b", "n": 3, "f": 1.5}]}
     )
     assert config.trigger_rules is not None
     first, second = config.trigger_rules
-    assert (first.min_length, first.keep_recent, first.keep_chars, first.role) == (500, 3, 0, "*")
+    assert (first.min_length, first.keep_recent, first.keep_chars) == (None, None, None)
+    assert first.role == "*"
     assert first.matchers == {}
     assert second.matchers == {"customType": "a|b", "n": 3, "f": 1.5}
     assert second.as_json() == {
         "type": "user",
         "role": "*",
-        "min_length": 500,
-        "keep_recent": 3,
-        "keep_chars": 0,
         "customType": "a|b",
         "n": 3,
         "f": 1.5,

@@ -150,6 +150,8 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     # 10
     ("too_young", result(), at(seconds_ago=2 * HOUR - 1), {"age_threshold_hours": 2}),
     ("extract", result(), at(seconds_ago=2 * HOUR), {"age_threshold_hours": 2}),
+    ("too_young", result(), at(seconds_ago=HOUR // 2 - 1), {"age_threshold_hours": 0.5}),
+    ("extract", result(), at(seconds_ago=HOUR // 2), {"age_threshold_hours": 0.5}),
     ("extract", result(), at(seconds_ago=0), {"age_threshold_hours": 0}),
     ("too_young", result("small"), at(seconds_ago=0), {"age_threshold_hours": 1}),
     ("too_young", result(), at(seconds_ago=-HOUR), {"age_threshold_hours": 1}),

@@ -33,11 +33,17 @@ def test_only_a_wildcard_fits_a_value_of_no_type() -> None:
     assert by(entry, *every) == "type_not_matched"
 
 
-def test_missing_fields_have_the_originals_defaults() -> None:
-    assert by(result(LONG[1:]), {"type": "*"}, min_value_length=1) == "values_too_small"
-    assert by(result(), {"type": "*"}, standing=at(2), keep_recent=0) == "too_recent"
-    assert by(result(), {"type": "*"}, standing=at(3), keep_recent=9) == "extract"
-    assert by(result(), {"type": "*"}, keep_chars=10_000) == "extract"
+def test_what_a_rule_does_not_say_the_settings_say() -> None:
+    rule = {"type": "*"}
+    assert by(result("12345"), rule, min_value_length=5) == "extract"
+    assert by(result("12345"), rule, min_value_length=6) == "values_too_small"
+    assert by(result(), rule, standing=at(2), keep_recent=2) == "extract"
+    assert by(result(), rule, standing=at(8), keep_recent=9) == "too_recent"
+    decision = judge(result(), at(9), trigger_rules=[rule], keep_chars=7)
+    assert decision.chosen[0].keep_chars == 7
+    zero = {"type": "*", "min_length": 0, "keep_recent": 0, "keep_chars": 0}
+    decision = judge(result("1"), at(0), trigger_rules=[zero], min_value_length=9, keep_chars=7)
+    assert (decision.reason, decision.chosen[0].keep_chars) == ("extract", 0), "0 is said, too"
 
 
 def test_own_fields_replace_the_plain_ones() -> None:
