@@ -459,4 +459,4 @@ def _sizes(line: bytes, keys: tuple[str, ...]) -> dict[str, int]:
         spans = splice.find(line, paths.values())
     except splice.SpliceError:
         return {}
-    return {key: spans[path].end - spans[path].start for key, path in paths.items()}
+    return {key: splice.text_size(line[slice(*spans[path])]) for key, path in paths.items()}

@@ -49,7 +49,7 @@ class Keep:
     hash: str  # `sha256:…` of the file's bytes
     size: int  # bytes of the file
     keys: tuple[str, ...]
-    sizes: Mapping[str, int]  # bytes that each key took in the line
+    sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
     line: Span | bytes | None

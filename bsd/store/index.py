@@ -32,7 +32,7 @@ class Record:
     hash: str
     size: int
     keys: tuple[str, ...]
-    sizes_bytes: Mapping[str, int]  # by key, as it stood in the line
+    sizes_bytes: Mapping[str, int]  # by key: its text in UTF-8 (older records: its JSON)
     extracted_at: str  # ISO 8601, Z
 
     @property

@@ -31,7 +31,14 @@ from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, edit, edit_and_measure, encode_string, find
+from bsd.transcript.splice import (
+    SpliceError,
+    edit,
+    edit_and_measure,
+    encode_string,
+    find,
+    text_size,
+)
 
 BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
 _COST = 1400  # bytes of memory of one edit and what is kept for it, beside the new line
@@ -184,10 +191,12 @@ class _Surgery:
                 raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
             keys = (*home.away, *keys)
         marker = Marker(home.ref, home.hash, home.size, keys, self._at)
-        line, lengths = edit_and_measure(
+        line, stood = edit_and_measure(
             raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
         )
-        sizes = [*home.away.values(), *[_size(one.value, lengths) for one in chosen]]
+        lengths = {path: end - start for path, (start, end) in stood.items()}
+        texts = [text_size(raw[slice(*stood[one.value.path])]) for one in chosen]
+        sizes = [*home.away.values(), *texts]
         savings = [_saving(one.value, lengths, new[one.value.path]) for one in chosen]
         keep = Keep(
             ref=home.ref,

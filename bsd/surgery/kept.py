@@ -13,7 +13,7 @@ from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import source_paths, stored_line
 from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, edit, find
+from bsd.transcript.splice import SpliceError, edit, find, text_size
 
 
 def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:
@@ -98,7 +98,7 @@ class Return:
     original: bytes
     replace: Mapping[ValuePath, bytes]
     reinsert: tuple[ValuePath, ...]
-    sizes: Mapping[ValuePath, int]  # bytes of each value, its companions included
+    sizes: Mapping[ValuePath, int]  # of each value's text, in UTF-8
 
     @classmethod
     def of(
@@ -109,9 +109,7 @@ class Return:
         kept = original.values(sources.values())
         values = {path: kept[source] for path, source in sources.items() if source in kept}
         companions = original.companions(fmt, values.keys())
-        sizes = {path: len(value) for path, value in values.items()}
-        for member, raw in original.values(companions.keys()).items():
-            sizes[companions[member]] += len(raw)
+        sizes = {path: text_size(value) for path, value in values.items()}
         # What somebody has put there since stays; it is theirs.
         missing = tuple(member for member in companions if not is_present(entry, member))
         return cls(original.raw, values, missing, sizes)

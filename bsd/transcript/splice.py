@@ -45,6 +45,7 @@ __all__ = [
     "remove_members",
     "replace",
     "set_member",
+    "text_size",
 ]
 
 
@@ -122,23 +123,21 @@ def edit_and_measure(
     reinsert: Collection[ValuePath] = (),
     original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
-) -> tuple[bytes, dict[ValuePath, int]]:
-    """As `edit`, and how many bytes the values took that were replaced or removed."""
+) -> tuple[bytes, dict[ValuePath, tuple[int, int]]]:
+    """As `edit`, and where in `raw` the values stood that were replaced or removed."""
     replace = replace or {}
     put_paths = {(key,): value for key, value in (put or {}).items()}
     back = tuple(reinsert)
     found, listed = _look(raw, (*replace, *remove, *back, *put_paths), remove, back)
 
     patches: list[Patch] = []
-    lengths = {}
+    stood = {}
     for path, value in replace.items():
-        start, end = found.span(path)
+        start, end = stood[path] = found.span(path)
         patches.append((start, end, _one_line(value)))
-        lengths[path] = end - start
     objects = _Objects(raw, found, listed=listed)
     for path in remove:
-        start, end = found.span(path)
-        lengths[path] = end - start
+        stood[path] = found.span(path)
         objects.remove(path)
     objects.reinsert(back, original)
     for path, value in put_paths.items():
@@ -146,7 +145,7 @@ def edit_and_measure(
             patches.append((*found.span(path), _one_line(value)))
         else:
             objects.add(encode_string(path[0]) + b":" + _one_line(value))
-    return _patched(raw, [*patches, *objects.patches()]), lengths
+    return _patched(raw, [*patches, *objects.patches()]), stood
 
 
 def _look(
@@ -174,6 +173,15 @@ def _is_first(found: Found, members: Collection[ValuePath]) -> bool:
         if found.has(path) and found.end_before(path) < 0:
             return True
     return False
+
+
+def text_size(raw: bytes) -> int:
+    """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
+    if raw[:1] != b'"':
+        return len(raw)
+    if b"\\" not in raw:
+        return len(raw) - 2
+    return len(json.loads(raw.decode("utf-8", "replace")).encode("utf-8", "surrogatepass"))
 
 
 def encode_string(text: str) -> bytes:

@@ -38,7 +38,7 @@ RESTORATION = {
     "module": "extraction",
     "entry_id": "ent_123",
     "keys_restored": ["data.thinking"],
-    "sizes_bytes": {"data.thinking": len(LONG) + 2},  # its quotes included
+    "sizes_bytes": {"data.thinking": len(LONG)},
     "redacted": True,
     "session": "main/s1",
 }

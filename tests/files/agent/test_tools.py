@@ -29,7 +29,7 @@ def test_seed_001_answers(away: Desk, tool: str, arguments: dict[str, Any]) -> N
         "restored": True,
         "entry_id": "msg-456",
         "keys_restored": ["content"],
-        "sizes_bytes": {"content": len(LONG) + 2},
+        "sizes_bytes": {"content": len(LONG)},
         "inline": "now",
         "texts": {"content": LONG},
     }

@@ -64,8 +64,8 @@ def test_the_shape_of_an_extracted_entry() -> None:
     assert plan.edits[0].was == keep.hash
     assert keep.type == "thinking"
     assert keep.sizes == {
-        "message.content[0].thinking": len(LONG) + 2 + len(SIGNATURE) + 2,
-        "message.content[1].arguments.text": len(LONG) + 2,
+        "message.content[0].thinking": len(LONG),
+        "message.content[1].arguments.text": len(LONG),
     }
     assert old.shelf.files == {"0001_thinking": line}
 

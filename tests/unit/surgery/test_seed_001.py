@@ -47,7 +47,7 @@ def test_4_re_restore_detection() -> None:
         "restored": True,
         "entry_id": "msg-456",
         "keys_restored": ["output"],
-        "sizes_bytes": {"output": 602},
+        "sizes_bytes": {"output": 600},
         "previous_restored_at": "2026-02-20T10:00:00Z",
         "suggestion": "This entry was previously restored. If you need to keep this content "
         "long-term, consider setting _extractable: false on the entry.",

@@ -22,6 +22,7 @@ from bsd.transcript.splice import (
     remove_members,
     replace,
     set_member,
+    text_size,
 )
 from tests.unit.transcript import nasty
 from tests.unit.transcript.nasty import Members, unhurried
@@ -269,3 +270,20 @@ def test_any_text_can_be_written_as_a_string(text: str) -> None:
     assert json.loads(written) == text.encode("utf-16", "surrogatepass").decode(
         "utf-16", "surrogatepass"
     )
+
+
+@pytest.mark.parametrize(
+    ("raw", "size"),
+    [
+        (b'"abc"', 3),
+        (b'""', 0),
+        ('"äö"'.encode(), 4),
+        (b'"\\u00e4\\n\\"x"', 5),
+        (b'"\\ud83d\\ude00"', 4),
+        (b'"\\ud83d"', 3),
+        (b'{"a": "b"}', 10),
+        (b"[1,2]", 5),
+    ],
+)
+def test_the_size_of_a_text_is_that_of_its_utf_8(raw: bytes, size: int) -> None:
+    assert text_size(raw) == size
