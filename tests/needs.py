@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-_NOBODY = 65534
+NOBODY = 65534
 
 
 def require_program(name: str) -> str:
@@ -37,8 +37,8 @@ def as_ordinary_user() -> list[str]:
         return []
     prefix = [
         require_program("setpriv"),
-        f"--reuid={_NOBODY}",
-        f"--regid={_NOBODY}",
+        f"--reuid={NOBODY}",
+        f"--regid={NOBODY}",
         "--clear-groups",
     ]
     if not _runs_python(tuple(prefix)):

@@ -15,6 +15,7 @@ from tests.openclaw_tree import set_at_rest
 
 EVERYTHING = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 _DEADLINE_SECONDS = 120.0
+_XDG = {"CONFIG": ".config", "STATE": ".local/state", "DATA": ".local/share", "CACHE": ".cache"}
 _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
 
 
@@ -61,8 +62,8 @@ class Beside:
     def environment(self) -> dict[str, str]:
         """What programs run with here."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED_ON)}
-        own = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config")}
-        return {**kept, **own, **self.env}
+        own = {f"XDG_{what}_HOME": str(self.home / where) for what, where in _XDG.items()}
+        return {**kept, "HOME": str(self.home), **own, **self.env}
 
     def copy_to(self, top: Path) -> Beside:
         """All of it once more, in another place; the program is still run where it was."""

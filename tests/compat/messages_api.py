@@ -42,9 +42,9 @@ class Model:
         self._lock = Lock()
 
     def results(self) -> list[str]:
-        """All texts that it was ever given as results of its calls, each once, in order."""
-        found = [text for request in self.requests for text in _results(request["messages"])]
-        return list(dict.fromkeys(found))
+        """The texts of all results of its calls, as the newest request has them."""
+        newest = [request for request in self.requests if request.get("tools")][-1]
+        return _results(newest["messages"])
 
     def answer(self, request: Json) -> tuple[list[Json], str]:
         """The blocks of the next message, and why it stops."""

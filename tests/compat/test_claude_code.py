@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tempfile
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,8 +13,9 @@ import pytest
 
 from tests.compat import claude_code
 from tests.compat.beside import placeholders
-from tests.compat.claude_code import ClaudeCode, but_for_names, lines_by_id
+from tests.compat.claude_code import ClaudeCode, but_for_names, lines_by_id, three_turns
 from tests.compat.messages_api import Model, asking
+from tests.needs import NOBODY, as_ordinary_user
 
 pytestmark = pytest.mark.timeout(400)  # the first to come installs it
 
@@ -182,3 +185,24 @@ def test_a_person_renames_goes_back_compacts_and_branches(claude: ClaudeCode, se
     lines = lines_by_id(branch.read_bytes())
     for key, line in lines_by_id(original).items():
         assert but_for_names(lines[key]) == but_for_names(line)
+
+
+def test_an_ordinary_user_gets_all_back(programs: str, model: Model) -> None:
+    """All tests are run as one, but where they are run as root."""
+    assert programs
+    user = as_ordinary_user()
+    with tempfile.TemporaryDirectory() as directory:
+        top = Path(directory)
+        beside = claude_code.home(top / "claude", top / "work", model, user)
+        if user:
+            for path in (top, *top.rglob("*")):
+                os.chown(path, NOBODY, NOBODY)
+        claude = ClaudeCode(beside, claude_code.newest())
+        session = three_turns(claude)
+        original = claude.path(session).read_bytes()
+        beside.extract()
+        fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
+        beside.restore_all()
+        assert claude.path(session).read_bytes() == original
+        assert placeholders(claude.path(fork).read_bytes()) == 0
+        assert claude.path(session).stat().st_uid == top.stat().st_uid
