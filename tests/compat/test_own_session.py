@@ -12,9 +12,11 @@ import pytest
 from bsd.formats.codex import CODEX
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgeon import Surgeon
+from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
+from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
 from tests.sources.tree import EVERYTHING, without_restored
 
@@ -101,6 +103,38 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         codex.rest()
         assert surgeon.restore_all(name).values
         assert without_restored(path.read_bytes()).startswith(before)
+
+
+def test_pis_model_gets_the_text_from_its_shell(
+    programs: str, model: Model, tmp_path: Path
+) -> None:
+    """pi has no MCP of its own; what its shell starts finds the session all the same."""
+    pi = Pi(pi_program.home(tmp_path, tmp_path / "work", model), pi_program.newest(programs))
+    path = pi_program.three_turns(pi)
+    before = path.read_bytes()
+    pi.beside.extract()
+    lean = path.read_bytes()
+    entry, text = a_tool_result(before, lean)
+    bsd = " ".join(pi.beside.bsd_command("restore_remote", "--entry", entry, "--json"))
+    pi.run(asking("What was it?", ("bash", {"command": bsd})), "--continue")
+    answer = json.loads(model.results()[-1])
+    assert text in answer["texts"].values()
+    assert answer["session"].endswith(f"/{path.stem}")
+    assert answer["inline"] == "not in this program"
+    assert path.read_bytes().startswith(lean), "nothing of it was changed"
+    pi.beside.restore_all()
+    assert without_restored(path.read_bytes()).startswith(before)
+
+
+def a_tool_result(before: bytes, lean: bytes) -> tuple[str, str]:
+    """A result that is away: its entry, and its text."""
+    for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
+        entry = json.loads(now)
+        if "_extracted" in entry and entry["message"]["role"] == "toolResult":
+            text = json.loads(was)["message"]["content"][0]["text"]
+            assert isinstance(text, str)
+            return entry["id"], text
+    raise AssertionError("no result is away")
 
 
 def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
