@@ -121,11 +121,12 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
 
 def _where_it_lies(record: Record, layout: Layout) -> Record:
     """The record of a session that its program has moved since, into its archive or out of it."""
-    if os.path.lexists(record.target):
+    if os.path.lexists(record.target) or not layout.holds(record.target):
         return record
     with suppress(BsdError):
         moved = layout.transcript(record.session)
-        return replace(record, target=moved) if os.path.lexists(moved) else record
+        if moved.name == record.target.name and os.path.lexists(moved):
+            return replace(record, target=moved)
     return record
 
 
