@@ -117,10 +117,10 @@ class _Hands:
         from bsd.surgeon import Patience, Surgeon
 
         self._may(writes=writes)
-        # An answer must not wait for what will not be over in time.
+        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
         patience = Patience(
-            min(wait_for(self.layout, name, self._scope.own(self.layout)), _LONGEST_WAIT),
-            longer_for_quiet=False,
+            min(wait, _LONGEST_WAIT),
+            longer_for_quiet=False,  # which an answer could not wait for
             sleep=self._sleep,
             check=self._check,
         )
