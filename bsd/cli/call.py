@@ -61,12 +61,14 @@ class Call:
 
     @cached_property
     def layout(self) -> Layout:
-        """The paths under the root, which is there and may be entered; creates nothing."""
+        """The paths under the root, which is there and may be entered; see `make_root`."""
         from bsd.foundation.errors import ConfigError, os_problem
         from bsd.foundation.layout import Layout
         from bsd.foundation.locations import find_root
 
         root = self.settings.root if self.settings else find_root(self.root, os.environ)
+        if self.settings:
+            self.make_root(self.settings)
         hint = "name the OpenClaw directory with --root DIR or OPENCLAW_ROOT"
         try:
             mode = os.stat(root).st_mode
@@ -81,6 +83,21 @@ class Call:
         from bsd.formats.owners import layout_of
 
         return layout_of(root, self.settings.sources)
+
+    def make_root(self, settings: Settings) -> None:
+        """Make the root where sources are set and it is not there: not everybody has OpenClaw.
+
+        But none that is named with --root, since that may be a slip.
+        """
+        if self.root is None and settings.sources and not settings.readonly:
+            from bsd.foundation.errors import os_problem
+            from bsd.foundation.layout import make_private_dir
+
+            try:
+                if not os.path.lexists(settings.root):
+                    make_private_dir(settings.root)
+            except OSError as error:
+                raise os_problem(error, f"making {settings.root}") from error
 
     @cached_property
     def pruning(self) -> ConfigService:

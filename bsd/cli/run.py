@@ -92,6 +92,7 @@ def _settings(call: Call, http: str | None) -> Settings:
         Path(call.config) if call.config is not None else None,
         Path(call.root) if call.root is not None else None,
     )
+    call.make_root(found)
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bsd.cli.main import run
+from bsd.foundation.logs import close_logs
 from tests.files.cli.conftest import Call, Ended, out_of
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CLAUDE_CODE
@@ -149,3 +151,22 @@ def test_an_archive_that_cannot_be_read_is_told(
     monkeypatch.setattr(os, "scandir", refusing)
     ended = with_sources(bsd, tmp_path, "sessions", kind="codex", codex=here)
     assert (ended.code, f"reading {closed}" in ended.err) == (0, True)
+
+
+def test_who_has_no_openclaw_needs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+    root = tmp_path / "none" / "yet"
+    settings = tmp_path / "bsd.toml"
+    source = f'[[sources]]\nkind = "claude-code"\npath = "{claude.source}"\n'
+    settings.write_text(f'root = "{root}"\n{source}')
+    assert run(["--config", str(settings), "sessions"]) == 0
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert run(["--config", str(settings), "extract", "--min-value-length", "40"]) == 0
+    assert b"[[extracted-" in claude.path.read_bytes()
+    assert (root / "extracted").is_dir()
+    mistyped = tmp_path / "mistyped"
+    assert run(["--config", str(settings), "--root", str(mistyped), "sessions"]) == 78
+    assert not mistyped.exists()
+    close_logs()
