@@ -1,20 +1,17 @@
-"""A model gets back what was taken from its own session, in the turn in which it asks for it."""
+"""A model in Claude Code gets back what a daemon took from its session, in the same turn."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.compat import pi_program
 from tests.compat.beside import Beside, placeholders
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Json, Model, asking
-from tests.compat.pi_program import Pi
 from tests.daemon.running import running, wait_for
 
 pytestmark = pytest.mark.timeout(400)  # the first to come installs it
@@ -85,19 +82,4 @@ def test_a_model_in_a_fork_has_the_text_of_its_original(
         claude.path(session).unlink()
         prompt = asking("What was in the book?", ("mcp__bsd__restore_remote", call))
         claude.run(prompt, "--resume", fork, "--mcp-config", servers(claude.beside))
-    assert BOOK in model.results()[-1]
-
-
-def test_a_model_in_pi_has_the_text_in_the_same_turn(
-    programs: str, model: Model, tmp_path: Path
-) -> None:
-    """pi has no client for MCP in this version; its model has a shell."""
-    beside = pi_program.home(tmp_path / "pi", tmp_path / "work", model)
-    pi = Pi(beside, pi_program.newest(programs))
-    path = pi_program.three_turns(pi)
-    with beside_a_daemon(beside, tmp_path):
-        away = next(line for line in path.read_bytes().splitlines() if b'"_extracted"' in line)
-        restore = ["restore_remote", "--session", path.stem, "--entry", json.loads(away)["id"]]
-        command = shlex.join(beside.bsd_command(*restore))
-        pi.run(asking("What was in the book?", ("bash", {"command": command})), "--continue")
     assert BOOK in model.results()[-1]

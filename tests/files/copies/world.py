@@ -6,7 +6,6 @@ that bsd never saw. Once all has come back, both are the same.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -55,12 +54,12 @@ class Root:
         for name in self.names():
             self.surgeon.restore_all(name, leaving=True)
 
-    def stored(self) -> Iterator[dict[str, Any]]:
-        """All entries that its stores hold, those in the trash included."""
+    def stored(self) -> Iterator[bytes]:
+        """All lines that its stores hold, those in the trash included."""
         for above in (self.layout.extracted, self.layout.trash):
             for path in above.rglob("*.json"):
                 if path.name != "index.json" and re.match(r"\d+_", path.name):
-                    yield json.loads(path.read_bytes())
+                    yield path.read_bytes()
 
     def verify(self) -> Verification:
         return verify(self.layout, wait=0.0)
