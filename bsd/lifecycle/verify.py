@@ -336,7 +336,7 @@ class _Session:
         for marker in markers.of(entry, facts):
             alone -= set(keys_of(entry, marker))
             if marker == own:
-                self._check_marker(entry_id, entry, marker, fmt)
+                self._check_marker(entry_id, line.raw, entry, marker, fmt)
                 continue
             self.result.placeholders += len(marker.keys)
             self.result.unmarked += len(marker.keys)
@@ -371,10 +371,12 @@ class _Session:
             hint="bring the store directory of the session it came from back from a backup",
         )
 
-    def _check_marker(self, entry_id: str, entry: Entry, marker: Marker, fmt: Format) -> None:
+    def _check_marker(
+        self, entry_id: str, raw: bytes, entry: Entry, marker: Marker, fmt: Format
+    ) -> None:
         self.result.placeholders += len(marker.keys)
         where = f"{self.name} {entry_id}"
-        content = stored_line(entry, marker, fmt, self.store)
+        content = stored_line(raw, entry, marker, fmt, self.store)
         if content is Missing.GONE and marker.at < self.expired_before:
             self.result.expired += len(marker.keys)
         elif isinstance(content, Missing):

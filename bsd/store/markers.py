@@ -8,15 +8,25 @@ name, and like the entry in all that it still has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from sys import maxsize
 from typing import Protocol
 
 from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import Marker, ends_in_placeholder, placeholder, standing_at
+from bsd.formats.marker import (
+    MARKER,
+    RESTORED,
+    Marker,
+    ends_in_placeholder,
+    placeholder,
+    standing_at,
+)
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.store.contents import Place
-from bsd.store.extracted import Missing
+from bsd.store.extracted import Missing, digest
 from bsd.transcript.reader import Line, parse_entry
+from bsd.transcript.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
@@ -184,16 +194,47 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
 
 
-def stored_line(entry: Entry, marker: Marker, fmt: Format, stored: Stores) -> bytes | Missing:
+def stored_line(
+    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stores
+) -> bytes | Missing:
     """The line that a marker names, if it is of the entry that the placeholders name.
 
-    A hash opens nothing by itself: whoever may write a line could name any.
+    `raw` is the present line, `entry` what it says. A hash opens nothing by itself: whoever may
+    write a line could name any. Where the file is lost, a stored copy of the entry may have the
+    same values; then the hash proves that the line made of both is the one that was lost.
     """
+    names = {
+        name for path in away_paths(entry, marker).values() if (name := standing_at(entry, path))
+    }
     line = stored.load(marker.ref, marker.hash)
     if isinstance(line, Missing):
-        return line
+        return next(_made_of_copies(raw, entry, marker, fmt, stored, names), line)
     original = parse_entry(line)
     if original is None:
         return Missing.CORRUPT
-    names = {standing_at(entry, path) for path in away_paths(entry, marker).values()}
     return line if not names or fmt.facts(original).id in names else Missing.FOREIGN
+
+
+def _made_of_copies(
+    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stores, names: Iterable[str]
+) -> Iterator[bytes]:
+    paths = list(away_paths(entry, marker).values())
+    for place in (place for name in names for place in stored.of_entry(name)):
+        copy = stored.load(place.ref, place.hash) if place.hash != marker.hash else Missing.GONE
+        original = None if isinstance(copy, Missing) else parse_entry(copy)
+        if original is None or isinstance(copy, Missing):
+            continue
+        gone = [
+            member
+            for value in fmt.values(original, maxsize)
+            if value.path in paths
+            for member in value.removes
+            if not is_present(entry, member)
+        ]
+        for members in ([(MARKER,)], [(MARKER,), (RESTORED,)]):
+            remove = [member for member in members if is_present(entry, member)]
+            with suppress(SpliceError):
+                values = {path: copy[slice(*span)] for path, span in find(copy, paths).items()}
+                made = edit(raw, replace=values, remove=remove, reinsert=gone, original=copy)
+                if digest(made) == marker.hash:
+                    yield made

@@ -237,7 +237,7 @@ class _Surgery:
         """Find one file for what is away and what leaves now: a marker names only one."""
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.marked else []
-        original = original_of(entry, marker, self._fmt, self._stored)
+        original = original_of(raw, entry, marker, self._fmt, self._stored)
         if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
             return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole)

@@ -85,9 +85,11 @@ class Original:
         }
 
 
-def original_of(entry: Entry, marker: Marker, fmt: Format, stored: Stored) -> Original | Missing:
+def original_of(
+    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
+) -> Original | Missing:
     """The original that a marker of this entry names; see `stored_line`."""
-    line = stored_line(entry, marker, fmt, stored)
+    line = stored_line(raw, entry, marker, fmt, stored)
     return line if isinstance(line, Missing) else Original.of(line) or Missing.CORRUPT
 
 

@@ -99,7 +99,7 @@ def inline_again(seen: Seen, fmt: Format, stored: Stored) -> bytes:
     marker, entry_id = Marker.of(seen.entry), seen.facts.id
     if marker is None or entry_id is None:
         return seen.line.raw
-    original = original_of(seen.entry, marker, fmt, stored)
+    original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
     if isinstance(original, Missing):
         raise CannotChange("what was extracted from it is no longer stored")
     paths = list(away_paths(seen.entry, marker).values())

@@ -262,7 +262,7 @@ def _restore(
 ) -> Line:
     """Bring these keys back into the line, and say in the answer what came and what could not."""
     entry = parse_entry(line.raw) or {}
-    original = original_of(entry, marked.marker, fmt, stored)
+    original = original_of(line.raw, entry, marked.marker, fmt, stored)
     if isinstance(original, Missing):
         answer.unavailable.update(dict.fromkeys(away, UNAVAILABLE[original]))
         answer.missing, answer.ref = original, marked.marker.ref

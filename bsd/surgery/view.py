@@ -131,7 +131,7 @@ def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -
     unavailable: dict[str, str] = {}
     for marker in markers:
         keys = paths_of(marker.keys)
-        original = original_of(located.entry, marker, fmt, stored)
+        original = original_of(located.line.raw, located.entry, marker, fmt, stored)
         if isinstance(original, Missing):
             unavailable |= dict.fromkeys(keys, UNAVAILABLE[original])
             continue

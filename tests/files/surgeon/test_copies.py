@@ -351,6 +351,33 @@ def test_what_is_stored_nowhere_is_told_of_a_placeholder_without_marker(
     assert path.read_bytes() == before
 
 
+def test_a_lost_file_is_made_again_of_what_a_copy_keeps(tmp_path: Path, clock: Clock) -> None:
+    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    fork, _ = add(home, FORK, claude_code_fork(original))
+    assert surgeon.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
+    shutil.rmtree(home.layout.store_dir(home.name))
+    contents_of(home.layout).changed()
+    assert verify(home.layout).clean
+    assert surgeon.restore_all(home.name).unavailable == {}
+    assert without_restored(home.path.read_bytes()) == raw(original)
+
+
+def test_of_a_copy_that_says_something_else_nothing_is_made(tmp_path: Path, clock: Clock) -> None:
+    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    other = json.loads(json.dumps(claude_code_fork(original)).replace("long old text", "words"))
+    fork, _ = add(home, FORK, other)
+    assert surgeon.extract(fork, overrides=EVERYTHING).status is Status.EXTRACTED
+    shutil.rmtree(home.layout.store_dir(home.name))
+    contents_of(home.layout).changed()
+    before = home.path.read_bytes()
+    found = surgeon.restore_all(home.name)
+    # Pictures are the same in both, and so their lines can be made again.
+    assert found.unavailable
+    assert set(found.unavailable.values()) == {"[Content unavailable - extracted file missing]"}
+    assert b"words" not in home.path.read_bytes()
+    assert home.path.read_bytes().count(b"[[extracted-") < before.count(b"[[extracted-")
+
+
 # --- the index of the stores ---
 
 
