@@ -35,11 +35,13 @@ def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> L
     """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
 
     A copy that got another id is found by that which its placeholders name; with `header`, the
-    header by its number, too. Raises NotFound, and Conflict if several lines have the id.
+    header by its number and its id, too. Raises NotFound, Conflict if several lines have the id.
     """
     if match := _INDEX.fullmatch(name):
         return _by_index(source, fmt, match[1], header=header)
     found = _by_id(source, fmt, name) or _by_placeholder(source, fmt, name)
+    if found is None and header:
+        found = _header(source, fmt, name)
     if found is None:
         if not (name.isascii() and name.isdigit()):
             raise _not_found(name)
@@ -70,6 +72,15 @@ def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
         entry = parse_entry(line.raw)
         if entry is not None and name in loose_placeholders(entry, fmt).values():
             return Located(line, entry, fmt.facts(entry))
+    return None
+
+
+def _header(source: Source, fmt: Format, entry_id: str) -> Located | None:
+    for line in source.lines():
+        if (entry := parse_entry(line.raw)) is not None:
+            facts = fmt.facts(entry)
+            is_meant = facts.is_header and entry_id in {facts.id, entry.get("id")}
+            return Located(line, entry, facts) if is_meant else None
     return None
 
 

@@ -84,6 +84,8 @@ def test_the_header_is_shown_and_stays(tmp_path: Path) -> None:
     shown = ask(app, "GET", f"{base}/#0")
     assert (shown.status, shown.json()["index"]) == (200, 0)
     assert shown.json()["entry"]["type"] == "session"
+    by_id = ask(app, "GET", f"{base}/{shown.json()['entry']['id']}")
+    assert by_id.json() == shown.json()
     assert ask(app, "GET", f"{base}/#0/meta").status == 200
     assert ask(app, "GET", f"{base}/#{'9' * 5000}").status == 404
     assert ask(app, "PUT", f"{base}/#0", body=b'{"set":{"cwd":"/"}}').status == 404
