@@ -321,8 +321,13 @@ class SessionView {
                 "data-focus": "latest",
             }),
         ];
-        fill(this.pager, ends[0], older("older"), newer("newer"), ends[1]);
-        fill(this.pagerBelow, rows.length > 20 && [older("older-below"), newer("newer-below")]);
+        // A button that is put in anew while it is being clicked hears nothing of the click.
+        const drawn = JSON.stringify([this.previous, this.next, rows.length > 20, this.newestFirst]);
+        if (drawn !== this.drawn) {
+            this.drawn = drawn;
+            fill(this.pager, ends[0], older("older"), newer("newer"), ends[1]);
+            fill(this.pagerBelow, rows.length > 20 && [older("older-below"), newer("newer-below")]);
+        }
         const filtered = Boolean(this.values.type);
         fill(
             this.note,
