@@ -160,7 +160,30 @@ def copied_by_version_1(content: bytes) -> list[bytes]:
     return [_ITS_OWN.sub(b"", line) for line in lines]
 
 
-def test_a_person_renames_goes_back_compacts_and_branches(claude: ClaudeCode, session: str) -> None:
+def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
+    path = claude.path(session)
+    original = path.read_bytes()
+    claude.beside.extract()
+    lean = path.read_bytes()
+    with claude.opened("--resume", session) as terminal:
+        terminal.type("/rewind")
+        terminal.type("\x1b[A")  # the last prompt; then what is offered first, the conversation
+        terminal.type("")
+        terminal.type(" Or otherwise?")  # behind the prompt, which is there to be edited
+        terminal.wait_for(lambda: b"Or otherwise?" in path.read_bytes(), "a prompt")
+        terminal.wait_for(claude.is_idle, "an answer")
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    added = [json.loads(line) for line in lines_by_id(grown[len(lean) :]).values()]
+    prompt = next(line for line in added if "Or otherwise?" in json.dumps(line.get("message")))
+    *_, last = lines_by_id(lean)
+    assert prompt["parentUuid"] in lines_by_id(lean)
+    assert prompt["parentUuid"] != last, "it goes on from an earlier line"
+    claude.beside.restore_all()
+    assert path.read_bytes() == original + grown[len(lean) :]
+
+
+def test_a_person_renames_compacts_and_branches(claude: ClaudeCode, session: str) -> None:
     path = claude.path(session)
     original = path.read_bytes()
     claude.beside.extract()
