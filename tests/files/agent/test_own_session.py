@@ -35,9 +35,18 @@ def process(*argv: str, cwd: Path, program: str = "/bin/sleep") -> Iterator[int]
     """Another process, under whatever name."""
     with subprocess.Popen(argv, executable=program, cwd=cwd) as child:
         try:
+            # It is begun a moment before the system knows what it was called with.
+            deadline = time.monotonic() + 30
+            while os.path.isdir("/proc") and not running(child.pid):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
             yield child.pid
         finally:
             child.kill()
+
+
+def running(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 # --- Claude Code ---
