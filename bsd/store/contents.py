@@ -23,6 +23,7 @@ from threading import Lock
 import orjson
 
 from bsd.formats.reading import entry_id
+from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
@@ -162,9 +163,10 @@ class Contents:
                         for item in found
                         if marked in item.name and item.is_dir(follow_symlinks=False)
                     ]
-            except Exception as error:  # noqa: BLE001 - a link that leads out, a closed directory
-                if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                    _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (BsdError, OSError) as error:  # a link that leads out, a closed directory
+                _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
                 continue
             yield from (f"{top.name}/{name}" for name in names)
 
