@@ -55,9 +55,15 @@ class LeftAlone(Conflict):
 
 
 class Busy(Conflict):
-    """A session is in use; the same call may succeed later."""
+    """A session is in use; the same call may succeed later, in `again_in` seconds if known."""
 
     exit_code = 4
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, again_in: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.again_in = again_in
 
 
 class Unavailable(BsdError):
@@ -98,7 +104,9 @@ def os_problem(error: OSError, doing: str) -> BsdError:
             return Forbidden(text, hint="remount the file system writable")
         case errno.EACCES | errno.EPERM:
             return Forbidden(
-                text, hint="run as the owner of these files, or mend their permissions"
+                text,
+                hint="run as the owner of these files, or mend their permissions; "
+                "`bsd doctor` names those that belong to somebody else",
             )
         case errno.EISDIR:
             return Conflict(text, hint="a file is wanted here, not a directory")
@@ -108,6 +116,12 @@ def os_problem(error: OSError, doing: str) -> BsdError:
             return Unavailable(text, hint="nothing of this kind is so large; move it away")
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
+        case errno.EIO:
+            return Unavailable(
+                text,
+                hint="the disk fails there: see the system log, and bring the file back "
+                "from a backup if it stays so",
+            )
         case errno.ENOENT | errno.ENOTDIR:
             return NotFound(text, hint="it may have been moved or deleted meanwhile; run it again")
         case _:

@@ -209,6 +209,15 @@ class Layout:
             return path if os.path.lexists(path) or not os.path.lexists(away) else away
         return path
 
+    def places_of(self, name: SessionName) -> list[Path]:
+        """Where the transcript of `name` may lie, links resolved; none if its agent is gone."""
+        found = []
+        with suppress(NotFound, Forbidden):
+            found.append(Path(os.path.realpath(self.sessions_dir(name.agent))))
+        if away := self._put_away_at(name):
+            found.append(Path(os.path.realpath(away.parent)))
+        return [directory / f"{name.session}.jsonl" for directory in found]
+
     def put_away_as(self, name: SessionName) -> str | None:
         """What its program calls a session that it has put away; None if it has not."""
         away = self._put_away_at(name)

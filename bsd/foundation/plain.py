@@ -56,6 +56,14 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY, *, follow: bool = Fal
     return descriptor
 
 
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether a directory is there, or a link to one; not so a link that nobody can follow."""
+    try:
+        return entry.is_dir()
+    except OSError:  # it leads to itself, or to where we may not look
+        return False
+
+
 def plain_file(path: Path | str) -> FileIO:
     """The same for reading, without a buffer."""
     return open(open_plain(path), "rb", buffering=0)

@@ -22,16 +22,20 @@ from typing import TYPE_CHECKING
 
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
 from bsd.transcript import mount
 from bsd.transcript.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
 from bsd.transcript.change import Change, Identity
 from bsd.transcript.exchangers import Exchanger, ExchangerLost, Step, no_step
-from bsd.transcript.inflight import Draft, InFlight
+from bsd.transcript.inflight import Draft, Edits, InFlight, Span
 from bsd.transcript.leases import open_plain
 from bsd.transcript.mount import Strength
 
 if TYPE_CHECKING:
     from bsd.transcript.exchange import Request, Result
+
+_log = get_logger("commit")
 
 _YOUNG_NS = 2 * 10**9
 _QUIET_NS = 30 * 10**9  # on weak mounts, where nothing proves that nobody writes
@@ -65,6 +69,7 @@ class Outcome:
     drained_lines: int = 0
     lease_held_s: float = 0.0  # longest pause that another opener may have felt
     in_flight: Path | None = None  # record that recovery will finish, if one is left
+    indexed: bool = True  # what the store keeps for it; False: there was no room for that
 
     @property
     def committed(self) -> bool:
@@ -77,6 +82,7 @@ class _Stop(Exception):
         self.outcome = Outcome(reason, detail)
 
 
+@traced(_log)
 def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     change: Change,
     *,
@@ -198,7 +204,11 @@ class _Commit:
         os.fsync(target)
         self.after_step("synced")
         new = Identity.of(os.fstat(target))
-        draft.complete(mark(source, change.planned_on), mark(target, new), strong=self.strong)
+        spans = [Span(edit.offset, edit.length, len(edit.new)) for edit in change.edits]
+        edits = Edits(tuple(spans), built.edited_sha256)
+        draft.complete(
+            mark(source, change.planned_on), mark(target, new), edits, strong=self.strong
+        )
         self.after_step("recorded")
         return {
             "path": str(change.path),
@@ -206,7 +216,7 @@ class _Commit:
             "record": str(draft.record),
             "planned": _as_list(change.planned_on),
             "new": _as_list(new),
-            "edits": [[edit.offset, edit.length, len(edit.new)] for edit in change.edits],
+            "edits": [list(span) for span in spans],
             "edited_sha256": built.edited_sha256,
             "strong": self.strong,
             "report_steps": False,

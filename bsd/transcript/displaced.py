@@ -17,7 +17,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from bsd.transcript import mount
 from bsd.transcript.build import header_hash
 from bsd.transcript.change import Change, Edit
 from bsd.transcript.commit import commit
+from bsd.transcript.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
 from bsd.transcript.exchangers import Exchanger, Step
 from bsd.transcript.inflight import InFlight, Mark, Note, Record, add_note
 from bsd.transcript.late import Insert, NoPlace, Target, is_json, split_lines, without
@@ -39,6 +40,7 @@ from bsd.transcript.leases import (
     tail_hash,
     take_lease,
 )
+from bsd.transcript.lock_file import seconds_up
 from bsd.transcript.mount import Strength
 from bsd.transcript.orphans import Orphan, keep_orphan
 from bsd.transcript.recovered import Access, Recovered, State
@@ -116,7 +118,10 @@ class Displaced:
             return self.replaced(new)
         watched, other = (old, new) if self.of == "old" else (new, old)
         if self.was_rewritten(watched):
-            return self.rewritten(other)
+            if not self.only_lacks():
+                return self.rewritten(other)
+            if not self.is_known_whole():
+                return self.give_shelter("somebody may have rewritten it before a power cut", 0)
         state = self.carry_late(watched, other)
         if self.is_old_enough() and self.is_finished(watched):
             return self.remove(State.FINISHED)  # unlinked while leased
@@ -152,7 +157,7 @@ class Displaced:
         """Tell whether all its bytes are accounted for, and nobody can add any."""
         if not self.alone or (self.record.strong and somebody_waits(self.fd)):
             return False
-        return self.seen(watched) == os.fstat(self.fd).st_size
+        return self.seen(watched) >= os.fstat(self.fd).st_size  # a power cut may have shortened it
 
     def is_old_enough(self) -> bool:
         return self.means.retire and self.now_ns() - self.record.created_ns >= KEEP_NS
@@ -169,6 +174,43 @@ class Displaced:
             if note.of == self.of and note.note in ("carried", "orphaned")
         ]
 
+    # What a power cut has made of it.
+
+    def only_lacks(self) -> bool:
+        """Tell whether it has lost bytes, got no others, and its successor has what it had.
+
+        A file that somebody has made shorter since does not count, as long as the machine is up.
+        """
+        old, new, edits = self.record.old, self.record.new, self.record.edits
+        if self.of != "old" or old is None or new is None or edits is None:
+            return False
+        if self.is_newer() and not self.has_restarted():
+            return False
+        return only_lacks(self.fd, edits.spans, old.identity.size, new, self.successors())
+
+    def successors(self) -> Iterator[Path]:
+        """Where the new file may be by now: another commit may have displaced it in turn."""
+        yield self.record.target
+        for each in self.means.inflight.readable():
+            if each.session == self.record.session and each.path != self.record.path:
+                yield each.file
+
+    def is_known_whole(self) -> bool:
+        """Tell whether what stood under the edits, too, is what was kept of it."""
+        edits = self.record.edits
+        return not self.is_newer() or (
+            edits is not None and lies_under(self.fd, edits.spans) == edits.sha256
+        )
+
+    def is_newer(self) -> bool:
+        """Tell whether somebody has written to it since it was displaced."""
+        return os.fstat(self.fd).st_mtime_ns > self.record.created_ns
+
+    def has_restarted(self) -> bool:
+        """Tell whether the machine may have started anew since."""
+        up = seconds_up()
+        return up is None or self.record.created_ns < self.now_ns() - int(up * 1e9)
+
     # Rules (b) to (e): what others wrote into it since.
 
     def carry_late(self, watched: Mark, other: Mark) -> State:
@@ -181,10 +223,18 @@ class Displaced:
         length = len(raw) - len(rest)
         if length:
             state = self.carry(start, length, whole, other)
-        if rest and self.alone:
+        if rest and self.alone and self.says_nothing(rest):
+            self.note("carried", start + length, len(rest), b"")
+        elif rest and self.alone:
             self.orphan("its last line was never finished", start + length, len(rest))
             state = State.ORPHANED
         return state
+
+    def says_nothing(self, rest: bytes) -> bool:
+        """Tell whether of a last line nothing is left that the session does not have."""
+        begun = rest.rstrip(b"\0")
+        marks = filter(None, (self.record.old, self.record.new))
+        return not begun or begins_a_line(begun, self.record.target, *marks)
 
     def without_returned(self, late: bytes, other: Mark) -> bytes:
         """Leave out what came from the other file: an undo that was not finished."""
@@ -268,8 +318,8 @@ class Displaced:
 
         A successor with late lines stays: they had come to it from yet another file.
         """
-        # A power cut can spoil a file too; but that does not make it newer.
-        newer = os.fstat(self.fd).st_mtime_ns > self.record.created_ns
+        # A power cut can spoil a file too; but that does not make it newer, nor does it end so.
+        newer = self.is_newer() and not ends_in_zeros(self.fd)
         loses = self.record.carries_late
         if self.alone and newer and not loses and self.swap_back(other):
             return self.result(State.PUT_BACK, "somebody rewrote the displaced file")

@@ -17,6 +17,7 @@ from typing import Self
 
 from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import Busy
+from bsd.foundation.parsed_size import is_too_large
 from bsd.transcript.build import header_hash
 from bsd.transcript.change import Identity
 from bsd.transcript.inflight import Mark
@@ -47,7 +48,9 @@ def split_lines(data: bytes) -> tuple[bytes, bytes]:
 
 
 def is_json(line: bytes) -> bool:
-    """Tell whether a line without its line end is whole."""
+    """Tell whether a line without its line end is whole; one that nobody can read is not."""
+    if is_too_large(line):
+        return False
     try:
         json.loads(line)
     except ValueError:
@@ -253,6 +256,8 @@ def _open(path: Path) -> int:
 
 
 def _has_id(line: bytes) -> bool:
+    if is_too_large(line):
+        return False
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):

@@ -25,6 +25,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import open_plain, read_plain
 from bsd.foundation.times import iso_utc
 from bsd.transcript import process
+from bsd.transcript.leases import release_lease, take_lease
+from bsd.transcript.mount import strength
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
 MAX_HOLD_MS: Final = 5 * 60 * 1000  # what the gateway grants itself; our holds take milliseconds
@@ -113,6 +115,12 @@ def judge(content: bytes, age: float) -> Held | Stale | Unreadable:
     return Held(pid, created if isinstance(created, str) else None, ours=pid == os.getpid())
 
 
+def seconds_up() -> float | None:
+    """How long ago this machine started, sleep included; None if it does not say."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    return None if clock is None else time.clock_gettime(clock)
+
+
 def _words(content: bytes) -> dict[str, object]:
     try:
         words = orjson.loads(content)
@@ -129,12 +137,35 @@ class Seen:
     device and inode tell it from any lock that takes its name meanwhile.
     """
 
+    path: Path
     descriptor: int
     content: bytes
     modified: float
+    changed: float  # by the kernel's clock, whatever somebody has set `modified` to
 
     def state(self, now: float) -> Held | Stale | Unreadable:
-        return judge(self.content, now - self.modified)
+        found = judge(self.content, now - self.modified)
+        if isinstance(found, Unreadable) and self._is_of_an_earlier_start(now):
+            return Stale(
+                "it says of no process that it holds it, was written before this machine started, "
+                "and nobody has it open"
+            )
+        return found
+
+    def _is_of_an_earlier_start(self, now: float) -> bool:
+        """Whether it was left by a power cut, which may have taken what it said.
+
+        Clocks alone would not prove it: they may have been put forward since. But whoever has just
+        made a lock and not yet written it has it open; and that a lease tells.
+        """
+        up = seconds_up()
+        if up is None or max(self.modified, self.changed) >= now - up:
+            return False
+        with suppress(OSError):
+            if strength(self.path.parent).level == "strong" and take_lease(self.descriptor):
+                release_lease(self.descriptor)
+                return True
+        return False
 
     def is_still(self, path: Path) -> bool:
         """Whether `path` is this file, and says what it said."""
@@ -150,7 +181,7 @@ def look(path: Path) -> Iterator[Seen | Free | Unreadable]:
         return
     try:
         status = os.fstat(found)
-        yield Seen(found, read_all(found), status.st_mtime)
+        yield Seen(path, found, read_all(found), status.st_mtime, status.st_ctime)
     finally:
         os.close(found)
 

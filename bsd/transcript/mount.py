@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bsd.transcript.leases import swap_names
+
 _STRONG = {
     0xEF53: "ext2/3/4",
     0x58465342: "xfs",
@@ -43,11 +45,23 @@ _NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMP
 _FS_IOC_FSGETXATTR, _FS_XFLAG_PROJINHERIT = 0x801C581F, 0x200
 
 
+# How kernels say that a file system exchanges no names, or that they do not let it.
+_NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+# Without it there is a moment in which a session is not at its path, or another's line is lost.
+MOVE_ELSEWHERE = (
+    "move the sessions to ext4, xfs, btrfs, f2fs, zfs 2.2 or tmpfs; where this is a view of such "
+    "a directory (bindfs, sshfs), let bsd run on the directory itself"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How sure a commit can be that nobody else has the session open (DESIGN §4)."""
+    """How sure a commit can be that nobody else has the session open (DESIGN §4).
 
-    level: Literal["strong", "weak"]
+    "none": two names cannot be exchanged, and so nothing is changed.
+    """
+
+    level: Literal["strong", "weak", "none"]
     filesystem: str
     why: str
 
@@ -66,6 +80,22 @@ def judge(magic: int) -> Strength:
     if magic in _WEAK:
         return Strength("weak", _WEAK[magic], "leases prove nothing here")
     return Strength("weak", f"unknown ({magic:#x})", "nothing is known of leases here")
+
+
+def without_exchange(found: Strength) -> Strength:
+    """The same file system, of which it has turned out that it exchanges no names."""
+    return Strength("none", found.filesystem, "two names cannot be exchanged here")
+
+
+def exchanges(one: Path, other: Path) -> bool:
+    """Exchange two names; False where that is not possible at all. Raises OSError."""
+    try:
+        swap_names(str(one), str(other))
+    except OSError as error:
+        if error.errno not in _NO_EXCHANGE:
+            raise
+        return False
+    return True
 
 
 def magic(path: Path) -> int:

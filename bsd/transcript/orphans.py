@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 from collections.abc import Iterator
@@ -33,6 +34,11 @@ class Orphan:
     size: int  # bytes
     found_at_ns: int  # epoch
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The bytes, and what is told of them."""
+        return tuple(dict.fromkeys((self.file, self.file.with_suffix(_ABOUT))))
+
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
         return {**asdict(self), "file": str(self.file)}
@@ -41,6 +47,12 @@ class Orphan:
 def list_orphans(layout: Layout) -> list[Orphan]:
     """Every orphan under the root, the oldest first; for status, doctor and verify."""
     return sorted(_orphans(layout.orphans), key=lambda orphan: (orphan.found_at_ns, orphan.file))
+
+
+def forget_orphan(orphan: Orphan) -> None:
+    """Remove an orphan; raises OSError."""
+    for path in orphan.files:  # as long as the last is there it is told of
+        path.unlink(missing_ok=True)
 
 
 def _orphans(directory: Path) -> Iterator[Orphan]:
@@ -76,6 +88,16 @@ def _unknown(about: Path, error: Exception) -> Orphan:
     )
 
 
+def _twin(layout: Layout, file: Path, about: Orphan) -> Orphan | None:
+    """An orphan of the same session that holds the same bytes."""
+    for other in _orphans(layout.orphans):
+        if (other.session, other.target, other.size) == (about.session, about.target, about.size):
+            with suppress(OSError):
+                if filecmp.cmp(file, other.file, shallow=False):
+                    return other
+    return None
+
+
 def _is_inside(layout: Layout) -> bool:
     with suppress(Forbidden):
         return bool(layout.refuse_outside(layout.orphans))
@@ -85,7 +107,8 @@ def _is_inside(layout: Layout) -> bool:
 def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
     """Copy `about.size` bytes of an open file from `start`; durable when this returns.
 
-    `name` tells these bytes from all others: keeping them twice makes one orphan.
+    `name` tells these bytes from all others: keeping them twice makes one orphan. So do bytes of
+    one session that are the same.
     """
     if not _is_inside(layout):
         raise OSError(errno.EXDEV, f"{layout.orphans} leads out of the root")
@@ -99,6 +122,9 @@ def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orpha
         os.fsync(target)
     finally:
         os.close(target)
+    if twin := _twin(layout, half, about):
+        half.unlink()
+        return twin
     os.rename(half, file)
     sync_dir(directory)
     told = asdict(about)

@@ -17,8 +17,9 @@ from typing import Any, NoReturn, Self
 
 import orjson
 
-from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound
+from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
 from bsd.foundation.immutable import immutable
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_LINE, NotPlain, open_plain
 from bsd.transcript.change import Identity
 
@@ -181,21 +182,30 @@ class TranscriptFile(Transcript):
         if offset + length > self.identity.size:
             raise self._changed()
         pieces = []
-        while length > 0:  # the kernel returns at most 2 GiB at once
-            piece = os.pread(self._fd, length, offset)
-            if not piece:
-                raise self._changed()
-            pieces.append(piece)
-            offset, length = offset + len(piece), length - len(piece)
+        try:
+            while length > 0:  # the kernel returns at most 2 GiB at once
+                piece = os.pread(self._fd, length, offset)
+                if not piece:
+                    raise self._changed()
+                pieces.append(piece)
+                offset, length = offset + len(piece), length - len(piece)
+        except OSError as error:
+            raise self._unreadable(error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _fill(self, view: memoryview, offset: int) -> None:
         done = 0
-        while done < len(view):
-            got = os.preadv(self._fd, [view[done:]], offset + done)
-            if not got:
-                raise self._changed()
-            done += got
+        try:
+            while done < len(view):
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+                if not got:
+                    raise self._changed()
+                done += got
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> BsdError:
+        return os_problem(error, f"reading {self._path}")
 
     def _changed(self) -> ChangedWhileReading:
         return ChangedWhileReading(
@@ -254,7 +264,7 @@ def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
                 hint="run bsd as the user who owns the session",
             )
         case _:
-            raise BsdError(f"{path} cannot be opened: {error.strerror}") from error
+            raise os_problem(error, f"opening {path}") from error
 
 
 def _what(path: Path) -> str:
@@ -264,8 +274,14 @@ def _what(path: Path) -> str:
 def parse_entry(raw: bytes) -> dict[str, Any] | None:
     """The JSON object that a line holds; None if the line is anything but exactly one object.
 
-    Numbers may lose precision: entries are for looking, edits are made on the raw bytes.
+    None, too, for one that would take too much memory (`is_too_large`). Numbers may lose
+    precision: entries are for looking, edits are made on the raw bytes.
     """
+    return None if is_too_large(raw) else parse_kept(raw)
+
+
+def parse_kept(raw: bytes) -> dict[str, Any] | None:
+    """The same of a line that bsd has kept, however large: it is given back in any case."""
     try:
         entry = orjson.loads(raw)
     except orjson.JSONDecodeError:

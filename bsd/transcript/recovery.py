@@ -18,7 +18,7 @@ from bsd.foundation.logs import get_logger
 from bsd.transcript import mount
 from bsd.transcript.displaced import KEEP_NS, Displaced, Means
 from bsd.transcript.exchangers import Exchanger, Step, no_step
-from bsd.transcript.inflight import InFlight, Record, read_record
+from bsd.transcript.inflight import InFlight, Record
 from bsd.transcript.mount import Strength
 from bsd.transcript.recovered import Access, Recovered, State
 
@@ -96,12 +96,12 @@ def _swept(file: Path, now_ns: int) -> Recovered | None:
 def _recovered(path: Path, means: Means) -> Recovered | None:
     session: SessionName | None = None
     try:
-        record = read_record(path)
+        record = means.inflight.read(path)
         if record is None:
             return _forget_unwritten(path, means.now_ns())
         session = record.session
         with means.access.own_lock(record.session):
-            record = read_record(path)  # its owner may have gone on until just now
+            record = means.inflight.read(path)  # its owner may have gone on until just now
             if record is None:
                 return None
             return Displaced(_where_it_lies(record, means.inflight.layout), means).run()

@@ -29,6 +29,7 @@ from bsd.transcript.lock import (
     inspect_lock,
     lock_path,
 )
+from bsd.transcript.mount import judge as judge_mount
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 
@@ -363,6 +364,66 @@ def test_an_unusable_lock_counts_for_thirty_minutes(session: Path, content: byte
     assert isinstance(inspect_lock(session, now=modified + HALF_AN_HOUR + 1), Stale)
     try_once(session, now=lambda: modified + HALF_AN_HOUR + 1)
     assert not path.exists()
+
+
+def started(monkeypatch: pytest.MonkeyPatch, seconds_ago: float) -> None:
+    monkeypatch.setattr(lock_file, "seconds_up", lambda: seconds_ago)
+
+
+@pytest.mark.parametrize("content", [*UNUSABLE, bytes(120)], ids=repr)
+def test_an_unusable_lock_from_before_the_machine_started_is_nobody_s(
+    session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a power cut leaves one: its name was durable, and what it said was not."""
+    path = written_raw(session, content)
+    later = path.stat().st_ctime + 20
+    started(monkeypatch, 30)
+    assert isinstance(inspect_lock(session, now=later), Unreadable)
+    started(monkeypatch, 10)
+    state = inspect_lock(session, now=later)
+    assert isinstance(state, Stale)
+    assert "before this machine started" in state.reason
+    try_once(session, now=lambda: later)
+    assert not path.exists()
+
+
+def test_somebody_who_is_just_writing_a_lock_keeps_it_whatever_the_clock_says(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"")
+    later = path.stat().st_ctime + 20
+    started(monkeypatch, 10)
+    with path.open("wb"):
+        assert isinstance(inspect_lock(session, now=later), Unreadable)
+        with pytest.raises(Busy):
+            try_once(session, now=lambda: later)
+    assert path.exists()
+    assert isinstance(inspect_lock(session, now=later), Stale)
+
+
+def test_the_time_that_a_lock_was_given_counts_as_little_as_that_of_its_name(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"", age=60)  # but made just now
+    started(monkeypatch, 10)
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 5), Unreadable)
+
+
+def test_a_living_process_keeps_a_lock_from_before_the_machine_started(
+    session: Path, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=stranger)
+    started(monkeypatch, 10)
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), Held)
+
+
+def test_where_a_lease_proves_nothing_an_unusable_lock_counts(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"")
+    started(monkeypatch, 10)
+    monkeypatch.setattr(lock_file, "strength", lambda _: judge_mount(0))
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), Unreadable)
 
 
 def test_a_clock_that_went_back_makes_nothing_old(session: Path) -> None:

@@ -19,7 +19,9 @@ from bsd.formats.openclaw import running as running_by
 from bsd.foundation.layout import Layout
 from bsd.lifecycle.verify import verify
 from bsd.sample import session_lines
+from bsd.transcript.change import Identity
 from tests.daemon.running import configure, running, wait_for
+from tests.needs import NOBODY
 from tests.openclaw_tree import add_session
 
 DEADLINE_SECONDS = 60.0
@@ -254,3 +256,63 @@ def test_an_agent_whose_list_cannot_be_read_is_in_use(root: Path) -> None:
             listed.rmdir()
         else:
             listed.unlink()
+
+
+# As root, beside an agent that runs as another user and owns all of its directory.
+
+
+def _mark(path: Path, **other: int) -> dict[str, object]:
+    found = Identity.of(path.stat())
+    identity = {name: getattr(found, name) for name in found.__slots__} | other
+    return {"identity": identity, "header": "", "tail": ""}
+
+
+@pytest.fixture
+def beside_another(root: Path) -> Path:
+    """A record of an agent that would have its file put to the path of another's session."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be beside somebody else")
+    own = root / "agents" / "evil" / ".brainsurgeon" / "inflight"
+    own.mkdir(parents=True, mode=0o700)
+    own.parent.chmod(0o700)
+    (root / "agents" / "evil" / "sessions").mkdir()
+    path = good(root)
+    intent = {"record": 1, "session": GOOD, "path": str(path), "created_ns": 10**18}
+    ready = {"ready": True, "strong": True, "old": _mark(path, ino=1), "new": _mark(path)}
+    (own / "0123.record").write_text(f"{json.dumps(intent)}\n{json.dumps(ready)}\n")
+    (own / "0123.file").write_text(SECRET)
+    for file in own.iterdir():
+        file.chmod(0o600)
+        os.utime(file, (1e9, 1e9))
+    for each in (root / "agents" / "evil", *(root / "agents" / "evil").rglob("*")):
+        os.chown(each, NOBODY, NOBODY)
+    return own
+
+
+def test_an_agent_of_another_user_gets_at_no_session_but_its_own(
+    root: Path, beside_another: Path
+) -> None:
+    configure(root)
+    before = {file.name: file.read_bytes() for file in beside_another.iterdir()}
+    for command in COMMANDS:
+        done = bsd(root, *command)
+        said = done.stdout + done.stderr
+        assert "secret" not in good(root).read_text(), (command, said)
+        if command[0] in {"verify", "doctor"}:
+            assert f"{beside_another} " in said.replace("\n", " "), (command, said)
+            assert "uid 65534" in said
+        if command == ("extract",):
+            assert PLACED in good(root).read_text(), said
+    assert {file.name: file.read_bytes() for file in beside_another.iterdir()} == before
+    assert bsd(root, "delete", GOOD, "--yes").returncode == 0, "nobody else keeps it here"
+
+
+def test_a_daemon_of_root_beside_an_agent_of_another_user(
+    root: Path, beside_another: Path, tmp_path: Path
+) -> None:
+    configure(root)
+    with running(root, tmp_path) as daemon:
+        wait_for(lambda: PLACED in good(root).read_text(), "the good session to be extracted")
+        assert "secret" not in good(root).read_text()
+        assert daemon.status()["state"] == "running"
+    assert len(list(beside_another.iterdir())) == 2

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.transcript import build
-from bsd.transcript.build import FileChanged, splice
+from bsd.transcript.build import FileChanged, keep_metadata, splice
 from bsd.transcript.change import Change, Edit, Identity
 from bsd.transcript.leases import is_spliced
 from tests.files.commit.scene import NAME
@@ -146,3 +146,20 @@ def test_an_edited_span_that_is_gone_has_changed(tmp_path: Path) -> None:
         os.ftruncate(source, 95)
         with pytest.raises(FileChanged):
             splice(source, target, change)
+
+
+@pytest.mark.parametrize("later_ns", [-1, 0, 1, 10**12])
+def test_the_mtime_advances_by_a_nanosecond_where_it_must(tmp_path: Path, later_ns: int) -> None:
+    """Clocks are coarse and may be put back: the new file can be as old as the original."""
+    with files(tmp_path, b"x") as (source, target, path):
+        made = path.stat().st_mtime_ns
+        os.utime(source, ns=(made, made + later_ns))
+        keep_metadata(source, target)
+        assert path.stat().st_mtime_ns == max(made, made + later_ns + 1)
+
+
+def test_the_mtime_stays_where_its_owner_needs_it(tmp_path: Path) -> None:
+    with files(tmp_path, b"x") as (source, target, path):
+        os.utime(source, ns=(10**18, 10**18))
+        keep_metadata(source, target, mtime=True)
+        assert path.stat().st_mtime_ns == 10**18

@@ -130,6 +130,21 @@ def test_mode_and_attributes_are_kept(scene: Scene) -> None:
     assert os.getxattr(scene.path, "user.note") == b"\x00kept\xff"
 
 
+def test_nobody_else_reads_a_new_file_before_it_has_the_session_s_mode(scene: Scene) -> None:
+    modes: dict[str, int] = {}
+
+    def after_step(step: str) -> None:
+        modes[step] = max((file.stat().st_mode & 0o777 for file in scene.in_flight()), default=0)
+
+    scene.path.chmod(0o644)
+    before = os.umask(0)
+    try:
+        assert scene.commit(after_step=after_step).committed
+    finally:
+        os.umask(before)
+    assert (modes["begun"], modes["built"], modes["dressed"]) == (0o600, 0o600, 0o644)
+
+
 def test_an_acl_is_kept(scene: Scene) -> None:
     acl = posix_acl(user=1234)
     scene.path.chmod(0o640)

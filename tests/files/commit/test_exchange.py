@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -304,15 +306,81 @@ def test_a_full_disk_while_draining_undoes_everything(
     assert scene.content == SESSION + LATE
 
 
+def _by_our_own_descriptor(path: Path, data: bytes) -> None:
+    """Write as somebody could whom the kernel has let in since it took our lease away."""
+    inode = path.stat().st_ino
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.fstat(int(name)).st_ino == inode:
+                os.write(int(name), data)
+                return
+
+
+def test_growth_is_not_put_behind_what_came_while_we_were_stopped(scene: Scene) -> None:
+    """The kernel gives a lease 45 s; a machine can sleep for longer."""
+
+    def after_step(step: str) -> None:
+        if step == "verified":
+            scene.append_blocked(LATE)
+        if step == "drained":
+            _by_our_own_descriptor(scene.path, LATER)
+
+    assert scene.commit(after_step=after_step).committed
+    scene.finish_children()
+    assert scene.content == EDITED + LATER
+    scene.recover(5)
+    assert scene.content == EDITED + LATE + LATER
+
+
+def test_growth_is_durable_in_the_new_file_before_it_counts_as_carried(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old file, which has it too, goes after a minute."""
+    synced: list[tuple[int, int]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        now = os.fstat(descriptor)
+        if not any(b'"carried"' in record.read_bytes() for record in scene.records()):
+            synced.append((now.st_ino, now.st_size))
+
+    def after_step(step: str) -> None:
+        if step == "verified":
+            scene.append_blocked(LATE)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert scene.commit(after_step=after_step).committed
+    scene.finish_children()
+    now = scene.path.stat()
+    assert now.st_size == len(EDITED + LATE)
+    assert (now.st_ino, now.st_size) in synced
+
+
 # The critical section.
 
 
-def test_signals_wait_until_the_exchange_is_over(scene: Scene) -> None:
-    def interrupt() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
+def test_signals_wait_until_the_exchange_is_over(scene: Scene, number: signal.Signals) -> None:
+    steps: list[str] = []
 
-    with pytest.raises(KeyboardInterrupt):
-        scene.commit(after_step=once_at("exchanged", interrupt))
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def after_step(step: str) -> None:
+        steps.append(step)
+        if step == "exchanged":
+            # To this thread: one that holds nothing back may be there, too, under a test runner.
+            signal.pthread_kill(threading.get_ident(), number)
+
+    # Whoever started the tests may have had it ignored.
+    before = signal.signal(number, interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            scene.commit(after_step=after_step)
+    finally:
+        signal.signal(number, before)
+    assert steps[-1] == "released"
     assert scene.content == EDITED
     assert [file.read_bytes() for file in scene.in_flight()] == [SESSION]
 

@@ -278,6 +278,21 @@ def test_late_lines_after_another_commit_are_appended(scene: Scene) -> None:
     assert set(states(scene.recover(61))) == {State.FINISHED}
 
 
+def test_late_lines_without_an_id_are_put_once_into_a_session_written_anew(scene: Scene) -> None:
+    """They were put there by a recovery that could not say so any more."""
+    ping = b'{"type":"ping"}\n'
+    scene.commit()
+    append(displaced(scene), ping)
+    scene.write(HEADER + ping + NEXT, 0)
+    with pytest.raises(Crash):
+        scene.recover(5, after_step=crash_at("carried"))
+    assert scene.content == HEADER + ping + NEXT + ping
+    scene.recover(5)
+    scene.recover(61)
+    assert scene.content == HEADER + ping + NEXT + ping
+    assert list_orphans(scene.layout) == []
+
+
 def test_a_torn_end_of_the_session_does_not_swallow_late_lines(scene: Scene) -> None:
     scene.commit()
     first = displaced(scene)
@@ -342,6 +357,50 @@ def test_mending_can_crash_too(scene: Scene, step: str) -> None:
     scene.recover(70)
     assert scene.content == EDITED + LATE + NEXT
     assert scene.in_flight() == []
+
+
+def _give_up(scene: Scene) -> None:
+    scene.idle = "it is running"
+    scene.commit()
+
+
+def _finish(scene: Scene) -> None:
+    scene.commit()
+    scene.recover(61)
+
+
+def _abandon(scene: Scene) -> None:
+    crash(scene, "built")
+    scene.recover()
+
+
+def _forget(scene: Scene) -> None:
+    crash(scene, "begun")
+    (record,) = scene.records()
+    record.write_bytes(b"")
+    scene.recover(61)
+
+
+@pytest.mark.parametrize("act", [_give_up, _finish, _abandon, _forget])
+def test_a_record_stays_as_long_as_its_file(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene], None]
+) -> None:
+    """Without it nobody would know whose lines may still come into the file."""
+    unlink = Path.unlink
+
+    def ends_after_one(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok=missing_ok)
+        if path.suffix in (".file", ".record"):
+            raise Crash
+
+    monkeypatch.setattr(Path, "unlink", ends_after_one)
+    with pytest.raises(Crash):
+        act(scene)
+    monkeypatch.undo()
+    assert scene.in_flight() == []
+    assert len(scene.records()) == 1
+    scene.recover(122)
+    assert scene.records() == []
 
 
 def test_lines_are_late_for_the_old_file_too(scene: Scene) -> None:
@@ -497,6 +556,58 @@ def test_a_displaced_file_that_was_rewritten_returns(scene: Scene) -> None:
     assert scene.content == other
     assert displaced(scene).read_bytes() == EDITED
     assert states(scene.recover(61)) == [State.FINISHED]
+    assert scene.content == other
+
+
+@pytest.mark.parametrize(
+    ("last", "then"),
+    [
+        (bytes(512), State.FINISHED),  # its successor has what had not reached the disk
+        (b"of another file" * 30, State.ORPHANED),  # nobody knows what that is
+    ],
+)
+def test_a_displaced_file_that_a_power_cut_spoilt_does_not_replace_its_successor(
+    scene: Scene, last: bytes, then: State
+) -> None:
+    """Nobody has written to it since; only its last blocks are not what they were."""
+    scene.commit()
+    spoilt = SESSION[: -len(last)] + last
+    written = displaced(scene).stat()
+    displaced(scene).write_bytes(spoilt)
+    os.utime(displaced(scene), ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert states(scene.recover()) == [State.WATCHED]
+    assert scene.content == EDITED
+    assert states(scene.recover(61)) == [then]
+    assert scene.content == EDITED
+    assert bool(list_orphans(scene.layout)) is (then is State.ORPHANED)
+
+
+def test_a_new_file_that_could_not_take_the_growth_counts_as_untouched(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full, and we died; then somebody rewrote the session that had come out."""
+    write, end = os.write, crash_at("truncated")
+
+    def short_write(fd: int, data: bytes) -> int:
+        if data != LATE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[:30])
+
+    def after_step(name: str) -> None:
+        if name == "verified":
+            scene.append_blocked(LATE)
+        if name == "noted":
+            monkeypatch.setattr(os, "write", short_write)
+        end(name)
+
+    with pytest.raises(Crash):
+        scene.commit(after_step=after_step)
+    monkeypatch.undo()
+    scene.finish_children()
+    assert scene.content == EDITED
+    other = HEADER + NEXT
+    displaced(scene).write_bytes(other)
+    assert states(scene.recover()) == [State.PUT_BACK]
     assert scene.content == other
 
 

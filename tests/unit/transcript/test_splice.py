@@ -23,6 +23,7 @@ from bsd.transcript.splice import (
     replace,
     set_member,
     text_size,
+    text_sizes,
 )
 from tests.unit.transcript import nasty
 from tests.unit.transcript.nasty import Members, unhurried
@@ -260,6 +261,18 @@ def test_strings_end_where_they_end(runs: list[tuple[bytes, int]]) -> None:
     assert end == len(raw) - 1
 
 
+@pytest.mark.parametrize("unit", [rb"\"", rb"\\"])
+@pytest.mark.parametrize("border", [512, 512 + 2048, 512 + 2048 + 8192])
+def test_no_escape_is_cut_in_two_where_a_string_is_read_in_pieces(unit: bytes, border: int) -> None:
+    """What looks like the end of a string eight times makes the rest be read in pieces."""
+    guesses = rb"\"," * 8
+    for filler in range(border - 4, border + 5):
+        string = b'"%b%b%b,%b"' % (guesses, b"x" * filler, unit * 2, b"y" * 9000)
+        raw = b'{"skipped":%b,"a":%b}' % (string, string)
+        start, end = find(raw, [("a",)])[("a",)]
+        assert raw[start:end] == string
+
+
 @unhurried
 @given(st.text(st.characters(), max_size=20))
 def test_any_text_can_be_written_as_a_string(text: str) -> None:
@@ -287,3 +300,14 @@ def test_any_text_can_be_written_as_a_string(text: str) -> None:
 )
 def test_the_size_of_a_text_is_that_of_its_utf_8(raw: bytes, size: int) -> None:
     assert text_size(raw) == size
+
+
+@unhurried
+@given(st.lists(st.sampled_from(["\\", "\n", '"', "u", "n", "ä", "😀", "\x01"])), st.booleans())
+def test_the_size_of_a_text_is_the_same_however_it_is_written(
+    pieces: list[str], ascii_only: bool
+) -> None:
+    text = "".join(pieces)
+    raw = json.dumps(text, ensure_ascii=ascii_only).encode()
+    assert text_size(raw) == len(text.encode())
+    assert text_sizes(raw) == (len(text.encode()), len(text))

@@ -1,0 +1,159 @@
+"""A disk that cannot read one file: that is said clearly, and everything else goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.errors import Unavailable
+from bsd.foundation.layout import Layout
+from bsd.lifecycle.verify import verify
+from bsd.sample import session_lines
+from bsd.transcript.reader import TranscriptFile
+from tests.daemon.running import configure, running, wait_for
+from tests.needs import require_linux, require_program
+from tests.openclaw_tree import add_session
+
+DEADLINE_SECONDS = 60.0
+CONTENT = b"".join(session_lines(turns=6, seed=1))
+PLACED = b"[[extracted-"
+BAD = "agents/main/sessions/bad.jsonl"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with two sessions."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    for name in ("bad", "good"):
+        os.utime(add_session(root, f"main/{name}", CONTENT), (1e9, 1e9))
+    configure(root)
+    return root
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    """What makes reading fail in a program that it is loaded into."""
+    require_linux()
+    library = tmp_path / "failing.so"
+    source = Path(__file__).parents[1] / "failing_disk.c"
+    compiler = require_program("cc")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    return library
+
+
+def bsd(root: Path, failing: Path, file: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bsd", "--root", str(root), *arguments],
+        check=False,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        env={**os.environ, "LD_PRELOAD": str(failing), "FAILING_FILE": file},
+    )
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said, (arguments, said)
+    assert "internal error" not in said.lower(), (arguments, said)
+    return done
+
+
+WAYS: dict[str, Callable[[TranscriptFile], object]] = {
+    "lines": lambda source: list(source.lines()),
+    "backwards": lambda source: list(source.lines_backwards()),
+    "holding": lambda source: list(source.lines_holding(b"x")),
+    "read": lambda source: source.read(0, 10),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_session_that_cannot_be_read_is_an_error_that_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with TranscriptFile(root / BAD) as source:
+        for call in ("pread", "preadv"):
+            monkeypatch.setattr(os, call, fail)
+        with pytest.raises(Unavailable, match="Input/output error") as caught:
+            WAYS[way](source)
+    assert str(root / BAD) in caught.value.message
+    assert "system log" in str(caught.value.hint)
+
+
+def test_the_other_sessions_go_on(root: Path, failing: Path) -> None:
+    done = bsd(root, failing, BAD, "extract")
+    assert done.returncode == Unavailable.exit_code
+    assert f"{root / BAD}: Input/output error" in done.stderr
+    assert "Try: " in done.stderr
+    assert PLACED in (root / BAD).with_name("good.jsonl").read_bytes()
+    assert (root / BAD).read_bytes() == CONTENT
+    for command in (("verify",), ("doctor",)):
+        found = bsd(root, failing, BAD, *command)
+        assert found.returncode == 1, found
+        assert "Input/output error" in found.stdout
+    found = bsd(root, failing, BAD, "restore-all", "--yes")
+    assert found.returncode == Unavailable.exit_code
+    assert PLACED not in (root / BAD).with_name("good.jsonl").read_bytes()
+
+
+def test_a_stored_value_that_cannot_be_read_stays_a_placeholder(root: Path, failing: Path) -> None:
+    assert bsd(root, failing, "nothing", "extract").returncode == 0
+    before = (root / BAD).read_bytes()
+    assert PLACED in before
+    done = bsd(root, failing, "extracted/main_bad/0", "restore-all", "--yes")
+    assert done.returncode != 0
+    assert "Input/output error" in done.stderr
+    assert "Try: " in done.stderr
+    assert (root / BAD).read_bytes() == before
+    assert (root / BAD).with_name("good.jsonl").read_bytes().count(PLACED) == 0
+    assert bsd(root, failing, "nothing", "restore-all", "--yes").returncode == 0
+    assert PLACED not in (root / BAD).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file",
+    [
+        "extracted/main_bad/index.json",
+        "history/main_bad/",
+        "/sessions.json",
+        "/audit.jsonl",
+        "/search.db",
+        "/state.db",
+    ],
+)
+def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str) -> None:
+    """No command ends by an error of ours, and no session is the worse for it."""
+    (root / BAD).with_name("sessions.json").write_text("{}")
+    assert bsd(root, failing, "nothing", "extract").returncode == 0
+    assert bsd(root, failing, "nothing", "search", "the").returncode == 0
+    commands = [("verify",), ("history", "main/bad"), ("search", "the")]
+    if file != "/sessions.json":  # then who changes something waits, as for a session in use
+        commands = [("extract",), *commands, ("restore-all", "--yes")]
+    for command in commands:
+        bsd(root, failing, file, *command)
+    assert bsd(root, failing, "nothing", "restore-all", "--yes").returncode == 0
+    assert PLACED not in (root / BAD).read_bytes()
+    assert verify(Layout(root), repair=True).clean
+
+
+def test_the_daemon_goes_on(root: Path, failing: Path, tmp_path: Path) -> None:
+    env = {"LD_PRELOAD": str(failing), "FAILING_FILE": BAD}
+    with running(root, tmp_path, **env) as daemon:
+        good = (root / BAD).with_name("good.jsonl")
+        wait_for(lambda: PLACED in good.read_bytes(), "the other session")
+        wait_for(lambda: "Input/output error" in daemon.log(), "it to be told")
+        assert "internal error" not in daemon.log().lower()
+        failed = [one for one in daemon.status()["sessions"] if one["session"] == "main/bad"]
+        assert [one["status"] for one in failed] == ["failed"]
+        assert str(root / BAD) in failed[0]["reason"]
