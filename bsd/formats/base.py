@@ -6,10 +6,12 @@ A format reads parsed entries and answers in these words. It does no I/O, and no
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from bsd.formats.titles import Title
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
 
@@ -86,8 +88,15 @@ class Facts:
     role: str | None = None
     time_ms: float | None = None  # when it was written, by seed 000's sources
     signed_by: str | None = None  # model whose thinking signature this assistant message carries
+    answer: str | None = None  # of an answer that is several entries: what they share
+    may_be_last: bool = True  # what is written next may follow it
+    rolls_back: int = 0  # so many of the latest turns are taken back
     is_compaction: bool = False
-    kept_from: str | None = None  # a compaction's: id of the oldest entry that stays in sight
+    # A compaction's: which of the entries before it stay in sight. By their ids, or from one to
+    # another; if only the first is named, up to the compaction itself.
+    kept: tuple[str, ...] = ()
+    kept_from: str | None = None
+    kept_to: str | None = None
     calls: tuple[ToolCall, ...] = ()
     result_of: str | None = None  # id of the call that this entry answers
     result_tool: str | None = None  # name of the tool that this entry is a result of
@@ -108,6 +117,14 @@ class Format(Protocol):
 
     def facts(self, entry: Entry) -> Facts:
         """Say what an entry is."""
+        ...
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
+        """What stands in the line of each entry of this id; None: the id itself, as a text."""
+        ...
+
+    def title(self, entry: Entry) -> Title | None:
+        """Say how an entry would call its session: a name that it gives, or what was asked."""
         ...
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:

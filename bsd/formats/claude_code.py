@@ -2,8 +2,8 @@
 
 Every line is an object with a `type`; one block of a message is a line, and what ties lines
 together is `uuid` and `parentUuid`. Lines without a `uuid` are the program's own notes. Thinking is
-never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor the
-last turn, with which it goes on when a session is resumed.
+never touched, nor what sums up a conversation, nor what the program adds to it by itself, nor a
+last turn of which nothing says that it has come to its end.
 
 Subagents write `<session>/subagents/agent-<id>.jsonl` beside it. Whoever continues one reads that
 file and begins with another prompt, so the turn it has ended with is as any other.
@@ -25,6 +25,8 @@ from bsd.formats.content import calls_in, leaf_values, text_value
 from bsd.formats.detect import first_entries
 from bsd.formats.owner import ENDING, Kind, Owner, Process, Registry
 from bsd.formats.reading import entry_time_ms, message_of, text_of
+from bsd.formats.titles import Rank, Title, asked, named, texts_in
+from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
 
@@ -32,6 +34,22 @@ _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
 _MEDIA = ("image", "document")
+# What it notes when a turn has come to its end; older versions do not say so in the answer.
+_ENDS = ("turn_duration", "stop_hook_summary")
+
+# Lines that say how the session is called, and which of them it goes by itself.
+_NAMES = {
+    "agent-name": ("agentName", Rank.GIVEN),
+    "custom-title": ("customTitle", Rank.GIVEN),
+    "ai-title": ("aiTitle", Rank.MADE),
+    "summary": ("summary", Rank.SUMMARY),
+}
+# Whole messages in a person's name that older versions do not mark as the program's own.
+_NOT_TYPED = re.compile(
+    r"(?:Caveat: The messages below were|\[Request interrupted by user"
+    r"|This session is being continued from a previous conversation).*",
+    re.DOTALL,
+)
 
 # Wherever they stand: proofs, counts, and what ties things together.
 _NEVER = frozenset(
@@ -52,24 +70,42 @@ class ClaudeCode:
         kind = text_of(entry.get("type")) or "unknown"
         message = message_of(entry) if kind in _MESSAGES else {}
         result = _result_of(message) if kind == "user" else None
-        is_assistant = kind == "assistant"
-        calls = calls_in(message.get("content"), _CONTENT, _CALLS) if is_assistant else ()
+        aside = self._is_aside(entry)
+        is_assistant = kind == "assistant" and not aside
+        calls = calls_in(message.get("content"), _CONTENT, _CALLS) if kind == "assistant" else ()
         boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
-        is_compaction, kept_from = _what_stays(entry) if boundary else (False, None)
+        kept = _what_stays(entry) if boundary else None
         return Facts(
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
             is_assistant=is_assistant,
-            turn=self._turn(entry, kind, goes_on=result is not None or bool(calls)),
+            turn=self._turn(entry, kind, goes_on=result is not None or bool(calls), aside=aside),
             role="toolResult" if result is not None else text_of(message.get("role")),
             time_ms=entry_time_ms(entry),
             signed_by=_signed_by(message) if is_assistant else None,
-            is_compaction=is_compaction,
-            kept_from=kept_from,
+            answer=text_of(message.get("id")) if is_assistant else None,
+            may_be_last=(bool(message) or boundary) and not aside,
+            is_compaction=kept is not None,
+            kept=kept.listed if kept else (),
+            kept_from=kept.first if kept else None,
+            kept_to=kept.last if kept else None,
             calls=calls,
             result_of=result,
         )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        return None
+
+    def title(self, entry: Entry) -> Title | None:
+        kind = entry.get("type")
+        if isinstance(kind, str) and kind in _NAMES:
+            key, rank = _NAMES[kind]
+            return named(entry.get(key), rank)
+        is_own = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
+        if kind != "user" or is_own or _result_of(message := message_of(entry)) is not None:
+            return None
+        return asked(texts_in(message.get("content")), _NOT_TYPED)
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         if text_of(entry.get("uuid")) is None:
@@ -88,25 +124,28 @@ class ClaudeCode:
                 values += _copies(value, (key,), at_least)
         return values
 
-    def _turn(self, entry: Entry, kind: str, *, goes_on: bool) -> Turn:
-        """Say what a line does to its turn: only the next prompt ends one."""
+    def _is_aside(self, entry: Entry) -> bool:
+        """Whether a subagent was asked or did this: once, that stood among a session's lines."""
+        return entry.get("isSidechain") is True
+
+    def _turn(self, entry: Entry, kind: str, *, goes_on: bool, aside: bool) -> Turn:
+        """Say what a line does to its turn."""
         if goes_on:
             return Turn.OPEN
-        # Once, what subagents were asked and did stood among the lines of their session.
-        prompts = _is_prompt(entry, kind) and entry.get("isSidechain") is not True
-        return Turn.STARTS if prompts else Turn.NONE
+        if aside:
+            return Turn.NONE
+        if kind == "system" and entry.get("subtype") in _ENDS:
+            return Turn.CLOSES
+        if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
+            return Turn.CLOSES
+        return Turn.STARTS if _is_prompt(entry, kind) else Turn.NONE
 
 
 class ClaudeCodeSubagent(ClaudeCode):
     """The same lines, in the file of a subagent."""
 
-    def _turn(self, entry: Entry, kind: str, *, goes_on: bool) -> Turn:
-        """Only an answer that says so ends a turn here; older versions left that out."""
-        if goes_on:
-            return Turn.OPEN
-        if kind == "assistant" and message_of(entry).get("stop_reason") == "end_turn":
-            return Turn.CLOSES
-        return Turn.STARTS if _is_prompt(entry, kind) else Turn.NONE
+    def _is_aside(self, entry: Entry) -> bool:  # noqa: ARG002 - here all is said to be
+        return False
 
 
 def _is_prompt(entry: Entry, kind: str) -> bool:
@@ -135,19 +174,41 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-def _what_stays(boundary: Entry) -> tuple[bool, str | None]:
-    """Whether a compaction takes all before it out of sight, but for the lines from one on."""
+@immutable
+class _Kept:
+    """What a compaction leaves in sight of all that was before it."""
+
+    listed: tuple[str, ...] = ()
+    first: str | None = None
+    last: str | None = None
+
+
+def _what_stays(boundary: Entry) -> _Kept | None:
+    """What stays in sight; None: it says so in a form that is not known.
+
+    Then it is as if nothing had been taken out of sight. The list counts where there is one, as it
+    does for the program; versions before it name the two ends.
+    """
     metadata = boundary.get("compactMetadata")
-    kept = [
-        value
+    kept = {
+        key: value
         for key, value in (metadata.items() if isinstance(metadata, dict) else ())
         if key.startswith("preserved") and value
-    ]
+    }
     if not kept:
-        return True, None
-    head = kept[0].get("headUuid") if len(kept) == 1 and isinstance(kept[0], dict) else None
-    # Who knows what is kept in another form: as if nothing had been taken out of sight.
-    return (True, head) if text_of(head) else (False, None)
+        return _Kept()
+    listed, segment = (kept.pop(key, None) for key in ("preservedMessages", "preservedSegment"))
+    if kept:
+        return None
+    if listed is not None:
+        ids = listed.get("uuids") if isinstance(listed, dict) else None
+        if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+            return None
+        return _Kept(listed=tuple(ids))
+    if not isinstance(segment, dict):
+        return None
+    first, last = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
+    return _Kept(first=first, last=last) if first and last else None
 
 
 def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:

@@ -6,7 +6,7 @@ names, by which Codex finds the day to which they go back: so they stay sessions
 Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
 ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
 byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
-nor the last turn, with which Codex goes on when a thread is resumed.
+nor a last turn that is not complete.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bsd.formats.content import leaf_values, text_value
 from bsd.formats.detect import first_entries
 from bsd.formats.owner import ENDING, Kind, Process, Registry
 from bsd.formats.reading import entry_time_ms, text_of
+from bsd.formats.titles import Rank, Title, asked, named, texts_in
 from bsd.foundation.errors import Busy
 from bsd.foundation.plain import open_plain
 from bsd.foundation.sources import PutAway
@@ -36,6 +37,8 @@ _PAYLOAD = ("payload",)
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
+_CLOSES = frozenset(("task_complete", "turn_complete"))
+_ROLLS_BACK = "thread_rolled_back"
 
 # Which texts of an event are shown to people and never sent.
 _SHOWN = {
@@ -46,6 +49,13 @@ _SHOWN = {
 # Wherever they stand in these: what ties them to others, and pictures, which are decoded.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
 
+# What Codex and its extension for editors put before what a person typed.
+_BEFORE_A_PROMPT = re.compile(
+    r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
+    r"|# Context from my IDE setup:.*?\n## My request for Codex:"
+    r"|# Context from my IDE setup:.*)\s*",
+    re.DOTALL,
+)
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 
@@ -68,10 +78,30 @@ class Codex:
             turn=_turn(kind, what),
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
+            rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
             is_compaction=kind == "compacted",
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
         )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
+        # Behind the last dot stands the end of what it was made of; what an id cannot hold, such
+        # as the colons of a time, was taken out.
+        end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
+        between = rb"[^A-Za-z0-9._~-]*"
+        return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
+
+    def title(self, entry: Entry) -> Title | None:
+        payload = _payload(entry)
+        what = payload.get("type")
+        if entry.get("type") == "event_msg":
+            if what == "thread_name_updated":
+                return named(payload.get("thread_name"), Rank.GIVEN)
+            said = payload.get("message") if what == "user_message" else None
+            return asked(texts_in(said), _BEFORE_A_PROMPT)
+        if entry.get("type") == "response_item" and payload.get("role") == "user":
+            return asked(texts_in(payload.get("content")), _BEFORE_A_PROMPT)
+        return None
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         payload = _payload(entry)
@@ -122,10 +152,18 @@ def _calls(payload: Entry) -> tuple[ToolCall, ...]:
 
 
 def _turn(kind: str, what: str | None) -> Turn:
-    """Say what a line does to its turn: only the next prompt ends one."""
+    """Say what a line does to its turn: one that was broken off stays open to the next prompt."""
     if kind == "event_msg":
+        if what in _CLOSES:
+            return Turn.CLOSES
         return Turn.STARTS if what in _STARTS else Turn.NONE
     return Turn.OPEN if kind == "response_item" and what != "message" else Turn.NONE
+
+
+def _rolled_back(payload: Entry) -> int:
+    """How many turns a thread goes back."""
+    turns = payload.get("num_turns")
+    return turns if isinstance(turns, int) and turns > 0 else 0
 
 
 def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:

@@ -20,7 +20,8 @@ CALLS: Mapping[str, str] = {"toolCall": "arguments"}
 _DEEPEST = 200
 
 # Names that tie a result to its call: an object that holds one never leaves as a whole.
-_LINKS = ('"toolCallId"', '"toolUseId"', '"tool_call_id"', '"tool_use_id"')
+_LINKS = (b'"toolCallId"', b'"toolUseId"', b'"tool_call_id"', b'"tool_use_id"')
+_START = PLACEHOLDER_START.encode()
 
 
 def text_value(
@@ -89,21 +90,22 @@ def object_values(
     if leaves or not tree or not isinstance(tree, (dict, list)):
         return leaves
     text = _compact_json(tree)
-    if len(text) < at_least or PLACEHOLDER_START in text or any(link in text for link in _LINKS):
+    # In bytes as far as it goes: as a text it would be there twice.
+    length = len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
+    if length < at_least or _START in text or any(link in text for link in _LINKS):
         return []
-    return [
-        Value(path, Shape.WHOLE, type_, display=False, length=len(text), leaf=True, custom=custom)
-    ]
+    return [Value(path, Shape.WHOLE, type_, display=False, length=length, leaf=True, custom=custom)]
 
 
-def _compact_json(tree: Any) -> str:
+def _compact_json(tree: Any) -> bytes:
     try:
-        return orjson.dumps(tree).decode()
+        return orjson.dumps(tree)
     except (TypeError, ValueError):  # lone surrogates, integers of more than 64 bits
         try:
-            return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+            text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
         except RecursionError:
-            return ""
+            return b""
+        return text.encode("utf-8", "surrogatepass")
 
 
 def block_values(

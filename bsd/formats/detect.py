@@ -11,6 +11,7 @@ from bsd.formats.base import VALUE_TYPES, Entry, Format, NotOurs
 from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
 from bsd.formats.reading import text_of
+from bsd.foundation.parsed_size import is_too_large
 
 # A foreign file would be read to its end, were there no bound.
 LINES_LOOKED_AT = 50
@@ -38,6 +39,8 @@ def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> 
 
 
 def _parsed(raw: bytes) -> Entry | None:
+    if is_too_large(raw):
+        return None
     try:
         entry = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bsd.formats.base import Entry
 from bsd.formats.reading import message_of, text_of
+from bsd.foundation.immutable import immutable
 
 # By our word for it, the names that writers of transcripts use.
 _TOKENS: Mapping[str, tuple[str, ...]] = {
@@ -48,6 +49,35 @@ def tokens_of(entry: Entry) -> dict[str, int]:
         return {}
     found["total"] = found["total"] or sum(found.values())
     return found
+
+
+@immutable
+class Sent:
+    """So many tokens were sent with an answer, or, with it, will be with the next one."""
+
+    tokens: int
+    with_answer: bool
+
+
+def sent_tokens(entry: Entry) -> Sent | None:
+    """Return what an entry counts of the tokens that were sent, those in a cache included."""
+    last = _last_usage(entry)
+    if isinstance(last, dict):
+        # Noted after the answer; what is in a cache is counted among the input here.
+        output = _first_count(last, _TOKENS["output"])
+        thought = _first_count(last, ("reasoning_output_tokens",))
+        tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
+        return Sent(tokens, with_answer=True) if tokens else None
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    words = ("input",) if _counts_cached_as_input(usage) else ("input", "cache_read", "cache_write")
+    tokens = sum(_first_count(usage, _TOKENS[word]) for word in words)
+    return Sent(tokens, with_answer=False) if tokens else None
+
+
+def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
+    return "prompt_tokens" in usage or "cached_input_tokens" in usage
 
 
 def _payload(entry: Entry) -> Entry:

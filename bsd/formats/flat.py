@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from bsd.formats.base import Entry, Facts, ToolCall, Value
@@ -21,6 +22,7 @@ from bsd.formats.reading import (
     message_of,
     text_of,
 )
+from bsd.formats.titles import Title, asked, texts_in
 from bsd.foundation.value_path import ValuePath
 
 _VALUE_KEYS = frozenset(("content", "text", "output", "result", "data", "thinking"))
@@ -59,6 +61,7 @@ class Flat:
             role=entry_role(entry),
             time_ms=entry_time_ms(entry),
             is_compaction=kind == "compaction",
+            kept_from=text_of(entry.get("firstKeptEntryId")) if kind == "compaction" else None,
             calls=_calls(entry, type_),
             result_of=_first_text(entry, ("toolCallId", "tool_call_id", "toolUseId"))
             if is_result
@@ -67,6 +70,21 @@ class Flat:
             if is_result
             else None,
         )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        return None
+
+    def title(self, entry: Entry) -> Title | None:
+        if entry_type(entry) != "user" or _is_beside(entry):
+            return None
+        message = entry.get("message")
+        holder = message if isinstance(message, dict) else entry
+        texts = [
+            text
+            for content in (holder.get("content"), entry.get("text"), message)
+            for text in texts_in(content)
+        ]
+        return asked(texts)
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         custom = entry.get("type") == "custom" and _is_beside(entry)

@@ -7,6 +7,7 @@ from bsd.formats.reading import message_of, text_of
 from bsd.foundation.value_path import ValuePath
 
 PARENT = "parentId"
+PARENTS = (PARENT, "parentUuid")
 REDACTED = "_redacted"
 
 # Members whose names end like those of links, and that link something else.
@@ -17,9 +18,14 @@ _ARGUMENTS = ("arguments", "input")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 
 
+def names_parent(entry: Entry) -> bool:
+    """Whether an entry says which one it follows, or that it is a first one."""
+    return PARENTS[0] in entry or PARENTS[1] in entry
+
+
 def parent_of(entry: Entry) -> str | None:
     """The id of the entry that this one follows; None for a first one."""
-    return text_of(entry.get(PARENT))
+    return text_of(entry.get(PARENTS[0])) or text_of(entry.get(PARENTS[1]))
 
 
 def conversations(entry: Entry) -> set[str]:

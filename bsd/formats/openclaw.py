@@ -24,12 +24,23 @@ from bsd.formats.reading import (
     message_of,
     text_of,
 )
+from bsd.formats.titles import Rank, Title, asked, in_short, named, texts_in
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import check_name
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, plain_stream, read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
+
+# What the gateway puts before what somebody wrote in a channel: who and when, notes of its own.
+_BEFORE_A_PROMPT = re.compile(
+    r"(?:[A-Z][^\n:]{0,60}\(untrusted[^\n]{0,60}:\n```json\n.*?\n```"
+    r"|System: [^\n]*"
+    r"|\[(?:[^\]\n]{0,200}\d\d:\d\d[^\]\n]{0,40})\]"
+    r"|A new session was started via .*)\s*",
+    re.DOTALL,
+)
 
 # Records of what was summed up: the owner rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
@@ -62,6 +73,17 @@ class OpenClaw:
             result_of=text_of(message.get("toolCallId")) if is_result else None,
             result_tool=text_of(message.get("toolName")) if is_result else None,
         )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        return None
+
+    def title(self, entry: Entry) -> Title | None:
+        if entry.get("type") == "session_info":
+            return named(entry.get("name"), Rank.GIVEN)
+        message = message_of(entry) if entry.get("type") == "message" else {}
+        if message.get("role") != "user":
+            return None
+        return asked(texts_in(message.get("content")), _BEFORE_A_PROMPT)
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         kind = entry.get("type")
@@ -201,6 +223,8 @@ def read_registry(agent_dir: Path) -> Registry:
 
 
 def _parsed_registry(path: Path, data: bytes) -> Registry:
+    if is_too_large(data):
+        return Registry(problem=f"{path} would take too much memory to be read")
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -223,7 +247,17 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
                 status=text_of(value.get("status")),
                 updated_ms=float(updated) if isinstance(updated, (int, float)) else None,
                 parent=text_of(value.get("parentSessionId")),
+                title=_called(value),
             )
+
+
+def _called(record: dict[str, Any]) -> str | None:
+    """How a conversation is called by its record."""
+    origin = record.get("origin")
+    named_by = [record.get(key) for key in ("label", "displayName", "subject")]
+    named_by.append(origin.get("label") if isinstance(origin, dict) else None)
+    texts = (in_short(text) for text in named_by if isinstance(text, str))
+    return next(filter(None, texts), None)
 
 
 def running(agent_dir: Path, session: str) -> str | None:

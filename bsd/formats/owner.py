@@ -28,6 +28,7 @@ class Registered:
     status: str | None  # running, done, failed, killed, timeout
     updated_ms: float | None
     parent: str | None  # session id
+    title: str | None = None  # how people call it, on one line
 
 
 class Registry:
@@ -53,6 +54,10 @@ class Registry:
         pi = session.rpartition("_")[2]
         for name in dict.fromkeys((session, topic, pi)):
             yield from self._by_name.get(name, ())
+
+    def title(self, session: str) -> str | None:
+        """How people call it: several conversations may have had it, some of them by no name."""
+        return next((record.title for record in self.find(session) if record.title), None)
 
 
 class Owner(Protocol):

@@ -4,8 +4,8 @@ What a person imports keeps the name it had: to pi, every `.jsonl` there is a se
 
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
 in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
-session again. It has no lock, and nothing says whether it is at work: the last turn is never
-touched.
+session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
+only if its last answer says that it has come to its end by itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class Pi(OpenClaw):
 
     def facts(self, entry: Entry) -> Facts:
         facts = super().facts(entry)
-        # Only the next prompt ends a turn.
-        return replace(facts, turn=Turn.NONE) if facts.turn is Turn.CLOSES else facts
+        if facts.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
+            # Broken off, and pi may go on with it: the next prompt ends it.
+            return replace(facts, turn=Turn.NONE)
+        return facts
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)

@@ -8,6 +8,7 @@ from bsd.formats.base import Entry, Format
 from bsd.formats.content import leaf_values
 from bsd.formats.marker import is_placeholder
 from bsd.formats.reading import text_of
+from bsd.formats.titles import Rank
 from bsd.foundation.value_path import ValuePath
 
 # Entries that hold no values still say something: what was summed up, how the session is called.
@@ -22,6 +23,9 @@ def words_of(entry: Entry, fmt: Format | None) -> str:
         found = [value.text for value in fmt.values(entry)]
         found += [call.name for call in fmt.facts(entry).calls]
         found += [text_of(entry.get(key)) for key in _SAYINGS]
+        title = fmt.title(entry)
+        if title and title.rank is not Rank.PROMPT and title.text not in found:
+            found.append(title.text)
     return "\n".join(text for text in found if text and not is_placeholder(text))
 
 

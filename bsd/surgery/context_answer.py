@@ -9,6 +9,7 @@ from typing import Any
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.targets import DISCARDED
+from bsd.surgery.tokens import Rate
 from bsd.transcript.change import Edit
 
 
@@ -63,8 +64,9 @@ def change_plan(
     edits: Sequence[Edit],
     touched: Sequence[Touched],
     answer: ContextAnswer,
+    rate: Rate,
 ) -> Plan:
-    """The plan of these edits, in the order of the file."""
+    """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
     size = source.identity.size
     after = size + sum(len(edit.new) - edit.length for edit in edits)
     tokens = sum(one.tokens_saved for one in answer.changed)
@@ -75,6 +77,7 @@ def change_plan(
         bytes_before=size,
         bytes_after=after,
         savings={"other": Saving(len(answer.changed), size - after, tokens)},
+        rate=rate,
     )
     return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
 

@@ -1,4 +1,4 @@
-"""What of a session's order protects an entry from being cut: open turns, calls without results."""
+"""What of a session's order protects an entry from being cut, and what cutting it would save."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from bsd.formats.base import Entry, Facts, Format, ToolCall, Value
 from bsd.formats.links import arguments_path, block_at
 from bsd.formats.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
+from bsd.surgery.prefix import Binds, Prefix, never
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import ACTIONS
+from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.turn import LastTurn
 from bsd.transcript.reader import Line, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"
 _CONTEXT = "context"
+
+_LONG = 500  # characters: of arguments and objects, so much as extraction weighs, too
 
 WAITING = "a tool call in it has no result yet"
 
@@ -54,9 +58,17 @@ def plain_name(tool: str) -> str:
 
 
 class Conversation:
-    """Follows a session to its end, and knows then which of its entries are protected."""
+    """Follows a session to its end, and knows then which of its entries are protected.
 
-    def __init__(self, protected_tools: Collection[str] = ()) -> None:
+    `binds` tells which models' signatures cover what is before them.
+    """
+
+    def __init__(
+        self, fmt: Format, protected_tools: Collection[str] = (), binds: Binds = never
+    ) -> None:
+        self._fmt = fmt
+        self._prefix = Prefix(binds)
+        self._meter = Meter()
         self._protected_tools = {name.casefold() for name in protected_tools}
         self._last_turn = LastTurn()
         self._waiting: dict[str, int] = {}  # id of a call without result → line
@@ -67,6 +79,9 @@ class Conversation:
         """Note the next entry."""
         index, facts = seen.line.index, seen.facts
         self._last_turn.follow(index, facts)
+        self._prefix.follow(index, seen.entry, facts)
+        if not facts.is_header:
+            self._meter.follow(seen.entry, facts, self._fmt.values(seen.entry, _LONG))
         for call in facts.calls:
             if call.id:
                 self._waiting[call.id] = index
@@ -78,8 +93,21 @@ class Conversation:
             self._waiting.pop(facts.result_of, None)
 
     def turn_open(self, index: int) -> bool:
-        """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
+        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
         return self._last_turn.holds(index)
+
+    def is_bound(self, index: int) -> bool:
+        """Whether a signature that is sent covers a line."""
+        return self._prefix.binds(index)
+
+    @property
+    def rate(self) -> Rate:
+        """How many characters of this session are a token."""
+        return self._meter.rate()
+
+    def tokens(self, index: int, characters: int) -> int:
+        """So many tokens are so many characters of text in a line: none if it is not in sight."""
+        return self.rate.of(characters) if self._prefix.sight.sends(index) else 0
 
     def own_protection(self, seen: Seen) -> str | None:
         """Why an entry is protected, as far as it can be told where it stands."""

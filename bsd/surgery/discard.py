@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bsd.formats.base import Facts, Format, Value
 from bsd.foundation.errors import FieldError
@@ -14,11 +14,10 @@ from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.hashes import SHORTEST, known_hashes
 from bsd.surgery.plan import Plan, Source
-from bsd.surgery.prefix import WARNING, Binds, Prefix, never
+from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
-from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
-from bsd.transcript.splice import SpliceError, encode_string
+from bsd.transcript.splice import SpliceError
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
 _MOST_LISTED = 5
@@ -34,6 +33,7 @@ class _Addressed:
     hash: str
     edit: Edit | None
     changed: Changed | None
+    characters: int  # of text that give way
     problem: str | None
 
 
@@ -51,14 +51,13 @@ def plan_discard(
     `binds` tells which models' signatures make a change worth a warning.
     """
     action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
-    conversation, prefix = Conversation(protected_tools), Prefix(binds)
+    conversation = Conversation(fmt, protected_tools, binds)
     found: list[list[_Addressed]] = [[] for _ in targets]
     by_start: dict[str, list[int]] = defaultdict(list)
     for number, target in enumerate(targets):
         by_start[target.hash[:SHORTEST]].append(number)
     for seen in read_through(source, fmt):
         conversation.follow(seen)
-        prefix.follow(seen.line.index, seen.entry, seen.facts)
         hashes = known_hashes(seen.line.raw, seen.entry)
         meant = (number for hash_ in hashes for number in by_start.get(hash_[:SHORTEST], ()))
         for number in dict.fromkeys(meant):
@@ -72,12 +71,17 @@ def plan_discard(
     if problems:
         raise Refused(action, problems, hint=_HINT)
     chosen = [entries[0] for entries in found]
-    warnings = tuple(WARNING.format(one.name) for one in chosen if prefix.covers(one.index))
-    answer = ContextAnswer(action, tuple(one.changed for one in chosen if one.changed), warnings)
+    warnings = tuple(WARNING.format(one.name) for one in chosen if conversation.is_bound(one.index))
+    changed = tuple(
+        replace(one.changed, tokens_saved=conversation.tokens(one.index, one.characters))
+        for one in chosen
+        if one.changed
+    )
+    answer = ContextAnswer(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [Touched(one.index, one.entry_id) for one in in_order]
-    return change_plan(source, action, edits, touched, answer), answer
+    return change_plan(source, action, edits, touched, answer, conversation.rate), answer
 
 
 def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Value, str]]:
@@ -100,7 +104,7 @@ def _address(
 ) -> _Addressed:
     facts, line = seen.facts, seen.line
     name = facts.id if facts.id is not None else f"#{line.index}"
-    edit, changed = None, None
+    edit, changed, characters = None, None, 0
     if problem is None:
         first = DISCARDED if target.summary is None else target.summary
         texts = texts_for(values, first, DISCARDED)
@@ -110,9 +114,9 @@ def _address(
             problem = f"it cannot be edited safely: {error.message}"
         else:
             edit = Edit(line.offset, len(line.raw), new)
-            changed = _changed(target, name, texts, len(line.raw) - len(new))
+            changed, characters = _changed(target, name, texts), _characters(texts)
             problem = "there is nothing left to discard" if new == line.raw else None
-    return _Addressed(line.index, facts.id, name, hash_, edit, changed, problem)
+    return _Addressed(line.index, facts.id, name, hash_, edit, changed, characters, problem)
 
 
 def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str | None:
@@ -125,17 +129,14 @@ def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str 
     return None
 
 
-def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]], saved: int) -> Changed:
-    tokens = 0
-    if any(value.shape.is_block for value, _ in texts):  # not paid by its bytes
-        for value, text in texts:
-            if not value.shape.is_block:
-                was = len(encode_string(value.text or "")) if value.text else value.length
-                tokens += estimate_tokens(value, was - len(encode_string(text)))
-    else:
-        tokens = estimate_tokens(texts[0][0], saved)
+def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]]) -> Changed:
     length = sum(value.length for value, _ in texts)
-    return Changed(target.as_json(), name, length, sum(len(text) for _, text in texts), tokens)
+    return Changed(target.as_json(), name, length, sum(len(text) for _, text in texts), 0)
+
+
+def _characters(texts: Sequence[tuple[Value, str]]) -> int:
+    """How many characters of text give way; an image is not paid by its characters."""
+    return sum(value.length - len(text) for value, text in texts if not value.shape.is_block)
 
 
 def _problems(

@@ -41,7 +41,18 @@ _STRUCTURE = frozenset(
 )
 # The same in the words of a format.
 _DEEPEST = 200
-_TIES = ("id", "kind", "role", "calls", "result_of", "is_header", "is_message", "kept_from")
+_TIES = (
+    "id",
+    "kind",
+    "role",
+    "calls",
+    "result_of",
+    "is_header",
+    "is_message",
+    "kept",
+    "kept_from",
+    "kept_to",
+)
 # Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
 

@@ -6,13 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from sys import maxsize
 
 from bsd.formats.base import Entry, Format, Value
 from bsd.formats.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
+from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
@@ -28,7 +29,7 @@ from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Chosen, Reason
 from bsd.surgery.settled import Settling
 from bsd.surgery.survey import Outcome, Progress, Survey
-from bsd.surgery.tokens import estimate_tokens
+from bsd.surgery.tokens import Rate
 from bsd.transcript.change import Edit
 from bsd.transcript.reader import parse_entry
 from bsd.transcript.splice import (
@@ -37,7 +38,7 @@ from bsd.transcript.splice import (
     edit_and_measure,
     encode_string,
     find,
-    text_size,
+    text_sizes,
 )
 
 BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
@@ -80,17 +81,20 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     """
     wanted = None if only is None else locate(source, fmt, only).line.index
     policy = Policy.of(config)
-    survey = Survey.of(
+    look = partial(
+        Survey.of,
         source,
         fmt,
         policy,
         now,
         keep_names=tell is not None,
         progress=progress,
-        since=since,
         undone=() if by_hand else undone,
     )
-    surgery = _Surgery(source, fmt, stored, survey.refs, iso_utc(now))
+    survey = look(since=since)
+    if survey.reaches_back:
+        survey = look()
+    surgery = _Surgery(source, fmt, stored, survey, iso_utc(now))
     tally = _Tally(maxsize if dry_run else budget_bytes, undone, dry_run=dry_run)
     settling = Settling(survey, policy)
     for number, outcome in enumerate(survey.outcomes()):
@@ -101,6 +105,8 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         if progress and number % _PROGRESS_ENTRIES == 0:
             progress(source.identity.size)  # all is read, but not all is done
         _treat(outcome, surgery, tally, settling)
+    if survey.too_large:
+        tally.reasons[str(Reason.TOO_LARGE_IN_MEMORY)] += survey.too_large
     checkpoint = None if wanted is not None or dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
 
@@ -160,18 +166,21 @@ class _Surgery:
     """Makes the new line of one entry after the other."""
 
     def __init__(
-        self, source: Source, fmt: Format, stored: Stored, refs: set[str], at: str
+        self, source: Source, fmt: Format, stored: Stored, survey: Survey, at: str
     ) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
         self._markers = Markers(source, fmt, stored)
-        self._refs = refs
+        self._refs = survey.refs
+        self._rate = survey.rate
         self._at = at
 
     def operate(self, outcome: Outcome) -> _Operation | str:
         """Return an entry's operation, or why its line is left alone."""
         raw = self._source.read(outcome.offset, outcome.length)
+        if is_too_large(raw, MOST_EXTRA_EDITED):
+            return Reason.TOO_LARGE_IN_MEMORY
         try:
             return self._operate(outcome, raw)
         except _LeaveAlone as refusal:
@@ -194,10 +203,16 @@ class _Surgery:
         line, stood = edit_and_measure(
             raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
         )
+        if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
+            raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         lengths = {path: end - start for path, (start, end) in stood.items()}
-        texts = [text_size(raw[slice(*stood[one.value.path])]) for one in chosen]
-        sizes = [*home.away.values(), *texts]
-        savings = [_saving(one.value, lengths, new[one.value.path]) for one in chosen]
+        texts = [text_sizes(raw[slice(*stood[one.value.path])]) for one in chosen]
+        sizes = [*home.away.values(), *(size for size, _ in texts)]
+        rate = self._rate if outcome.sent else None
+        savings = [
+            _saving(one.value, lengths, new[one.value.path], characters, rate)
+            for one, (_, characters) in zip(chosen, texts, strict=True)
+        ]
         keep = Keep(
             ref=home.ref,
             entry_id=entry_id,
@@ -328,10 +343,13 @@ def _size(value: Value, lengths: Mapping[ValuePath, int]) -> int:
     return size
 
 
-def _saving(value: Value, lengths: Mapping[ValuePath, int], new: bytes) -> tuple[str, int, int]:
-    text = lengths[value.path] - len(new)
+def _saving(
+    value: Value, lengths: Mapping[ValuePath, int], new: bytes, characters: int, rate: Rate | None
+) -> tuple[str, int, int]:
+    """What a value gives up; without a rate it is not sent, whatever it is."""
     size = _size(value, lengths) - len(new)
-    return value.type or "other", size, estimate_tokens(value, text)
+    tokens = rate.tokens(value, characters - text_sizes(new)[1]) if rate else 0
+    return value.type or "other", size, tokens
 
 
 @dataclass(slots=True)
@@ -394,7 +412,9 @@ class _Tally:
             savings={type_: Saving(*sums) for type_, sums in self.savings.items()},
             leaked=tuple(survey.leaked),
             unreadable=survey.unreadable,
+            partial=survey.is_partial,
             undone_before=len(self.freed),
+            rate=survey.rate,
         )
         return Plan(
             source.identity,

@@ -43,7 +43,7 @@ class FamilyTree:
         self._source = source
         self._fmt = fmt
         self.rows: list[Row] = []
-        self.conversation = Conversation()
+        self.conversation = Conversation(fmt)
         self._by_id: dict[str, list[Row]] = defaultdict(list)
         self._children: dict[str, list[Row]] = defaultdict(list)
         self._mentioned: set[str] = set()

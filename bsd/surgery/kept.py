@@ -12,7 +12,7 @@ from bsd.foundation.errors import Conflict
 from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import source_paths, stored_line
-from bsd.transcript.reader import parse_entry
+from bsd.transcript.reader import parse_kept
 from bsd.transcript.splice import SpliceError, edit, find, text_size
 
 
@@ -39,9 +39,9 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     """
     candidates = [now]
     try:
-        if RESTORED in (parse_entry(now) or {}):
+        if RESTORED in (parse_kept(now) or {}):
             candidates.append(edit(now, remove=[(RESTORED,)]))
-        if (before := member_of(was, parse_entry(was) or {}, RESTORED)) is not None:
+        if (before := member_of(was, parse_kept(was) or {}, RESTORED)) is not None:
             candidates.append(edit(now, put={RESTORED: before}))
     except SpliceError:
         pass
@@ -58,7 +58,7 @@ class Original:
     @classmethod
     def of(cls, raw: bytes) -> Original | None:
         """Read a stored line; None if it is no entry."""
-        entry = parse_entry(raw)
+        entry = parse_kept(raw)
         return None if entry is None else cls(raw, entry)
 
     def values(self, paths: Collection[ValuePath]) -> dict[ValuePath, bytes]:

@@ -27,7 +27,7 @@ from bsd.surgery.restore import BUDGET, RestoreAnswer, plan_restore_all
 from bsd.surgery.revised import Revised
 from bsd.surgery.undo import Past
 from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
+from bsd.transcript.reader import parse_entry, parse_kept
 from bsd.transcript.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
@@ -169,7 +169,7 @@ def _by_originals(
     for at, one in unknown.items():
         by_id.setdefault(one.entry_id, []).append(at)
     for original in witness.originals(by_id.keys()):
-        entry = parse_entry(original.line)
+        entry = parse_kept(original.line)
         value = member_of(original.line, entry, RESTORED) if entry else None
         before = known.get(original.entry_id, {}).get(value, value) if value else None
         for at in by_id[original.entry_id]:
@@ -219,7 +219,7 @@ def _by_history(
                 if trail is None or trail.at in found or not trail.leads_to(line):
                     continue
                 was = past.former(deed, line, as_ended(line, trail.read()), stored)
-                if isinstance(was, Missing) or (entry := parse_entry(was)) is None:
+                if isinstance(was, Missing) or (entry := parse_kept(was)) is None:
                     continue
                 if RESTORED not in entry:
                     found[trail.at] = None

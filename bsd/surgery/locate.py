@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from bsd.formats.base import Entry, Facts, Format
 from bsd.formats.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.parsed_size import is_too_large
 from bsd.store.markers import loose_placeholders
 from bsd.surgery.plan import Source
 from bsd.transcript.reader import Line, parse_entry
 
 _INDEX = re.compile(r"#(\d+)")
+_ANY_ESCAPE = re.compile(rb"\\u")
+_SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')  # what can be written as one letter after a backslash
 _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 
@@ -44,16 +47,13 @@ def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> L
         found = _header(source, fmt, name)
     if found is None:
         if not (name.isascii() and name.isdigit()):
-            raise _not_found(name)
+            raise _not_found(source, name)
         return _by_index(source, fmt, name, header=header)
     return found
 
 
 def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
-    needle = entry_id.encode("utf-8", "surrogatepass")
-    # An id spelled with escapes is found by looking closer, once no line shows it plainly; and one
-    # that a dialect makes of other members, by looking at all.
-    for lines in (source.lines_holding(needle), source.lines_holding(b"\\"), source.lines()):
+    for lines in _lines_that_may_have(source, fmt, entry_id):
         found = list(_with_id(lines, fmt, entry_id))
         if len(found) > 1:
             # Two lines claim it; the one whose values are away is the one that is meant.
@@ -64,6 +64,30 @@ def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
         if found:
             return found[0]
     return None
+
+
+def _lines_that_may_have(source: Source, fmt: Format, entry_id: str) -> Iterator[Iterable[Line]]:
+    """The lines that show an id; then, for whom that is not enough, those that may spell it.
+
+    Only bytes are compared: of an id that stands nowhere, no line is parsed.
+    """
+    made_of = fmt.made_of(entry_id)
+    if made_of is None:
+        yield source.lines_holding(entry_id.encode("utf-8", "surrogatepass"))
+        escape = _escape_of_any(set(entry_id))
+    else:
+        yield (line for line in source.lines() if made_of.search(line.raw))
+        escape = _ANY_ESCAPE
+    mark = b"\\" if _SHORT_ESCAPES.intersection(entry_id) else b"\\u"
+    yield (line for line in source.lines_holding(mark) if escape.search(line.raw))
+
+
+def _escape_of_any(characters: set[str]) -> re.Pattern[bytes]:
+    """An expression for all ways to write one of them in JSON other than as it is."""
+    first = (each.encode("utf-16-be", "surrogatepass")[:2].hex() for each in characters)
+    # One beginning for all: it is what the search is fast for.
+    numbers = rb"\\u(?i:%b)" % "|".join(sorted(first)).encode()
+    return re.compile(rb"%b|\\[^u]" % numbers if characters & _SHORT_ESCAPES else numbers)
 
 
 def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
@@ -96,15 +120,28 @@ def _by_index(source: Source, fmt: Format, number: str, *, header: bool) -> Loca
     index = int(number) if len(number) <= _MOST_DIGITS else -1
     for line in source.lines():
         if line.index == index:
+            if is_too_large(line.raw):
+                raise _too_large(line)
             entry = parse_entry(line.raw)
             if entry is None or ((facts := fmt.facts(entry)).is_header and not header):
                 break
             return Located(line, entry, facts)
-    raise _not_found(f"#{number}")
+    raise _not_found(source, f"#{number}")
 
 
-def _not_found(name: str) -> NotFound:
+def _not_found(source: Source, name: str) -> NotFound | Conflict:
+    for line in source.lines_holding(name.encode("utf-8", "surrogatepass")):
+        if is_too_large(line.raw):  # it may be this one
+            return _too_large(line)
     return NotFound(
         "Entry not found in session",
         hint=f"`bsd show AGENT/SESSION` lists ids and line numbers; {name} is none of them",
+    )
+
+
+def _too_large(line: Line) -> Conflict:
+    return Conflict(
+        f"line {line.index} would take too much memory to be read: {len(line.raw):,} bytes that "
+        "are mostly brackets and commas",
+        hint="bsd leaves such a line alone; `sed` and `jq` can show it",
     )

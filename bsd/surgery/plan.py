@@ -12,6 +12,7 @@ from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep
 from bsd.store.history import Touched
 from bsd.store.lasting import NOTHING, Noting
+from bsd.surgery.tokens import Rate
 from bsd.transcript.change import Edit, Identity
 from bsd.transcript.reader import Line
 
@@ -44,7 +45,7 @@ class Saving:
 
     values: int = 0
     bytes: int = 0  # without what the marker costs, which belongs to no value
-    tokens: int = 0
+    tokens: int = 0  # of what is sent as the session goes on now
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ class Report:
     savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type; `other`: none
     leaked: tuple[Leaked, ...] = ()
     unreadable: int = 0  # lines that are not blank and hold no JSON object
+    partial: bool = False  # it tells of what was appended since the last one
     undone_before: int = 0  # of the entries: how many somebody had taken back by undo
+    rate: Rate = field(default_factory=Rate)  # by which tokens were estimated
 
     @property
     def bytes_saved(self) -> int:

@@ -1,8 +1,8 @@
 """Which entries a later signature covers: a provider that checks it refuses what is changed.
 
 A signature covers everything before it on its branch, but for what a compaction between took out
-of sight. Nothing that follows takes that back: not even a compaction, since whoever goes on from
-before it sends the signature again. So what is covered stays so until the signature leaves.
+of sight. Nothing that follows takes that back; but what a later compaction took out of sight is not
+sent, nor is the signature that covers it, as long as nobody goes back to before it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
-from hashlib import blake2b
 
 from bsd.formats.base import Entry, Facts
 from bsd.formats.links import parent_of
 from bsd.store.checkpoint import Checkpoint
+from bsd.surgery.sight import Sight, id_hash
 
 Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them
 
-NO_ID = 0
+_SIGNATURE = b"ignature"  # of thinking, as all dialects call it
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -31,13 +31,6 @@ def never(_model: str) -> bool:
     return False
 
 
-def id_hash(entry_id: str) -> int:
-    """Return 8 bytes that stand for an id, the same in every process."""
-    return int.from_bytes(
-        blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    )
-
-
 class Prefix:
     """Follows a session to its end, from its first line or `since` a checkpoint of it.
 
@@ -46,8 +39,9 @@ class Prefix:
     """
 
     def __init__(self, binds: Binds, since: Checkpoint | None = None) -> None:
+        self.sight = Sight(since)
         # Of each entry that was followed.
-        self.lines, self.ids = array("Q"), array("Q")
+        self.lines, self.ids = self.sight.lines, self.sight.ids
         self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
         # Lines of signatures, and how far back each reaches: ever less far, as those that a later
@@ -61,17 +55,22 @@ class Prefix:
 
     def follow(self, index: int, entry: Entry, facts: Facts) -> None:
         """Note the next entry."""
-        if self._barrier and self._goes_back(parent_of(entry)):
+        if self._barrier and facts.may_be_last and self._goes_back(parent_of(entry)):
             self._barrier = 0
         if facts.is_compaction:
             # What it keeps is still sent, so a signature after it still covers that.
-            self._barrier = self._line_of(facts.kept_from, index)
+            self._barrier = self._earliest_kept(facts, index)
             self._compacted, self._compacted_ids = len(self.ids), None
         elif facts.signed_by is not None and self._binds(facts.signed_by):
             self._note_signature(index)
         self._before = facts.id
-        self.lines.append(index)
-        self.ids.append(id_hash(facts.id) if facts.id else NO_ID)
+        self.sight.follow(index, entry, facts)
+
+    def pass_over(self, index: int, raw: bytes) -> None:
+        """Note a line that is too large to be parsed: it may carry a signature, of any model."""
+        self.sight.pass_over()
+        if _SIGNATURE in raw:
+            self._note_signature(index)
 
     def _goes_back(self, parent: str | None) -> bool:
         """Whether an entry goes on from before the compaction: then it has it not behind it."""
@@ -82,9 +81,12 @@ class Prefix:
         number = id_hash(parent)
         return number in self._compacted_ids or self._is_earlier(number)
 
-    def _line_of(self, entry_id: str | None, otherwise: int) -> int:
-        if entry_id is None:
-            return otherwise
+    def _earliest_kept(self, facts: Facts, otherwise: int) -> int:
+        """The line of the first entry that a compaction leaves in sight, or its own."""
+        kept = facts.kept or ((facts.kept_from,) if facts.kept_from else ())
+        return min((self._line_of(one, otherwise) for one in kept), default=otherwise)
+
+    def _line_of(self, entry_id: str, otherwise: int) -> int:
         number = id_hash(entry_id)
         if self._is_earlier(number):
             return 0  # before all that was followed: which line it is makes no difference
@@ -108,7 +110,11 @@ class Prefix:
         """Whether there are signatures that cover what is before them."""
         return bool(self._signed)
 
+    def binds(self, index: int) -> bool:
+        """Whether a line is covered and sent, or might be; ask once all was followed."""
+        return self.covers(index) and not self.sight.has_compacted(index)
+
     def covers(self, index: int) -> bool:
-        """Whether a line is covered; ask once all was followed."""
+        """Whether a line is covered, in sight or not; ask once all was followed."""
         after = bisect_right(self._signed, index)
         return after < len(self._signed) and self._reach[after] <= index

@@ -10,6 +10,7 @@ from typing import Any
 from bsd.formats.base import Format, ToolCall
 from bsd.formats.links import block_at, same_author, says_something
 from bsd.foundation.errors import Conflict
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched
@@ -18,7 +19,6 @@ from bsd.surgery.conversation import Seen, identifier
 from bsd.surgery.family_tree import ASSISTANT, USER, FamilyTree, Row
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.redacted_line import LineChange, inline_again
-from bsd.surgery.tokens import BYTES_PER_TOKEN
 from bsd.transcript.change import Edit
 from bsd.transcript.elements import elements
 
@@ -83,6 +83,10 @@ def plan_redact(
     """
     tree = FamilyTree(source, fmt)
     targets = [_find(tree, call) for call in calls]
+    consumed = [target for target in targets if target.how is Kind.CONSUMED]
+    if consumed and any(is_too_large(line.raw) for line in source.lines()):
+        for target in consumed:  # what cannot be read may follow them
+            target.unfit("a line of the session is too large to be read")
     while True:  # each round, one more call is found to be unfit: for leaving, or altogether
         attempt = _Redaction(tree, fmt, stored)
         attempt.plan(targets)
@@ -297,7 +301,11 @@ class _Redaction:
     ) -> Plan:
         size = source.identity.size
         saved = sum(edit.length - len(edit.new) for edit in edits)
-        tokens = max(0, saved) // BYTES_PER_TOKEN
+        conversation = self._tree.conversation
+        tokens = sum(
+            conversation.tokens(one.index, edit.length - len(edit.new))
+            for one, edit in zip(touched, edits, strict=True)
+        )
         report = Report(
             "redact",
             entries=len(edits),
@@ -305,6 +313,7 @@ class _Redaction:
             bytes_before=size,
             bytes_after=size - saved,
             savings={"tool_call": Saving(calls, saved, tokens)},
+            rate=conversation.rate,
         )
         return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
 

@@ -11,6 +11,7 @@ from bsd.formats.base import Entry, Format, ToolCall
 from bsd.formats.links import PARENT, REDACTED, arguments_path, block_at
 from bsd.formats.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import away_paths
@@ -20,7 +21,7 @@ from bsd.surgery.discard import content_values, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.rules import own_tool
 from bsd.transcript.elements import prepend_elements, remove_elements
-from bsd.transcript.reader import parse_entry
+from bsd.transcript.reader import parse_kept
 from bsd.transcript.splice import edit, encode_string
 
 # What a marked call still says of itself.
@@ -53,7 +54,7 @@ class LineChange:
         raw, entry = seen.line.raw, seen.entry
         if self.moves_blocks and self._shifts_extracted(entry):
             raw = inline_again(seen, fmt, stored)
-            entry = parse_entry(raw) or {}
+            entry = parse_kept(raw) or {}
         seen = Seen(seen.line, entry, fmt.facts(entry))
         raw = self._put_note(raw, seen, fmt)
         for call in self.marked:
@@ -129,6 +130,8 @@ def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
 
 def _cut_text(arguments: str) -> str:
     """Arguments that stand as JSON in a text; what is none says nothing."""
+    if is_too_large(arguments.encode("utf-8", "surrogatepass")):
+        return "{}"
     try:
         document: Any = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bsd.formats.base import Format
-from bsd.formats.marker import MARKER
+from bsd.formats.marker import MARKER, Marker
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched
 from bsd.store.markers import NEEDLES, Markers
@@ -24,7 +24,7 @@ def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tupl
     touched: list[Touched] = []
     for line in source.lines():
         entry = parse_entry(line.raw) if NEEDLES[1] in line.raw else None
-        if entry is None or MARKER in entry:
+        if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
             continue
         facts = fmt.facts(entry)
         found = markers.of(entry, facts)

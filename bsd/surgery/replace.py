@@ -18,13 +18,12 @@ from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan, text_or_note
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
-from bsd.surgery.prefix import WARNING, Binds, Prefix, never
+from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.rules import away_test
 from bsd.surgery.similar import Similar, excerpt, quoted
 from bsd.surgery.targets import EMPTY_MARKER, REPLACE, SHORTEST_MATCH, Refused, Replacement
-from bsd.surgery.tokens import estimate_tokens
 from bsd.transcript.change import Edit
-from bsd.transcript.splice import SpliceError, encode_string
+from bsd.transcript.splice import SpliceError
 
 _MOST_LISTED = 10
 
@@ -77,9 +76,8 @@ def plan_replace(
         if not (operation.start and operation.end)  # they would stand everywhere
     ]:
         raise Refused(REPLACE, empty)
-    finder = _Finder(
-        operations, include_user=include_user, protected_tools=protected_tools, binds=binds
-    )
+    conversation = Conversation(fmt, protected_tools, binds)
+    finder = _Finder(operations, conversation, include_user=include_user)
     for seen in read_through(source, fmt):
         finder.look(seen, fmt)
     problems = finder.problems(source, fmt)
@@ -94,24 +92,21 @@ class _Finder:
     def __init__(
         self,
         operations: Sequence[Replacement],
+        conversation: Conversation,
         *,
         include_user: bool,
-        protected_tools: Collection[str],
-        binds: Binds,
     ) -> None:
-        self.prefix = Prefix(binds)
+        self.conversation = conversation
         self.searches = [_Search(operation) for operation in operations]
         self.extracted = False  # there is text that is not at hand
         self._include_user = include_user
-        self._conversation = Conversation(protected_tools)
 
     def look(self, seen: Seen, fmt: Format) -> None:
         """Search one entry."""
-        self._conversation.follow(seen)
-        self.prefix.follow(seen.line.index, seen.entry, seen.facts)
+        self.conversation.follow(seen)
         if not self._is_searched(seen):
             return
-        protection = self._conversation.own_protection(seen)
+        protection = self.conversation.own_protection(seen)
         for value, text in texts_of(seen, fmt):
             if text is None:
                 self.extracted = True
@@ -125,7 +120,7 @@ class _Finder:
     def _is_searched(self, seen: Seen) -> bool:
         if not seen.facts.is_message or seen.facts.is_header:
             return False
-        return not self._conversation.is_own_answer(seen.facts)
+        return not self.conversation.is_own_answer(seen.facts)
 
     def _search(
         self, number: int, seen: Seen, value: Value, text: str, protection: str | None
@@ -180,7 +175,7 @@ class _Finder:
                 f"Match too short ({length} characters, minimum {SHORTEST_MATCH} characters): "
                 f"start={start} in {match.where}"
             )
-        why = match.protection or self._conversation.protection(match.index)
+        why = match.protection or self.conversation.protection(match.index)
         if why:
             yield f"Protected: {why}; start={start} in {match.where}"
 
@@ -289,15 +284,21 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextA
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))
         touched.append(Touched(seen.line.index, seen.facts.id))
-        changed |= {one.operation: _changed(one, operations[one.operation]) for one in here}
+        changed |= {
+            one.operation: _changed(one, operations[one.operation], finder.conversation)
+            for one in here
+        }
     if problems:
         raise Refused(REPLACE, sorted(problems, key=lambda one: one.field))
     warnings = [
-        WARNING.format(here[0].name) for i, here in by_line.items() if finder.prefix.covers(i)
+        WARNING.format(here[0].name)
+        for i, here in by_line.items()
+        if finder.conversation.is_bound(i)
     ]
     in_order = tuple(changed[number] for number in sorted(changed))
     answer = ContextAnswer(REPLACE, in_order, tuple(warnings))
-    return change_plan(source, REPLACE, edits, touched, answer), answer
+    rate = finder.conversation.rate
+    return change_plan(source, REPLACE, edits, touched, answer, rate), answer
 
 
 def _new_texts(
@@ -315,14 +316,7 @@ def _new_texts(
     return [(values[path], text_or_note(text)) for path, text in texts.items()]
 
 
-def _changed(match: Match, operation: Replacement) -> Changed:
-    text = (match.value.text or "")[match.start : match.end]
-    new = operation.replacement
-    saved = len(encode_string(text)) - len(encode_string(new))
-    return Changed(
-        operation.as_json(),
-        match.name,
-        len(text),
-        len(new),
-        estimate_tokens(match.value, saved),
-    )
+def _changed(match: Match, operation: Replacement, conversation: Conversation) -> Changed:
+    length, new_length = match.end - match.start, len(operation.replacement)
+    tokens = conversation.tokens(match.index, length - new_length)
+    return Changed(operation.as_json(), match.name, length, new_length, tokens)

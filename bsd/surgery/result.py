@@ -12,6 +12,7 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Leaked, Report
 from bsd.surgery.restore import RestoreAnswer
+from bsd.surgery.tokens import Rate
 from bsd.transcript.change import Identity
 
 
@@ -37,7 +38,8 @@ class SessionResult:
     values: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    tokens_saved: int = 0
+    tokens_saved: int = 0  # of what is sent as the session goes on now: an estimate
+    rate: Rate = field(default_factory=Rate)  # by which it was made
     reasons: Mapping[str, int] = field(default_factory=dict)  # SPEC §3: outcome → entries
     unavailable: Mapping[str, str] = field(default_factory=dict)  # `entry key` → why
     warnings: tuple[str, ...] = ()
@@ -47,6 +49,8 @@ class SessionResult:
     error: type[BsdError] | None = None  # the kind of what `reason` tells; knows its exit code
     left_as: Identity | None = None  # the file after this, if nothing in it is unknown to us
     due_at: float | None = None  # epoch seconds at which there may be more to do without a change
+    again_in: float | None = None  # seconds after which a busy one will be at rest, if known
+    partial: bool = False  # `reasons` tells only of what was appended since the last time
     postponed: bool = False  # there is something to do, but it was not worth it yet
 
     def as_json(self) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class SessionResult:
             "bytes_after": self.bytes_after,
             "bytes_saved": self.bytes_before - self.bytes_after,
             "tokens_saved": self.tokens_saved,
+            **self.rate.as_json(),
             "reasons": dict(self.reasons),
             "unavailable": dict(self.unavailable),
             "warnings": list(self.warnings),
@@ -151,6 +156,7 @@ class Tally:
             bytes_before=self._bytes_before,
             bytes_after=self._bytes_after,
             tokens_saved=self.tokens,
+            rate=self._last.rate if self._last else Rate(),
             reasons=dict(self._last.reasons) if self._last else {},
             unavailable=self._unavailable,
             warnings=(*_foretold(self._last, dry_run=self.dry_run), *map(_warning, self._leaked)),
@@ -159,6 +165,8 @@ class Tally:
             error=type(self._error) if self._error else None,
             left_as=self._left_as,
             due_at=self._due_at,
+            again_in=self._error.again_in if isinstance(self._error, Busy) else None,
+            partial=self._last is not None and self._last.partial,
             postponed=self._postponed,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -50,6 +51,7 @@ class Reason(StrEnum):
     TOO_YOUNG = "too_young"
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
+    TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 
 
@@ -83,7 +85,8 @@ class Standing:
     time_ms: float | None = None  # when it was written
     duplicate: bool = False
     turn_open: bool = False  # in an unfinished turn, or the latest assistant message
-    prefix_bound: bool = False  # a later signature covers what the model saw of it
+    last_turn: bool = False  # in the last turn, finished or not
+    prefix_bound: bool = False  # a later signature covers what the model sees of it
 
 
 @immutable
@@ -194,6 +197,8 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
     """
     if (reason := _before_values(subject, standing, policy)) is not None:
         return Decision(reason)
+    if standing.last_turn:
+        subject = _without_thinking(subject)
     if subject.extractable is True:
         return _forced(subject, policy)
     if subject.undone:
@@ -213,11 +218,33 @@ def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reas
         return Reason.DUPLICATE_ENTRY_ID
     if subject.some_away and not subject.options:
         return Reason.ALREADY_EXTRACTED
-    if standing.turn_open:
+    if standing.turn_open or (standing.last_turn and _only_thinking(subject)):
         return Reason.TURN_OPEN
     if subject.extractable is False:
         return Reason.PINNED
     return None
+
+
+def _goes_with_the_turn(option: Option) -> bool:
+    """Whether a value is what the model thought: providers check that of the last turn (row 4)."""
+    return option.value.type == "thinking" and not option.value.display
+
+
+def thinks(subject: Subject) -> bool:
+    """Whether an entry has a value that stays as long as it is of the last turn."""
+    return any(map(_goes_with_the_turn, subject.options))
+
+
+def _only_thinking(subject: Subject) -> bool:
+    """Whether nothing else of an entry could leave."""
+    forced = subject.extractable is True
+    due = [option for option in subject.options if forced or option.trigger is not None]
+    return bool(due) and all(map(_goes_with_the_turn, due))
+
+
+def _without_thinking(subject: Subject) -> Subject:
+    kept = tuple(option for option in subject.options if not _goes_with_the_turn(option))
+    return subject if len(kept) == len(subject.options) else replace(subject, options=kept)
 
 
 def _forced(subject: Subject, policy: Policy) -> Decision:

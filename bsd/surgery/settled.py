@@ -28,11 +28,20 @@ _ANYWHERE = frozenset(
     )
 )
 # Settled once the entry is older than every rule's window: before, a rule that fits another of
-# its values may still have its say. What a signature covers, it covers for good: a compaction frees
-# only for the signatures after it.
+# its values may still have its say. What a signature binds, it binds until a compaction takes it
+# out of sight; a checkpoint says whether there is such an entry before it.
 _WHEN_OLD = frozenset(
-    (Reason.EXTRACT, Reason.VALUES_TOO_SMALL, Reason.PREFIX_BOUND, "not_editable")
+    (
+        Reason.EXTRACT,
+        Reason.VALUES_TOO_SMALL,
+        Reason.PREFIX_BOUND,
+        Reason.TOO_LARGE_IN_MEMORY,
+        "not_editable",
+    )
 )
+
+# Of the rules by which entries are judged: what earlier ones settled is looked at again.
+_RULES = 2
 
 # Settings that no decision depends on.
 _BESIDE = {
@@ -52,7 +61,7 @@ _BESIDE = {
 def fingerprint(config: PruningConfig) -> str:
     """Tell settings apart by which entries are judged: what one settles, it settles for itself."""
     decides = {name: value for name, value in config.as_json().items() if name not in _BESIDE}
-    text = json.dumps(decides, separators=(",", ":"))
+    text = json.dumps(decides | {"rules": _RULES}, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -66,6 +75,7 @@ class Settling:
         self._shift = 0  # bytes by which what follows moves
         self._end: Outcome | None = None  # the first that is not settled
         self._unbinds = False  # a signature leaves that binds what is before it
+        self._bound = False  # one binds an entry before the end
 
     def add(self, outcome: Outcome, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
@@ -77,11 +87,13 @@ class Settling:
         # A turn that begins before the checkpoint would not be known after it, and a line without
         # its end is still being written.
         whole = outcome.offset < self._survey.end_offset
-        if not (settled and whole) or self._survey.turn_open(outcome.index):
+        open_still = outcome.held or self._survey.turn_open(outcome.index)
+        if not (settled and whole) or open_still:
             self._end = outcome
             return
         self._rows += 1
         self._shift += shift
+        self._bound |= outcome.bound
 
     def stop(self, outcome: Outcome) -> None:
         """End here, at an entry that was not looked at."""
@@ -92,4 +104,4 @@ class Settling:
         if self._unbinds:
             return None
         offset = self._end.offset if self._end else self._survey.end_offset
-        return self._survey.checkpoint(self._rows, offset + self._shift)
+        return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)

@@ -19,11 +19,12 @@ from typing import Any
 from bsd.formats.base import Entry, Facts, Format
 from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.checkpoint import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked, Source
 from bsd.surgery.policy import Policy
-from bsd.surgery.prefix import NO_ID, Prefix
+from bsd.surgery.prefix import Prefix
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -33,7 +34,9 @@ from bsd.surgery.rules import (
     decide,
     own_tool,
     subject_of,
+    thinks,
 )
+from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.turn import LastTurn
 from bsd.transcript.reader import Line, parse_entry
 
@@ -64,6 +67,9 @@ class Outcome:
     marked: bool  # it has an `_extracted` member, ours or not
     position: int  # message entries after it
     decision: Decision
+    bound: bool = False  # what the model sees of it stays, since a later signature covers it
+    held: bool = False  # something of it stays as long as it is of the last turn
+    sent: bool = True  # it is in sight: sent if the session goes on as it is now
 
 
 class Survey:
@@ -88,6 +94,7 @@ class Survey:
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
         self.unreadable = 0  # lines that are not blank and hold no JSON object
+        self.too_large = 0  # lines that would take too much memory
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
 
@@ -101,10 +108,11 @@ class Survey:
         self._outlines: dict[Hashable, tuple[int, bool]] = {}
         self._candidates: dict[tuple[int, _Where], int] = {}
         self._grades = policy.grades
-        self._deep: dict[tuple[int, bool], Decision] = {}
+        self._deep: dict[tuple[int, bool, bool], Decision] = {}
         self._kinds: dict[str, int] = {}
 
-        self._last_turn = LastTurn()
+        self._last_turn = LastTurn(since.index if since and since.in_turn else None)
+        self._meter = Meter(since)
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
 
     @classmethod
@@ -131,8 +139,8 @@ class Survey:
             entry = parse_entry(line.raw)
             if entry is not None:
                 survey._add(line, entry, fmt)
-            elif line.raw.strip():
-                survey.unreadable += 1
+            else:
+                survey._pass_over(line)
             done = line.offset + len(line.raw)
             if line.raw.endswith(b"\n"):
                 survey.end_offset, survey.end_index = done, line.index + 1
@@ -140,6 +148,14 @@ class Survey:
                 progress(done)
                 told = done
         return survey
+
+    def _pass_over(self, line: Line) -> None:
+        if is_too_large(line.raw):
+            self.too_large += 1
+            if self._policy.bound_models:
+                self._prefix.pass_over(line.index, line.raw)
+        elif line.raw.strip():
+            self.unreadable += 1
 
     def _add(self, line: Line, entry: Entry, fmt: Format) -> None:
         facts = fmt.facts(entry)
@@ -153,6 +169,7 @@ class Survey:
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
         values = fmt.values(entry, self._shortest)
+        self._meter.follow(entry, facts, values)
         undone = facts.id is not None and facts.id in self._undone
         subject = subject_of(
             entry, facts, values, self._policy, own_result=own_result, undone=undone
@@ -241,14 +258,17 @@ class Survey:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
         kinds = list(self._kinds)
+        last_turn, prefix, sight = self._last_turn, self._prefix, self._prefix.sight
         for row, index in enumerate(self._index):
+            sent = sight.sent(row)
             time_ms = None if isnan(self._time[row]) else self._time[row]
             standing = Standing(
                 self.messages - self._messages_to[row],
                 time_ms,
                 self._id[row] in duplicates,
-                self.turn_open(index),
-                self._prefix.covers(index),
+                last_turn.holds(index),
+                last_turn.includes(index),
+                prefix.covers(index) and (sent or not sight.compacted(row)),
             )
             number = self._subject[row]
             yield Outcome(
@@ -261,6 +281,9 @@ class Survey:
                 self._subjects[number].marked,
                 standing.position,
                 self._decide(number, standing),
+                standing.prefix_bound,
+                standing.last_turn and thinks(self._subjects[number]),
+                sent,
             )
 
     def _decide(self, number: int, standing: Standing) -> Decision:
@@ -275,7 +298,7 @@ class Survey:
             or self._policy.age_threshold_s
         ):
             return decide(subject, standing, self._policy, self._now)
-        deep = number, standing.prefix_bound
+        deep = number, standing.last_turn, standing.prefix_bound
         if deep not in self._deep:
             self._deep[deep] = decide(subject, standing, self._policy, self._now)
         return self._deep[deep]
@@ -288,26 +311,57 @@ class Survey:
         return twice - {NO_ID}
 
     @property
+    def is_partial(self) -> bool:
+        """Whether it began at a checkpoint, and knows of earlier lines only what that says."""
+        return self._since is not None
+
+    @property
     def signed(self) -> bool:
         """Whether there are signatures that bind what is before them."""
         return self._prefix.signed
 
-    def checkpoint(self, rows: int, offset: int) -> Checkpoint:
-        """Return the checkpoint after so many entries; `offset`: where the next will begin."""
+    @property
+    def reaches_back(self) -> bool:
+        """Whether what signatures bind cannot be told without what is before the checkpoint.
+
+        So it is if something after it takes out of sight what stands before it, or back in.
+        """
+        since = self._since
+        if since is None or not (since.bound or self.signed):
+            return False
+        return self._prefix.sight.reaches_back
+
+    @property
+    def rate(self) -> Rate:
+        """How many characters of this session are a token."""
+        return self._meter.rate()
+
+    def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
+        """Return the checkpoint after so many entries; `offset`: where the next will begin.
+
+        `bound`: whether a signature keeps something of them.
+        """
         since = self._since
         index = self._index[rows] if rows < len(self._index) else self.end_index
         before = since.messages if since else 0
+        leaf, on_way = self._prefix.sight.leads_by(rows)
+        rate = self.rate
         return Checkpoint(
             offset,
             index,
             self._messages_to[rows - 1] if rows else before,
             self._id[:rows],
             tuple(call for call, line in self._own_calls.items() if line < index),
-            since.earlier if since and not since.ids else since,
+            leaf=leaf,
+            in_turn=self._last_turn.reaches(index),
+            on_way=on_way,
+            bound=bound or (since.bound if since else False),
+            characters_per_token=rate.characters if rate.measured else 0.0,
+            earlier=since.earlier if since and not since.ids else since,
         )
 
     def turn_open(self, index: int) -> bool:
-        """Whether a line belongs to an unfinished turn, or is the latest assistant message."""
+        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
         return self._last_turn.holds(index)
 
 

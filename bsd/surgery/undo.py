@@ -27,7 +27,7 @@ from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
+from bsd.transcript.reader import parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
@@ -251,7 +251,7 @@ class _Undoing:
 
         Those of a restoration that is done again come back with another `_restored`.
         """
-        present, former = parse_entry(now), parse_entry(was)
+        present, former = parse_kept(now), parse_kept(was)
         if entry_id is None or present is None or former is None:
             return
         before, after = _away_in(present), _away_in(former)
@@ -276,13 +276,13 @@ class _Undoing:
 
     def _keep(self, line: ChangedLine, place: Found, now: bytes, was: bytes) -> Keep | None:
         """What must be in the store if values leave the line again with this."""
-        entry = parse_entry(was)
+        entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
         entry_id = self._fmt.facts(entry).id if entry else None
         if entry is None or marker is None or entry_id is None:
             return None
         paths = away_paths(entry, marker)
-        present = parse_entry(now) or {}
+        present = parse_kept(now) or {}
         before = Marker.of(present)
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
         if same_file and all(standing_at(present, path) for path in paths.values()):

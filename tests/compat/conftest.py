@@ -44,6 +44,8 @@ def served() -> Iterator[Model]:
 def model(served: Model) -> Model:
     """A model that nobody has asked anything yet."""
     served.requests.clear()
+    served.refused.clear()
+    served.thinks = False
     return served
 
 

@@ -1,7 +1,8 @@
 """A model behind Anthropic's Messages API on loopback: it makes the calls that a prompt names.
 
 Claude Code and pi are its clients. What it answers depends on nothing but the request: the calls
-that the newest prompt names (`asking` writes them), one at a time, until each has its result.
+that the newest prompt names (`asking` writes them), one at a time, until each has its result. What
+Anthropic's API would refuse is refused here, too, as far as pairing and signatures go.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class Model:
 
     def __init__(self) -> None:
         self.requests: list[Json] = []  # bodies, as they came
+        self.thinks = False  # before each call and answer, and signs it
+        self.refused: list[str] = []  # why requests were refused
+        self._thoughts: dict[str, str] = {}  # by signature
         self.url = ""
         self._numbers = count(1)
         self._lock = Lock()
@@ -53,9 +57,38 @@ class Model:
             number = next(self._numbers)
         calls, made = _wanted(request["messages"])
         if made >= len(calls) or not request.get("tools"):
-            return [{"type": "text", "text": f"That is all ({number})."}], "end_turn"
+            return self._thought(number, f"That is all ({number})."), "end_turn"
         call = {"type": "tool_use", "id": f"toolu_{number:016}", **calls[made]}
-        return [{"type": "text", "text": "I look."}, call], "tool_use"
+        return [*self._thought(number, "I look."), call], "tool_use"
+
+    def _thought(self, number: int, text: str) -> list[Json]:
+        said = {"type": "text", "text": text}
+        if not self.thinks:
+            return [said]
+        thought = f"What do I know of {number}? " * 40
+        signature = f"signed-{number}-" + "A" * 300
+        self._thoughts[signature] = thought
+        return [{"type": "thinking", "thinking": thought, "signature": signature}, said]
+
+    def why_refused(self, request: Json) -> str | None:
+        """Why the API would not take a request; None if it would."""
+        waiting: set[str] = set()
+        for message in request["messages"]:
+            if message["role"] == "system":
+                continue
+            blocks = _blocks(message)
+            answered = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
+            if answered != waiting:
+                return f"calls {sorted(waiting)} have results {sorted(answered)}"
+            waiting = {block["id"] for block in blocks if block["type"] == "tool_use"}
+            for block in blocks:
+                if block["type"] == "text" and not block["text"].strip():
+                    return "an empty text"
+                if block["type"] == "thinking":
+                    thought = self._thoughts.get(block["signature"])
+                    if thought != block["thinking"]:
+                        return "a thought that is not what was signed"
+        return f"calls {sorted(waiting)} have no results" if waiting else None
 
 
 def _wanted(messages: list[Json]) -> tuple[list[Json], int]:
@@ -132,6 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif not path.endswith("/v1/messages"):
             self._send_json({"error": {"type": "not_found_error", "message": path}}, 404)
         else:
+            if why := self.model.why_refused(body):
+                self.model.refused.append(why)
+                error = {"type": "invalid_request_error", "message": why}
+                self._send_json({"type": "error", "error": error}, 400)
+                return
             blocks, stop = self.model.answer(body)
             message = _message(body, blocks, stop)
             self._stream(message) if body.get("stream") else self._send_json(message)
@@ -170,13 +208,20 @@ def _events(message: Json) -> Iterator[Json]:
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         about = {"index": index}
+        deltas = []
         if block["type"] == "text":
-            start, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+            start = {**block, "text": ""}
+            deltas = [{"type": "text_delta", "text": block["text"]}]
+        elif block["type"] == "thinking":
+            start = {**block, "thinking": "", "signature": ""}
+            deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
+            deltas += [{"type": "signature_delta", "signature": block["signature"]}]
         else:
             start = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            text = json.dumps(block["input"])
+            deltas = [{"type": "input_json_delta", "partial_json": text}]
         yield {"type": "content_block_start", **about, "content_block": start}
-        yield {"type": "content_block_delta", **about, "delta": delta}
+        yield from ({"type": "content_block_delta", **about, "delta": delta} for delta in deltas)
         yield {"type": "content_block_stop", **about}
     stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 5}}

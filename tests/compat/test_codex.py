@@ -179,7 +179,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
         assert store.where == (f"the same conversation goes on in {codex.name(fork)}",)
     codex.rest()
     found = verify(codex.layout)
-    assert (found.placeholders, found.unmarked) == ((6, 6) if parent == "deleted" else (12, 6))
+    assert (found.placeholders, found.unmarked) == ((8, 8) if parent == "deleted" else (16, 8))
     assert surgeon(codex).restore_all(codex.name(fork)).status is Status.RESTORED
     now = codex.file(fork).read_bytes()
     assert AWAY not in now

@@ -186,6 +186,26 @@ def test_lost_markers_are_put_back(
     assert without_restored(path.read_bytes()) == raw(copied(original))
 
 
+@pytest.mark.parametrize("spoilt", [None, "x", {}, {"keys": []}, []])
+def test_a_marker_that_says_nothing_is_lost_too(
+    spoilt: object, tmp_path: Path, clock: Clock
+) -> None:
+    home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
+    lines = lines_of(home.path.read_bytes())
+    for line in lines:
+        if "_extracted" in line:
+            line["_extracted"] = spoilt
+    home.path.write_bytes(raw(lines))
+    set_at_rest(home.path)
+    assert not verify(home.layout).clean
+    assert verify(home.layout, repair=True, remark=surgeon.remark).clean
+    set_at_rest(home.path)
+    again = verify(home.layout)
+    assert (again.clean, again.unmarked) == (True, 0)
+    assert surgeon.restore_all(home.name).unavailable == {}
+    assert without_restored(home.path.read_bytes()) == raw(original)
+
+
 def test_markers_cannot_be_put_back_into_a_session_in_use(tmp_path: Path, clock: Clock) -> None:
     home, _, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     _, path = add(home, FORK, claude_code_old_resume(lines_of(home.path.read_bytes())))

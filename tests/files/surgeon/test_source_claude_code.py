@@ -53,9 +53,11 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
         boundary = claude_code_line(100, "system", None, subtype="compact_boundary")
         boundary["parentUuid"] = None
         lines.insert(8, boundary)
+        lines[9]["parentUuid"] = boundary["uuid"]
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
     make_surgeon(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
     kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
-    assert kept_copies == 3  # what is never sent leaves all the same
+    assert kept_copies == 4  # what is never sent leaves all the same
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
-    assert sent == (1 if compacted else 0)  # before the compaction
+    # That of the last turn, on which no signature stands yet, and what is before the compaction.
+    assert sent == (2 if compacted else 1)

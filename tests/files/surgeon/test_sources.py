@@ -128,8 +128,15 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
-def test_the_last_turn_is_never_touched(home: Home, clock: Clock) -> None:
+_RESULTS = (b'"tool_result"', b'"function_call_output"', b'"toolResult"')
+
+
+def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Clock) -> None:
     surgeon = make_surgeon(home.layout, clock)
+    lines = home.path.read_bytes().splitlines(keepends=True)
+    results = [n for n, line in enumerate(lines) if any(one in line for one in _RESULTS)]
+    home.path.write_bytes(b"".join(lines[: results[-1] + 1]))
+    set_at_rest(home.path)
     lines = home.path.read_bytes().splitlines()
     prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
     for row in surgeon.context(home.name)["entries"]:

@@ -137,8 +137,12 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
         (answered("end_turn", CALL), Turn.OPEN),
         (answered("tool_use", CALL), Turn.OPEN),
         (answered(None), Turn.NONE),
-        (answered("end_turn"), Turn.NONE),
-        (line("system", subtype="turn_duration"), Turn.NONE),
+        (answered("end_turn"), Turn.CLOSES),
+        (answered("max_tokens"), Turn.NONE),
+        (answered("stop_sequence"), Turn.NONE),  # what it writes itself when there is an error
+        (answered("end_turn") | {"isSidechain": True}, Turn.NONE),
+        (line("system", subtype="turn_duration"), Turn.CLOSES),
+        (line("system", subtype="stop_hook_summary"), Turn.CLOSES),
         (line("system", subtype="compact_boundary"), Turn.NONE),
         (line("progress", data={}), Turn.NONE),
         ({"type": "summary"}, Turn.NONE),
@@ -198,20 +202,53 @@ def test_signatures_name_their_model() -> None:
     assert CLAUDE_CODE.facts(line("assistant", [CALL])).signed_by is None
 
 
+SEGMENT = {"headUuid": "u7", "anchorUuid": "u1", "tailUuid": "u9"}
+LISTED = {"anchorUuid": "u1", "uuids": ["u7", "u8"], "allUuids": ["u7", "u7a", "u8"]}
+NOTHING, UNKNOWN = (True, (), None, None), (False, (), None, None)
+
+
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        ({"trigger": "auto"}, (True, None)),
-        (None, (True, None)),
-        ({"preservedSegment": {"headUuid": "u7", "tailUuid": "u9"}}, (True, "u7")),
-        ({"preservedSegment": None}, (True, None)),
-        ({"preservedMessages": ["u7"]}, (False, None)),
-        ({"preservedSegment": {"headUuid": "u7"}, "preservedMore": [1]}, (False, None)),
+        ({"trigger": "auto"}, NOTHING),
+        (None, NOTHING),
+        ({"preservedSegment": SEGMENT}, (True, (), "u7", "u9")),
+        ({"preservedSegment": None}, NOTHING),
+        ({"preservedMessages": LISTED}, (True, ("u7", "u8"), None, None)),
+        (
+            {"preservedMessages": LISTED, "preservedSegment": SEGMENT},
+            (True, ("u7", "u8"), None, None),
+        ),
+        ({"preservedMessages": LISTED | {"uuids": []}}, NOTHING),
+        ({"preservedMessages": ["u7"]}, UNKNOWN),
+        ({"preservedMessages": {"uuids": ["u7", 8]}}, UNKNOWN),
+        ({"preservedSegment": {"headUuid": "u7"}}, UNKNOWN),
+        ({"preservedSegment": "u7"}, UNKNOWN),
+        ({"preservedSegment": SEGMENT, "preservedMore": [1]}, UNKNOWN),
     ],
 )
 def test_what_a_compaction_takes_out_of_sight(metadata: Any, expected: tuple[Any, ...]) -> None:
     facts = CLAUDE_CODE.facts(line("system", subtype="compact_boundary", compactMetadata=metadata))
-    assert (facts.is_compaction, facts.kept_from) == expected
+    assert (facts.is_compaction, facts.kept, facts.kept_from, facts.kept_to) == expected
+
+
+def test_from_where_a_session_may_go_on() -> None:
+    entries = [line("user", "a"), result("r"), answered(None), line("attachment", attachment={})]
+    entries += [line("system", subtype="compact_boundary"), line("system", subtype="turn_duration")]
+    entries += [line("progress", data={}), {"type": "summary", "leafUuid": "u"}]
+    found = [CLAUDE_CODE.facts(entry).may_be_last for entry in entries]
+    assert found == [True, True, True, False, True, False, False, False]
+    aside = [entry | {"isSidechain": True} for entry in entries]
+    assert not any(CLAUDE_CODE.facts(entry).may_be_last for entry in aside)
+    assert SUBAGENT.facts(aside[0]).may_be_last
+
+
+def test_an_answer_is_all_its_lines() -> None:
+    entry = answered(None)
+    entry["message"]["id"] = "msg_1"
+    assert CLAUDE_CODE.facts(entry).answer == "msg_1"
+    assert CLAUDE_CODE.facts(entry).is_assistant
+    assert not CLAUDE_CODE.facts(entry | {"isSidechain": True}).is_assistant
 
 
 # --- which files ---

@@ -152,7 +152,8 @@ def test_names(entry: dict[str, Any], name: str | None) -> None:
     [
         (event("user_message"), Turn.STARTS),
         (event("task_started"), Turn.STARTS),
-        (event("task_complete"), Turn.NONE),
+        (event("task_complete"), Turn.CLOSES),
+        (event("turn_complete"), Turn.CLOSES),
         (event("turn_aborted"), Turn.NONE),
         (event("token_count"), Turn.NONE),
         (item("function_call", call_id="c"), Turn.OPEN),

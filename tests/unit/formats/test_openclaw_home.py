@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_a_session_runs_if_any_of_its_conversations_does(tmp_path: Path) -> None
     assert registry.sessions[0].key == "agent:a:main"
     assert registry.sessions[0].updated_ms == 5
     assert registry.sessions[3].parent == "s1"
+
+
+def test_a_registry_written_twice_in_a_moment_is_read_twice(tmp_path: Path) -> None:
+    """Inode, size and time can be the same, as clocks of file systems are coarse."""
+    conversation = {"sessionId": "s1", "status": "stopped"}
+    registered(tmp_path, {"agent:a:main": conversation})
+    path = tmp_path / "sessions" / "sessions.json"
+    written = path.stat()
+    assert running(tmp_path, "s1") is None
+    registered(tmp_path, {"agent:a:main": {**conversation, "status": "running"}})
+    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert (path.stat().st_ino, path.stat().st_size) == (written.st_ino, written.st_size)
+    assert running(tmp_path, "s1") is not None
 
 
 def test_no_registry_means_not_running(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format, NotOurs
+from bsd.formats.base import Format, NotOurs, Turn
 from bsd.formats.pi import PI, PiProject
 
 PROJECT = PiProject(Path("/none/sessions"), Path("/none/sessions/--p--"))
@@ -57,6 +57,25 @@ def test_what_is_not_known_is_left_alone(entries: list[dict[str, Any]]) -> None:
 )
 def test_names(name: str, is_session: bool) -> None:
     assert PROJECT.is_session_file(name) is is_session
+
+
+CALL = {"type": "toolCall", "id": "c", "name": "bash", "arguments": {}}
+
+
+@pytest.mark.parametrize(
+    ("more", "turn"),
+    [
+        ({"stopReason": "stop"}, Turn.CLOSES),
+        ({"stopReason": "toolUse"}, Turn.OPEN),
+        ({"stopReason": "aborted"}, Turn.NONE),
+        ({"stopReason": "error"}, Turn.NONE),
+        ({"stopReason": "length"}, Turn.NONE),
+        ({}, Turn.NONE),
+        ({"content": [CALL]}, Turn.OPEN),
+    ],
+)
+def test_only_an_answer_that_came_to_its_end_ends_a_turn(more: dict[str, Any], turn: Turn) -> None:
+    assert PI.facts(message("assistant", **more)).turn is turn
 
 
 def test_what_pi_begins_with_stays_and_what_it_edits_is_its_own() -> None:

@@ -21,7 +21,7 @@ EVERY = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 
 def message(entry_id: str, role: str, content: Any = "hi", **more: Any) -> dict[str, Any]:
     message = {"role": role, "content": content, **more}
-    return {"type": "message", "id": entry_id, "parentId": None, "message": message}
+    return {"type": "message", "id": entry_id, "message": message}
 
 
 def turn(number: int) -> list[dict[str, Any]]:
@@ -300,6 +300,45 @@ def test_values_leave_in_two_steps_into_one_file_each_time_complete() -> None:
     ]
     old.restore_all()
     assert without_restored(old.raw) == raw
+
+
+def test_a_signature_that_somebody_took_out_does_not_come_back() -> None:
+    content = [{"type": "thinking", "thinking": LONG, "thinkingSignature": SIGNATURE}]
+    old = session(message("e1", "assistant", content))
+    old.extract()
+    old.restore("e1")
+    old.raw = old.raw.replace(f', "thinkingSignature": "{SIGNATURE}"'.encode(), b"")
+    before = old.raw
+    assert "thinkingSignature" not in old.entry(1)["message"]["content"][0]
+    plan = old.extract(NOW + 600)
+    assert plan.keeps[0].line is not None, "the first file holds one that would come back"
+    old.restore_all(NOW + 700)
+    assert without_restored(old.raw) == without_restored(before)
+
+
+def test_what_was_kept_before_a_placeholder_does_not_leave_a_copy_of_its_entry() -> None:
+    """A program has copied the line under another id: its marker says what is away."""
+    old = session(message("e1", "toolResult", LONG))
+    old.extract(keep_chars=200)
+    old.raw = old.raw.replace(b'"id": "e1"', b'"id": "e9"')
+    before = old.raw
+    plan = old.extract(min_value_length=100)
+    assert not plan.edits
+    assert plan.report.reasons["already_extracted"] == 1
+    assert old.raw == before
+
+
+def test_nothing_more_leaves_an_entry_part_of_whose_values_is_not_stored() -> None:
+    """A marker that somebody has added a value to, which the stored line does not hold."""
+    old = session(message("e1", "toolResult", LONG, details={"a": LONG, "b": "short"}))
+    old.extract(scope="display")
+    marked = b'"keys":["message.details.a"'
+    assert marked in old.raw
+    old.raw = old.raw.replace(marked, marked + b',"message.details.c"')
+    old.raw = old.raw.replace(b'"b": "short"', b'"b": "short", "c": "[[extracted-e1]]"')
+    plan = old.extract()
+    assert not plan.edits
+    assert plan.report.reasons["stored_missing"] == 1
 
 
 def test_nothing_more_leaves_an_entry_whose_file_is_gone() -> None:

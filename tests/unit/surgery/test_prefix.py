@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bsd.formats.base import Entry
 from bsd.formats.openclaw import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
-from bsd.surgery.prefix import Prefix, id_hash
+from bsd.surgery.prefix import Prefix
+from bsd.surgery.sight import id_hash
 from tests.unit.surgery.test_properties import EXAMPLES
 from tests.unit.transcript import nasty
 

@@ -432,3 +432,18 @@ def test_neighbours_that_another_program_took_away_are_missed() -> None:
     session.raw = head + jsonl({"type": "message", "id": "z", "message": {"role": "user"}})
     with pytest.raises(Conflict, match="another program has been at the session"):
         session.undo()
+
+
+def test_a_result_in_an_unfinished_turn_keeps_its_call() -> None:
+    """Somebody spoke while a tool was at work: its turn is over, its answer's turn is not."""
+    talk = Talk()
+    talk.user()
+    talk.says(call("c1", session="s", entry="e0"))
+    talk.user()
+    talk.answers("c1", LONG)
+    talk.says(call("c2", "exec"))
+    session = Patient(talk.raw, OPENCLAW)
+    before = session.raw
+    answer = consume(session, "c1")
+    assert [one.why for one in answer.left] == ["its turn is not over"]
+    assert session.raw == before

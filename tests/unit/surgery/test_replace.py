@@ -156,6 +156,27 @@ def test_overlapping_ranges_show_both() -> None:
     assert "targets[1] (entry e2, characters 38–115" in error.message
 
 
+def test_every_range_inside_a_wide_one_overlaps_it() -> None:
+    session = session_of(f"A {FILLER} B {FILLER} C {FILLER} D {FILLER} E {FILLER} F")
+    error = refusal(session, op("A", "F", "…"), op("B", "C", "…"), op("D", "E", "…"))
+    assert [one.field for one in error.errors] == ["targets[1]", "targets[2]"]
+    assert all("targets[0]" in one.message for one in error.errors)
+
+
+def test_what_is_wrong_for_itself_overlaps_all_the_same() -> None:
+    session = session_of(f"A B {FILLER} C short D")
+    error = refusal(session, op("B", "D", "…"), op("C", "D", "…"))
+    assert [one.field for one in error.errors] == ["targets[1]", "targets[1]"]
+    assert "too short" in error.message
+    assert "overlapping" in error.message
+
+
+def test_overlaps_are_told_with_everything_else() -> None:
+    session = session_of(f"A {FILLER} B {FILLER} C {FILLER} D")
+    error = refusal(session, op("A", "C", ""), op("B", "D", ""), op("nowhere", "never", ""))
+    assert sorted(one.field for one in error.errors) == ["targets[1]", "targets[2]"]
+
+
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     session = session_of(f"<{FILLER}> ab cd", f"{{{FILLER}}} {{{FILLER}}}")
     error = refusal(

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from bsd.formats.base import Format
+from bsd.formats.claude_code import CLAUDE_CODE
 from bsd.formats.flat import FLAT
 from bsd.formats.openclaw import OPENCLAW
+from bsd.foundation.times import iso_utc
 from bsd.surgery.policy import Policy
-from bsd.surgery.prefix import id_hash
+from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
 from bsd.transcript.reader import BytesTranscript
 from tests.unit.surgery.test_extract import LONG, message, turn
@@ -74,9 +76,73 @@ def test_the_header_is_not_judged_and_broken_lines_are_no_entries() -> None:
 )
 def test_turns(tail: list[Any], open_ones: set[str]) -> None:
     call = [{"type": "toolCall", "id": "c", "name": "t", "arguments": {}}]
-    run = [message("u", "user"), assistant("a1", "toolUse", call), result("r")]
+    answered = result("r", toolCallId="c")
+    run = [message("u", "user"), assistant("a1", "toolUse", call), answered]
     found = reasons(HEADER, *turn(1), *run, *tail, keep_recent=0)
     assert {entry_id for entry_id, reason in found.items() if reason == "turn_open"} == open_ones
+
+
+CALLS = [{"type": "toolCall", "id": name, "name": "t", "arguments": {}} for name in "cd"]
+
+
+def test_a_turn_with_a_call_that_has_no_result_is_not_finished() -> None:
+    run = [message("u", "user"), assistant("a1", "toolUse", CALLS)]
+    run.append(result("r", toolCallId="c"))
+    end = [assistant("a2"), message("b", "bashExecution", output=LONG)]
+    found = reasons(HEADER, *run, *end, keep_recent=0)
+    assert (found["r"], found["b"]) == ("turn_open", "turn_open")
+    found = reasons(HEADER, *run, result("s", toolCallId="d"), *end, keep_recent=0)
+    assert (found["r"], found["s"], found["b"]) == ("extract", "extract", "extract")
+
+
+def thinking(entry_id: str, stop: str, *blocks: Any, api: str = "openai-responses") -> Any:
+    content = [{"type": "thinking", "thinking": LONG}, *blocks]
+    return assistant(entry_id, stop, content, api=api)
+
+
+@pytest.mark.parametrize("api", ["openai-responses", "anthropic-messages", "google"])
+def test_of_a_finished_last_turn_what_was_thought_stays(api: str) -> None:
+    run = [message("u", "user"), thinking("a1", "toolUse", CALLS[0], api=api)]
+    run += [result("r", toolCallId="c"), thinking("a2", "stop", api=api)]
+    found = reasons(HEADER, *run, keep_recent=0)
+    assert (found["a1"], found["r"], found["a2"]) == ("turn_open", "extract", "turn_open")
+    found = reasons(HEADER, *run, *turn(1), keep_recent=0)
+    assert (found["a1"], found["r"], found["a2"]) == ("extract", "extract", "extract")
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_of_an_entry_of_the_last_turn_what_was_not_thought_leaves(*, forced: bool) -> None:
+    block = {**CALLS[0], "arguments": {"text": LONG}}
+    entry = thinking("a1", "toolUse", block) | ({"_extractable": True} if forced else {})
+    run = [message("u", "user"), entry, result("r", toolCallId="c"), assistant("a2")]
+    policy = Policy.of(config(keep_recent=0, trigger_types=["thinking", "tool_call"]))
+    survey = Survey.of(BytesTranscript(jsonl(HEADER, *run)), OPENCLAW, policy, NOW, keep_names=True)
+    [found] = [outcome.decision for outcome in survey.outcomes() if outcome.entry_id == "a1"]
+    assert [chosen.value.type for chosen in found.chosen] == ["tool_call"]
+
+
+def claude_line(name: str, role: str, block: Any, answer: str | None = None) -> dict[str, Any]:
+    said = {"role": role, "content": [block]} | ({"id": answer} if answer else {})
+    return {"type": role, "uuid": name, "message": said | {"stop_reason": "end_turn"}}
+
+
+def test_all_lines_of_the_latest_answer_stay() -> None:
+    text = {"type": "text", "text": LONG}
+    call = {"type": "tool_use", "id": "c", "name": "t", "input": {"text": LONG}}
+    output = {"type": "tool_result", "tool_use_id": "c", "content": LONG}
+    session = [
+        claude_line("u", "user", {"type": "text", "text": "go"}),
+        claude_line("a1", "assistant", call, "m1"),
+        claude_line("r", "user", output),
+        claude_line("a2", "assistant", text, "m2"),
+        claude_line("a3", "assistant", text, "m2"),
+    ]
+    fields: dict[str, Any] = {"keep_recent": 0, "trigger_types": ["tool_result", "assistant"]}
+    found = reasons(*session, fmt=CLAUDE_CODE, **fields)
+    assert (found["r"], found["a2"], found["a3"]) == ("extract", "turn_open", "turn_open")
+    session[3]["message"]["id"] = "m1"
+    found = reasons(*session, fmt=CLAUDE_CODE, **fields)
+    assert (found["a2"], found["a3"]) == ("extract", "turn_open")
 
 
 def test_a_crashed_turn_blocks_nobody_else() -> None:
@@ -125,7 +191,23 @@ def test_missing_ids_are_no_duplicates_of_each_other() -> None:
         (
             [assistant("s", content=SIGNED, model=BOUND), {"type": "compaction", "id": "k"}],
             {},
+            "extract",  # neither is sent any more
+        ),
+        (
+            [
+                assistant("s", content=SIGNED, model=BOUND),
+                {"type": "compaction", "id": "k", "firstKeptEntryId": "e1"},
+            ],
+            {},
             "prefix_bound",
+        ),
+        (
+            [
+                assistant("s", content=SIGNED, model=BOUND),
+                {"type": "compaction", "id": "k", "firstKeptEntryId": "nobody"},
+            ],
+            {},
+            "extract",
         ),
         (
             [
@@ -180,6 +262,25 @@ def test_outlines_tell_true_from_one_and_false_from_zero() -> None:
     found = reasons(HEADER, *entries, *turn(1), *turn(2))
     assert found["a"] == found["d"] == "pinned"
     assert found["b"] == found["c"] == "values_too_small"
+
+
+def test_lengths_that_are_held_together_keep_their_side_of_every_limit() -> None:
+    lengths = {"e499": 499, "e500": 500, "e600": 600, "e601": 601}
+    entries = [message(name, "toolResult", "x" * length) for name, length in lengths.items()]
+    found = reasons(HEADER, *entries, *turn(1), *turn(2), min_value_length=500)
+    assert [found[name] for name in lengths] == ["values_too_small", *(["extract"] * 3)]
+    found = reasons(HEADER, *entries, *turn(1), *turn(2), min_value_length=500, keep_chars=600)
+    assert [found[name] for name in lengths] == [*(["values_too_small"] * 3), "extract"]
+
+
+def test_age_counts_for_entries_alike_however_deep_they_stand() -> None:
+    times = {"old": "2026-01-01T00:00:00Z", "new": iso_utc(NOW - 3600)}
+    entries = [result(name) | {"timestamp": times[name]} for name in times]
+    later = [message(f"u{number}", "user") for number in range(150)]
+    found = reasons(HEADER, *entries, *later, *turn(1), age_threshold_hours=2)
+    assert (found["old"], found["new"]) == ("extract", "too_young")
+    found = reasons(HEADER, *entries[::-1], *later, *turn(1), age_threshold_hours=2)
+    assert (found["old"], found["new"]) == ("extract", "too_young")
 
 
 def test_progress_is_told_by_the_megabyte() -> None:

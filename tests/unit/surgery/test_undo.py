@@ -464,6 +464,17 @@ def test_numbers_that_are_not_there(session: Patient) -> None:
     assert error.value.hint == "to do it again, undo operation 2"
 
 
+def test_who_wants_it_done_again_is_told_the_undoing_that_holds(session: Patient) -> None:
+    session.pin("e1", True)
+    for number in (1, 2, 1, 4, 3):  # undone, done again, undone, done again; then undone by 2
+        session.undo(number)
+    with pytest.raises(Conflict, match="is undone already") as error:
+        session.undo(1)
+    assert error.value.hint == "to do it again, undo operation 2"
+    session.undo(2)
+    assert session.states()[1] == "done"
+
+
 def test_a_redo_is_blocked_by_what_came_after(session: Patient) -> None:
     session.pin("e1", True)
     session.undo()

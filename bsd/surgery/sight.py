@@ -1,0 +1,255 @@
+"""What of a session is sent to the model if it goes on from its end as it is now (SPEC §3).
+
+Whoever goes on with it goes back from the newest entry, each time to the one that an entry follows,
+until the first, or to a compaction, which stands for all that is before it but for what it keeps.
+What is on no such way (what was summed up, branches that were left) takes space in the file and
+none in the model's context, as long as nobody goes back to where it was.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from hashlib import blake2b
+
+from bsd.formats.base import Entry, Facts, Turn
+from bsd.formats.links import names_parent, parent_of
+from bsd.foundation.immutable import immutable
+from bsd.store.checkpoint import NO_ID, Checkpoint
+
+_NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
+_NEAR = 64  # entries: most follow one of those
+
+
+def id_hash(entry_id: str) -> int:
+    """Return 8 bytes that stand for an id, the same in every process."""
+    return int.from_bytes(
+        blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    )
+
+
+@immutable
+class _Compaction:
+    """What one leaves in sight of the entries before it, by numbers for their ids."""
+
+    listed: tuple[int, ...]
+    first: int | None
+    last: int | None
+
+    @classmethod
+    def of(cls, facts: Facts) -> _Compaction:
+        ends = [None if one is None else id_hash(one) for one in (facts.kept_from, facts.kept_to)]
+        return cls(tuple(map(id_hash, facts.kept)), *ends)
+
+
+class Sight:
+    """Follows a session to its end, from its first line or `since` a checkpoint of it.
+
+    Ask once all was followed. Entries are called by their rows, in the order of the file.
+    """
+
+    def __init__(self, since: Checkpoint | None = None) -> None:
+        # Of each entry that was followed.
+        self.lines, self.ids = array("Q"), array("Q")
+        self._follows = array("q")  # the row of the entry before it
+        self._answers = array("Q")  # a number for the answer that it is a part of
+        self._since = since
+        self._far: dict[int, int] = {}  # those that follow one further back: the number of its id
+        self._compactions: dict[int, _Compaction] = {}
+        self._results = array("Q")  # of calls in answers of several entries
+        self._starts: list[int] = []  # of turns
+        self._answered = True  # something was said since the latest start
+        self._gap = False  # a line was passed over since the entry before
+        self._before: tuple[str, int] | None = None  # id and row of the entry before
+        self._last = _NOBODY  # the row from which it goes on
+        self._order: array[int] | None = None  # rows by the numbers of their ids
+        self._sent: bytearray | None = None
+        self._way = bytearray()  # which entries the way back leads by, up to a compaction
+        self._leads_on = False  # and on before the checkpoint
+        self._compacted_before = 0
+
+    def follow(self, index: int, entry: Entry, facts: Facts) -> None:
+        """Note the next entry."""
+        row = len(self.lines)
+        self._sent = self._order = None
+        self.lines.append(index)
+        self.ids.append(id_hash(facts.id) if facts.id else NO_ID)
+        self._follows.append(self._followed(row, entry, facts))
+        self._answers.append(id_hash(facts.answer) if facts.answer else NO_ID)
+        if facts.is_compaction:
+            self._compactions[row] = _Compaction.of(facts)
+        if facts.result_of is not None:
+            before = self._follows[row]
+            if row in self._far or (before >= 0 and self._answers[before] != NO_ID):
+                self._results.append(row)
+        if facts.id is not None:
+            self._before, self._gap = (facts.id, row), False
+        if facts.may_be_last:
+            self._last = row
+
+    def pass_over(self) -> None:
+        """Note a line that nobody has read: what follows it stands for what it follows."""
+        self._gap = True
+
+    def _followed(self, row: int, entry: Entry, facts: Facts) -> int:
+        if not names_parent(entry):
+            return self._in_line(row, facts)
+        parent = parent_of(entry)
+        if parent is None:
+            return _NOBODY
+        if self._before is not None and parent == self._before[0]:
+            return self._before[1]
+        number = id_hash(parent)
+        for near in range(row - 1, max(row - _NEAR, 0) - 1, -1):
+            if self.ids[near] == number:
+                return near
+        if self._gap:
+            return self._before[1] if self._before else _EARLIER
+        if self._before is None and self._since is not None and number == self._since.leaf:
+            return _EARLIER
+        self._far[row] = number
+        return _NOBODY
+
+    def _in_line(self, row: int, facts: Facts) -> int:
+        """The row before an entry, in a dialect without branches; turns may be taken back."""
+        if facts.turn is Turn.STARTS:
+            if self._answered:
+                self._starts.append(row)
+            self._answered = False
+        elif facts.turn is Turn.OPEN or facts.is_assistant:
+            self._answered = True
+        if facts.rolls_back and self._starts:
+            back = self._starts[-facts.rolls_back :]
+            del self._starts[-facts.rolls_back :]
+            self._answered = True
+            row = back[0]
+        return row - 1 if row or self._since is None else _EARLIER
+
+    def sent(self, row: int) -> bool:
+        """Whether an entry is in sight: what is sent of it now."""
+        if self._sent is None:
+            self._sent = self._look()
+        return bool(self._sent[row])
+
+    def compacted(self, row: int) -> bool:
+        """Whether an entry stands before the latest compaction, which does not keep it."""
+        return not self.sent(row) and row < self._compacted_before
+
+    def sends(self, index: int) -> bool:
+        """As `sent`, of an entry's line."""
+        return self.sent(bisect_left(self.lines, index))
+
+    def has_compacted(self, index: int) -> bool:
+        """As `compacted`, of an entry's line."""
+        return self.compacted(bisect_left(self.lines, index))
+
+    @property
+    def reaches_back(self) -> bool:
+        """Whether something after the checkpoint may have changed what of before it is in sight."""
+        if self._since is None:
+            return False
+        if self._compactions or self.leads_by(0)[1] is not self._since.on_way:
+            return True
+        return any(self._row_of(number) is None for number in self._far.values())
+
+    def leads_by(self, rows: int) -> tuple[int, bool]:
+        """A number for the last entry with an id among the first ones, and whether it is passed.
+
+        Passed on the way back. If there is none among them, it is the one before the checkpoint.
+        """
+        if self._sent is None:
+            self._sent = self._look()
+        for row in range(rows - 1, -1, -1):
+            if self.ids[row] != NO_ID:
+                return self.ids[row], bool(self._way[row])
+        return self._since.leaf if self._since else NO_ID, self._leads_on
+
+    def _look(self) -> bytearray:
+        way = sent = bytearray(len(self.lines))
+        self._compacted_before = 0
+        row = self._last
+        while row >= 0:
+            way[row] = True
+            compaction = self._compactions.get(row)
+            if compaction is not None:
+                sent = way[:]
+                kept = self._kept(row, compaction)
+                if kept is None:  # then its owner does not know, either, and takes all
+                    sent[:row] = b"\1" * row
+                else:
+                    self._compacted_before = row
+                    for one in kept:
+                        sent[one] = True
+                break
+            row = self._row_before(row)
+        self._way, self._leads_on = way, row == _EARLIER
+        sent = sent[:] if sent is way else sent
+        self._add_siblings(sent)
+        return sent
+
+    def _row_before(self, row: int) -> int:
+        """The row of the entry that one follows; an entry follows none that comes later."""
+        number = self._far.get(row)
+        if number is None:
+            return self._follows[row]
+        found = self._row_of(number)
+        if found is None and self._are_earlier([number]):
+            return _EARLIER
+        return found if found is not None and found < row else _NOBODY
+
+    def _kept(self, row: int, compaction: _Compaction) -> Iterable[int] | None:
+        """What a compaction keeps; None if it names what is not there."""
+        if compaction.listed:
+            rows = {one: self._row_of(one) for one in compaction.listed}
+            missing = [one for one, at in rows.items() if at is None]
+            if not self._are_earlier(missing):
+                return None
+            return [at for at in rows.values() if at is not None]
+        if compaction.first is None:
+            return []
+        here = self._row_before(row)
+        if compaction.last is not None:
+            last = self._row_of(compaction.last)
+            here = _EARLIER if last is None and self._are_earlier([compaction.last]) else _NOBODY
+            here = here if last is None else last
+        way = []
+        while here >= 0:
+            way.append(here)
+            if self.ids[here] == compaction.first:
+                return way
+            here = self._row_before(here)
+        if here == _EARLIER and self._are_earlier([compaction.first]):
+            return way  # as it would be if that one is on this way
+        return [] if compaction.last is None else None
+
+    def _are_earlier(self, ids: Collection[int]) -> bool:
+        """Whether entries with these ids stand before the checkpoint."""
+        if not ids:
+            return True
+        return self._since is not None and self._since.among(ids) >= set(ids)
+
+    def _add_siblings(self, sent: bytearray) -> None:
+        """Add to each answer that is sent its other parts, and the results of its calls.
+
+        Calls made at once lie side by side; the way back leads along one of them.
+        """
+        answers = {one for one, there in zip(self._answers, sent, strict=True) if there}
+        answers.discard(NO_ID)
+        if answers:
+            for row, answer in enumerate(self._answers):
+                if answer in answers:
+                    sent[row] = True
+            for row in self._results:
+                call = self._row_before(row)
+                if call >= 0 and sent[call] and self._answers[call] != NO_ID:
+                    sent[row] = True
+
+    def _row_of(self, number: int) -> int | None:
+        """The first entry with such an id."""
+        if self._order is None:
+            self._order = array("L", sorted(range(len(self.ids)), key=self.ids.__getitem__))
+        at = bisect_left(self._order, number, key=self.ids.__getitem__)
+        if at < len(self._order) and self.ids[self._order[at]] == number:
+            return self._order[at]
+        return None

@@ -1,0 +1,146 @@
+"""What a text takes in memory once it is parsed, told without parsing it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bsd.foundation import parsed_size
+from bsd.foundation.parsed_size import MOST_EXTRA, is_too_large
+from bsd.transcript.reader import parse_entry, parse_kept
+
+_SIZE = 12 << 20
+
+
+def listed(element: bytes) -> bytes:
+    return b'{"id":"a","d":[' + element * (_SIZE // len(element)) + b"0]}"
+
+
+def text(content: bytes) -> bytes:
+    return b'{"id":"a","t":"' + content + b'"}'
+
+
+def lines_of_code() -> bytes:
+    line = b'if (a[0] == {}) { return [1, \\"two\\"]; }\\n\\t'
+    return line * (_SIZE // len(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(listed(element) for element in (b"[],", b"{},", b'{"a":{}},', b'{"a":1},', b"7,")),
+        *(listed(element) for element in (b'"",', b'"ab",', b"1.5,", b"null,", b"1e5,")),
+        listed(b"[" * 500 + b"]" * 500 + b","),
+        b'{"id":"a",' + b'"a":{},' * (_SIZE // 7) + b'"b":0}',
+        b'{"id":"a","d":' + b"[" * _SIZE,
+        text(b"x" * 2 * _SIZE + "😀".encode()),
+        text("Ω".encode() + b"x" * 6 * _SIZE),
+        text(b"x" * 2 * _SIZE + b"\\ud83d\\ude00"),
+        b'{"emoji":"\xf0\x9f\x98\x80","lone":"\\ud83d","t":"' + b"x" * 2 * _SIZE + b'"}',
+        b"[],x" * (_SIZE // 4),
+    ],
+    ids=lambda line: line[10:30],
+)
+def test_what_would_take_many_times_its_size_is_not_parsed(line: bytes) -> None:
+    assert is_too_large(line)
+    assert parse_entry(line) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        text(b"x" * 5 * _SIZE),
+        text(lines_of_code()),
+        text(b"\\u0000" * (_SIZE // 6)),
+        text("Привет, мир. ".encode() * (5 * _SIZE // 22)),
+        text("日本語".encode() * (5 * _SIZE // 9)),
+        text("😀".encode() * (5 * _SIZE // 4)),
+        text(b"x" * _SIZE + "😀".encode()),
+        text("😀".encode())[:-1] + b',"image":"' + b"x" * 5 * _SIZE + b'"}',
+        listed(b'"' + b"x" * 500 + b'",'),
+        text(b"[" * _SIZE),
+        text(b"\\\\" * (_SIZE // 2) + b"[,{:" * (_SIZE // 4)),
+        b'{"d":[' + b"[]," * 1000 + b"0]}",
+    ],
+    ids=lambda line: line[:30],
+)
+def test_ordinary_lines_are_parsed_however_long(line: bytes) -> None:
+    assert not is_too_large(line)
+    assert parse_entry(line) is not None
+
+
+def test_short_lines_are_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsed_size, "_extra", None)
+    assert not is_too_large(listed(b"[],")[: 1 << 20])
+
+
+def test_what_is_kept_is_read_in_any_case() -> None:
+    line = listed(b"[],")[: 3 << 19] + b"0]}"
+    assert parse_entry(line) is None
+    assert (parse_kept(line) or {})["id"] == "a"
+
+
+_pieces = st.lists(
+    st.sampled_from(
+        [
+            *("[", "]", "{", "}", ",", ":", '"', "x" * 5, "é", "😀", "Ω"),
+            *("\\\\", '\\"', "\\n", "\\u0041", "\\u03a9", "\\ud83d"),
+        ]
+    ),
+    max_size=60,
+)
+
+
+def marks_outside_strings(document: str) -> dict[str, int]:
+    """The same, one character after the other."""
+    found = dict.fromkeys("[{:,", 0)
+    inside = escaped = False
+    for character in document:
+        if escaped:
+            escaped = False
+        elif inside and character == "\\":
+            escaped = True
+        elif character == '"':
+            inside = not inside
+        elif not inside and character in found:
+            found[character] += 1
+    return found
+
+
+@given(
+    value=st.recursive(
+        st.text() | st.integers(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)
+    )
+)
+def test_what_stands_in_strings_does_not_count(value: Any) -> None:
+    document = json.dumps(value)
+    found = marks_outside_strings(document)
+    costs = {mark.decode(): cost for mark, cost in parsed_size._COSTS}
+    wanted = sum(costs[mark] * count for mark, count in found.items())
+    for piece in (1 << 18, 7, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parsed_size, "_PIECE", piece)
+            patch.setattr(parsed_size, "_width", lambda *_, **__: 1)
+            patch.setattr(parsed_size, "_STRING_COST", 0)
+            assert parsed_size._extra(document.encode(), MOST_EXTRA) == wanted
+
+
+@given(_pieces)
+def test_any_bytes_are_gone_through(pieces: list[str]) -> None:
+    raw = "".join(pieces).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsed_size, "_PIECE", 4)
+        assert parsed_size._extra(raw, MOST_EXTRA) >= 0
+
+
+def test_a_string_is_as_wide_as_its_widest_character_wherever_that_stands() -> None:
+    for content in ("😀" + "x" * 999, "x" * 999 + "😀", "x" * 500 + "😀" + "x" * 499):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parsed_size, "_PIECE", 100)
+            patch.setattr(parsed_size, "_STRING_COST", 0)
+            found = parsed_size._extra(f'"{content}"'.encode(), MOST_EXTRA)
+        assert 2900 < found <= 3100
