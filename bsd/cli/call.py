@@ -11,22 +11,27 @@ from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note
+from bsd.cli.whose import become_owner
 
 if TYPE_CHECKING:  # start-up stays light
+    from click.shell_completion import CompletionItem
+
     from bsd.examiner import Examiner
     from bsd.foundation.layout import Layout, SessionName
     from bsd.foundation.pruning_config import ConfigService
+    from bsd.foundation.rights import Owner
     from bsd.foundation.settings import Settings
     from bsd.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
+_Answer = TypeVar("_Answer")
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
 
 
@@ -111,7 +116,7 @@ class Call:
 
         Raises Forbidden for one that writes where the settings allow reading only.
         """
-        from bsd.foundation.logs import configure_logs
+        from bsd.foundation.logs import configure_logs, get_logger
 
         if writes:
             self.refuse_if_readonly()
@@ -122,6 +127,8 @@ class Call:
         place = self.layout if self.log_file else None
         how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
         configure_logs(place, *how, stderr_level="error")
+        context = click.get_current_context(silent=True)
+        get_logger("cli").trace(context.command_path if context else "bsd")
 
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings say that nothing is to be changed."""
@@ -152,6 +159,41 @@ class Call:
 
             if why := elsewhere(self.layout, source):
                 note(f"{why}: it is only looked at here.")
+
+    def session_named(self, text: str) -> SessionName:
+        """The session of this name, or the only one whose name begins so; raises Invalid."""
+        from bsd.cli.names import session_named
+        from bsd.foundation.errors import ConfigError
+        from bsd.foundation.layout import SessionName
+
+        try:
+            layout = self.layout
+        except ConfigError:  # what is wrong with the line comes first, then what with the root
+            return SessionName.parse(text)
+        name = session_named(layout, text)
+        if str(name) != text:
+            self.say_who(text, str(name))
+        return name
+
+    def with_entry(self, session: SessionName, text: str, act: Callable[[str], _Answer]) -> _Answer:
+        """Do something to the entry of this name, else to the only one whose id begins so."""
+        from bsd.cli.names import with_entry
+
+        def told(name: str) -> _Answer:
+            if name != text:
+                self.say_who(text, name)
+            return act(name)
+
+        return with_entry(self.layout, session, text, told)
+
+    def say_who(self, text: str, name: str) -> None:
+        """Tell somebody who changes something by the beginning of a name what its whole name is."""
+        context = click.get_current_context(silent=True)
+        if context is None or context.resilient_parsing:
+            return
+        command = COMMANDS.get(context.find_root().invoked_subcommand or "")
+        if command is not None and command.locks:
+            note(f"{text} is {name}")
 
     def examiner(self) -> Examiner:
         """Whoever only looks."""
@@ -207,10 +249,20 @@ def _sleep_and_say_so() -> Callable[[float], None]:
 class _SessionType(click.ParamType["SessionName"]):
     name = "AGENT/SESSION"
 
-    def convert(self, value: Any, _param: Any, _ctx: Any) -> SessionName:
+    def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
         from bsd.foundation.layout import SessionName
 
-        return value if isinstance(value, SessionName) else SessionName.parse(value)
+        if isinstance(value, SessionName):
+            return value
+        call = ctx.find_object(Call) if ctx else None
+        return call.session_named(value) if call else SessionName.parse(value)
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        from bsd.cli.complete import sessions
+
+        return sessions(ctx, incomplete)
 
 
 SESSION = _SessionType()
@@ -229,17 +281,32 @@ KEYS = _KeysType()
 
 
 class BsdCommand(click.Command):
-    """A command that understands the global options after its name, too."""
+    """A command that understands the global options after its name, too.
+
+    Called by root on another user's root, it works as that user.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += global_options(hidden=True)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it, with the rights of whoever owns the root."""
+        if ctx.invoked_subcommand is None:  # else that one knows all that was said
+            become_owner(ctx.ensure_object(Call), self.first_as_root(ctx))
+        return super().invoke(ctx)
 
-def command(name: str, more: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    def first_as_root(self, _ctx: click.Context) -> Callable[[Path, Owner], None] | None:
+        """What root has to do before it becomes the owner; nothing, for nearly all commands."""
+        return None
+
+
+def command(
+    name: str, more: str, cls: type[BsdCommand] = BsdCommand
+) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a function the command `name`; `more` follows its one line of help."""
     text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
-    return click.command(name, cls=BsdCommand, help=text)
+    return click.command(name, cls=cls, help=text)
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
@@ -251,7 +318,10 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
 
     def option(name: str, *, shown: bool = False, **how: Any) -> click.Option:
         silent = hidden and not shown
-        return click.Option([name], expose_value=False, callback=remember, hidden=silent, **how)
+        # Eager: names are looked for in the root, wherever on the line that is given.
+        return click.Option(
+            [name], expose_value=False, callback=remember, hidden=silent, is_eager=True, **how
+        )
 
     return [
         option("--root", metavar="DIR"),

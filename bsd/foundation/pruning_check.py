@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.field_words import shown
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import (
     AUTO_CRON,
@@ -192,8 +193,8 @@ def _message(field: str, details: Sequence[ErrorDetails]) -> str:
     if first["type"] == "value_error":
         return f"{expected}. {_reason(first)}"
     if isinstance(first["input"], float) and field != "age_threshold_hours":
-        return expected.replace("a number", "a whole number")
-    return expected
+        expected = expected.replace("a number", "a whole number")
+    return expected if nested else f"{expected}, not {shown(first['input'])}"
 
 
 def _rule_message(detail: ErrorDetails) -> str:
@@ -219,4 +220,4 @@ def _rule_message(detail: ErrorDetails) -> str:
 
 def _reason(detail: ErrorDetails) -> str:
     context: dict[str, Any] = detail.get("ctx", {})
-    return str(context.get("error", detail["msg"]))
+    return str(context.get("error", ""))

@@ -36,6 +36,7 @@ from bsd.foundation.pruning_fields import (
     unknown_field,
 )
 from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
 
 __all__ = ["TRIGGER_TYPES", "ConfigService", "PruningConfig", "TriggerRule", "default_text"]
 
@@ -59,6 +60,7 @@ class _Content:
         return [name for name in FIELDS if name not in self.fields]
 
 
+@traced(log)
 class ConfigService:
     """The runtime settings of one root, shared by everybody who works there.
 
@@ -164,6 +166,7 @@ class ConfigService:
             self._keep_last_good(problem)
             return
         self._say_what_is_unknown(content.others)
+        log.debug("Config is read", path=str(self._path), changed=config != self._config)
         if self._config is not None and (self._problem or config != self._config):
             log.info("Config changed", actor="file", fields=_differences(self._config, config))
         self._config, self._problem = config, None

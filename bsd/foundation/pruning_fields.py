@@ -75,8 +75,8 @@ def check_cron(text: str) -> str:
     try:
         croniter.expand(text, strict=True)
         croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
-    except CroniterError as problem:
-        raise ValueError(str(problem)) from None
+    except CroniterError:
+        raise ValueError(f"'{text:.40}' is none, or names a time that never comes") from None
     return text
 
 

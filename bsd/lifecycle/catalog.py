@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from bsd.formats.owner import Owner, Registered
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError, ConfigError, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.plain import is_directory
 from bsd.foundation.times import iso_utc
+from bsd.lifecycle.titles import Titles, when
 from bsd.store.extracted import SessionStore
 
 
@@ -23,7 +26,9 @@ class SessionInfo:
 
     name: SessionName
     size: int
-    updated: float
+    updated: float  # when something was last said in it, as far as it tells
+    mtime: float  # of its file
+    title: str | None  # how people call it, else what was first asked; on one line
     label: str | None  # its key in `sessions.json`
     status: str | None  # `sessions.json`, or where its program has put it
     parent: str | None  # session id of its parent
@@ -36,6 +41,7 @@ class SessionInfo:
             "session": str(self.name),
             "agent": self.name.agent,
             "id": self.name.session,
+            "title": self.title,
             "label": self.label,
             "status": self.status,
             "parent": self.parent,
@@ -69,12 +75,14 @@ def agents(layout: Layout) -> list[AgentInfo]:
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
-    for name, stat in with_stats(layout, agent):
-        yield describe(layout, name, stat)
+    titles = Titles(layout, agent)
+    for _, found in groupby(with_stats(layout, agent), lambda one: one[0].agent):
+        newest_first = sorted(found, key=lambda one: titles.updated(*one), reverse=True)
+        yield from (describe(layout, *one, titles) for one in newest_first)
 
 
 def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
-    """The names of all sessions, in the order of `sessions`; costs a stat each."""
+    """The names of all sessions, those first whose files are newest; costs a stat each."""
     return (name for name, _ in with_stats(layout, agent))
 
 
@@ -108,7 +116,7 @@ def _agent_names(layout: Layout, away: _Files) -> list[str]:
     in_sources = sorted({agent for agent, _ in layout.session_dirs()} | away.keys())
     try:
         with os.scandir(layout.agents) as found:
-            names = [item.name for item in found if item.is_dir()]
+            names = [item.name for item in found if is_directory(item)]
     except (FileNotFoundError, NotADirectoryError):
         if layout.sources:
             return in_sources
@@ -206,14 +214,20 @@ def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> st
     return entry.status if entry else layout.put_away_as(name)
 
 
-def describe(layout: Layout, name: SessionName, stat: os.stat_result) -> SessionInfo:
+def describe(
+    layout: Layout, name: SessionName, stat: os.stat_result, titles: Titles | None = None
+) -> SessionInfo:
     """One session as the list shows it; reads its store's index."""
-    entry = next(owner_of(layout, name.agent).registry().find(name.session), None)
+    ends = (titles or Titles(layout, only=name)).of(name, stat)
+    registry = owner_of(layout, name.agent).registry()
+    entry = next(registry.find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
     return SessionInfo(
         name=name,
         size=stat.st_size,
-        updated=stat.st_mtime,
+        updated=when(ends, stat),
+        mtime=stat.st_mtime,
+        title=registry.title(name.session) or ends.title,
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,

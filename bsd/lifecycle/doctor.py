@@ -1,6 +1,7 @@
 """Whether bsd can do its work on this machine and in this directory, and what is amiss.
 
-Only looks: nothing is created, locked or repaired.
+Only looks: nothing is locked or repaired, and nothing created but two empty files, for a moment,
+where bsd's own lie, to see whether names can be exchanged there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,12 @@ from bsd.foundation.times import iso_utc
 from bsd.lifecycle import catalog
 from bsd.lifecycle.disk_use import in_flight_use
 from bsd.lifecycle.expiry import lifetime_seconds
+from bsd.lifecycle.strangers import strangers
 from bsd.lifecycle.verify import verify
+from bsd.transcript.inflight import MEND_PLANTED, InFlight
 from bsd.transcript.lock import Free, Held, Stale, inspect_lock
-from bsd.transcript.mount import Strength, strength
+from bsd.transcript.mount import MOVE_ELSEWHERE, Strength, strength, without_exchange
+from bsd.transcript.reach import unreached
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
@@ -72,6 +77,7 @@ def examine(layout: Layout, *, inotify: Path = INOTIFY) -> Iterator[Check]:
     yield versions()
     checks: tuple[Callable[[], Iterator[Check]], ...] = (
         lambda: _root(layout),
+        lambda: _owners(layout),
         lambda: _privacy(layout),
         lambda: _agents(layout),
         lambda: _sources(layout),
@@ -114,7 +120,7 @@ def _root(layout: Layout) -> Iterator[Check]:
     elif us == 0:
         message = f"{layout.root} belongs to uid {owner}, and bsd runs as root"
         hint = "run bsd as that user, or it cannot use later what root creates now"
-        yield Check("root", Level.WARN, message, hint)
+        yield Check("root", Level.WARN, message, hint)  # through the library: commands become it
     else:
         message = f"{layout.root} belongs to uid {owner}, and bsd runs as uid {us}"
         hint = "run bsd as the owner: only the owner may hold leases and keep file owners"
@@ -127,6 +133,21 @@ def _root(layout: Layout) -> Iterator[Check]:
         yield Check("permissions", Level.FAIL, f"not writable: {names}", "chmod u+wx these")
     else:
         yield Check("permissions", Level.OK, "all directories can be written")
+
+
+def _owners(layout: Layout) -> Iterator[Check]:
+    """Whatever bsd keeps is the owner's of the root, or that user is locked out."""
+    found = strangers(layout.root, os.environ)
+    if not found:
+        yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
+        return
+    shown = ", ".join(f"{each.path} (uid {each.uid})" for each in found[:_FINDINGS_SHOWN])
+    more = ", …" if len(found) > _FINDINGS_SHOWN else ""
+    message = f"{_counted(len(found), 'thing')} of bsd's not the root's owner's: {shown}{more}"
+    hint = f"`sudo bsd --root {layout.root} doctor --repair`"
+    if any(each.uid != 0 for each in found):
+        hint += " for what is root's; for the rest, chown"
+    yield Check("owners", Level.FAIL, message, hint)
 
 
 def _working_directories(layout: Layout) -> list[Path]:
@@ -173,7 +194,6 @@ def _agents(layout: Layout) -> Iterator[Check]:
 
 
 def _sources(layout: Layout) -> Iterator[Check]:
-    here = layout.root.stat().st_dev
     for source in layout.sources:
         if not source.path.is_dir():
             message = f"there is no {source.path}, which the settings name as {source.name}"
@@ -184,11 +204,14 @@ def _sources(layout: Layout) -> Iterator[Check]:
         if why := elsewhere(layout, source, look_inside=True):
             hint = f"`bsd sources claim {source.name}` moves it here"
             yield Check("sources", Level.WARN, f"{message}, and only looked at: {why}", hint)
-        if source.path.stat().st_dev == here:
-            yield Check("sources", Level.OK, message)
+        if found := unreached(layout, source):
+            yield Check("sources", Level.FAIL, found.why, found.remedy)
         else:
-            hint = "put bsd's root on the file system of this source: files are exchanged there"
-            yield Check("sources", Level.FAIL, f"{message}, on another file system", hint)
+            yield Check("sources", Level.OK, message)
+        if os.geteuid() == 0 != (owner := source.path.stat().st_uid):
+            message = f"{source.name} belongs to uid {owner}, and bsd runs as root"
+            hint = "let that user run bsd, with a root of their own: they may rename and link there"
+            yield Check("sources", Level.WARN, message, hint)
         if source.put_away and (named := source.path.parent / source.put_away.called).is_symlink():
             message = f"{named} is a symbolic link, and bsd follows none there"
             hint = "replace it by a directory, or the sessions in it are not looked after"
@@ -199,12 +222,19 @@ def _mounts(layout: Layout) -> Iterator[Check]:
     seen: dict[int, Path] = {}
     for path in _session_directories(layout) or [layout.root]:
         seen.setdefault(path.stat().st_dev, path)
+    inflight = InFlight(layout)
     for path in seen.values():
-        yield _mount(path, strength(path))
+        found = strength(path)
+        # Trying leaves a trace in a directory of bsd's own, so only where there is a doubt.
+        known = inflight.can_exchange(path) if found.level == "weak" else None
+        yield _mount(path, without_exchange(found) if known is False else found, tried=bool(known))
 
 
-def _mount(path: Path, found: Strength) -> Check:
+def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
     where = f"{path} lies on {found.filesystem}"
+    if found.level == "none":
+        message = f"none: {where}; {found.why}, so sessions there are left alone"
+        return Check("leases", Level.FAIL, message, MOVE_ELSEWHERE)
     if found.level == "strong":
         message = f"strong: {where}; a write lease proves that nobody has a session open"
         return Check("leases", Level.OK, message)
@@ -213,12 +243,14 @@ def _mount(path: Path, found: Strength) -> Check:
         "watches the replaced file; a program that holds a session open for over a minute and then "
         "writes, writes into the replaced file"
     )
+    if not tried:
+        message += "; whether it exchanges names at all shows at the first change"
     hint = "keep the sessions on ext4, xfs, btrfs, f2fs, zfs or tmpfs"
     return Check("leases", Level.WARN, message, hint)
 
 
 def _space(layout: Layout) -> Iterator[Check]:
-    largest = max((info.size for info in catalog.sessions(layout)), default=0)
+    largest = max((stat.st_size for _, stat in catalog.with_stats(layout)), default=0)
     free = shutil.disk_usage(layout.root).free
     message = f"{free / 2**20:,.0f} MB free; the largest session has {largest / 2**20:,.1f} MB"
     hint = "free some space: a commit copies the session, and the store keeps what leaves it"
@@ -283,6 +315,9 @@ def _in_flight(layout: Layout) -> Iterator[Check]:
         yield Check("in flight", Level.WARN, message, "`bsd verify` lets go what is due")
     else:
         yield Check("in flight", Level.OK, message)
+    for path, why in islice(InFlight(layout).planted(), _FINDINGS_SHOWN):
+        message = f"{path} is left alone, it is not bsd's own: {why}"
+        yield Check("in flight", Level.WARN, message, MEND_PLANTED.format(path))
 
 
 def clock(layout: Layout, *keep: str) -> Check:
@@ -304,6 +339,10 @@ def _store(layout: Layout) -> Iterator[Check]:
     if gone := sum(finding.kind == "no_transcript" for finding in found.findings):
         message = f"{_counted(gone, 'store')} of sessions whose transcripts are not there"
         yield Check("store", Level.OK, message, "`bsd verify` says where they may be")
+    if large := [one.where for one in found.findings if one.kind == "too_large_in_memory"]:
+        message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
+        hint = "nothing: only these lines are left alone; `bsd verify` lists them"
+        yield Check("sessions", Level.WARN, message, hint)
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

@@ -14,8 +14,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.formats.base import NotOurs
-from bsd.formats.marker import Marker, mentioned_ids
+from bsd.formats.base import Entry, NotOurs
+from bsd.formats.marker import MARKER, Marker, mentioned_ids
 from bsd.formats.owners import owner_of
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
@@ -33,6 +33,7 @@ from bsd.transcript.change import Identity
 from bsd.transcript.exchangers import Step, no_step
 from bsd.transcript.lock import own_lock
 from bsd.transcript.reader import Line, TranscriptFile, parse_entry
+from bsd.transcript.splice import SpliceError, find
 
 _log = get_logger("trash")
 
@@ -204,7 +205,7 @@ class HandDown:
         fmt = found.reads if isinstance(found, NotOurs) else found
         store = SessionStore(self._layout, session.name, session.store)
         for line in lines:
-            entry = parse_entry(line.raw)
+            entry = parse_entry(line.raw) or _marker_alone(line.raw)
             if entry is None:
                 continue
             if fmt is None:
@@ -272,6 +273,14 @@ def _line(place: Place) -> bytes | None:
     with suppress(OSError):
         line = read_plain(_file(place), LARGEST_LINE)
         return line if digest(line) == place.hash else None
+    return None
+
+
+def _marker_alone(raw: bytes) -> Entry | None:
+    """Of a line that is too large to be parsed, what says where its original is."""
+    with suppress(SpliceError):
+        span = find(raw, [(MARKER,)])[(MARKER,)]
+        return parse_entry(b'{"%b":%b}' % (MARKER.encode(), raw[slice(*span)]))
     return None
 
 

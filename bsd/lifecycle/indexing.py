@@ -19,6 +19,7 @@ from bsd.formats.owners import owner_of
 from bsd.formats.reading import entry_id
 from bsd.formats.words import words_at, words_of
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.lifecycle import catalog
 from bsd.lifecycle.statistics import Statistics
@@ -177,7 +178,7 @@ class _Part:
         source = self._source
         owner = owner_of(self._layout, self._name.agent)
         found = owner.detect(line.raw for line in source.lines())
-        self._fmt = None if isinstance(found, NotOurs) else found
+        self._fmt = found.reads if isinstance(found, NotOurs) else found
         before = self._index.slices(self._name, self._first)
         while before and self._is_as_before(before[0]):
             same = before.pop(0)
@@ -217,21 +218,25 @@ class _Part:
     def write(self) -> Known:
         """Put the words into the index; returns how far the session is known now."""
         index, name = self._index, self._name
-        read, words = Statistics(), []
-        for line in self._lines:
-            self._digest.update(line.raw)
-            words.append(_words_of(line, self._fmt, read))
+        read, statistics = Statistics(), Statistics()
         lines = self._first + len(self._lines)
-        self._settled.add(read)
-        statistics = Statistics().add(self._settled)
-        if self._unfinished is not None:
-            words.append(_words_of(self._unfinished, self._fmt, statistics))
+        words = self._words(read, statistics)
         index.set_lines(name, words, self._first, None if self.complete else lines)
         if self._lines:
             index.set_slice(name, self._slice(read))
         if self.complete:
             index.drop_slices(name, lines)
         return self._known((self._end, lines), self._guard, statistics)
+
+    def _words(self, read: Statistics, statistics: Statistics) -> Iterator[Words]:
+        """The words of one line after the other, which are counted as they are given."""
+        for line in self._lines:
+            self._digest.update(line.raw)
+            yield _words_of(line, self._fmt, read)
+        self._settled.add(read)
+        statistics.add(self._settled)
+        if self._unfinished is not None:
+            yield _words_of(self._unfinished, self._fmt, statistics)
 
     def _slice(self, read: Statistics) -> Slice:
         first, size = self._first, self._end - self._offset
@@ -268,6 +273,8 @@ class _Part:
 
 def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
     entry = parse_entry(line.raw)
+    if entry is None and is_too_large(line.raw):
+        return Words(line.index, None, "")
     if entry is None:  # no JSON, but perhaps somebody's words
         return Words(line.index, None, line.raw.decode("utf-8", "replace").strip())
     statistics.take(entry, fmt, len(line.raw))

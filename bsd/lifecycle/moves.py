@@ -24,6 +24,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import plain_stream
 from bsd.lifecycle import registry_edit
 from bsd.lifecycle.family import keys_of
 from bsd.lifecycle.registry_edit import PutBack
@@ -361,6 +362,16 @@ def weigh(store: Path) -> tuple[int, int]:
                 count += 1
                 amount += entry.stat(follow_symlinks=False).st_size
     return count, amount
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
+    count, last = 0, b"\n"
+    with plain_stream(path) as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
 
 
 def _make_younger(directory: Path, seconds: float, now: float) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Conflict, TemporaryFailure
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, NotPlain, open_plain
 from bsd.transcript import splice
 from bsd.transcript.build import MetadataNotKept, keep_metadata
@@ -99,6 +100,8 @@ def parsed(raw: bytes) -> dict[str, Any]:
     """Return what a registry says; an empty file says nothing. Raises Conflict."""
     if not raw.strip():
         return {}
+    if is_too_large(raw):
+        raise Conflict(f"{FILE} would take too much memory to be read", hint="mend it, try again")
     try:
         content = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.foundation import plain
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.logs import get_logger
 from bsd.transcript.build import FileChanged, MetadataNotKept, copy_range, keep_metadata
@@ -46,8 +47,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its times, mode, owner and attributes; durable but for its name."""
     fd = open_plain(str(source), os.O_RDONLY)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        copy = os.open(target, flags, 0o600)
+        copy = plain.open_plain(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _copy_from(fd, copy, 0)
             _dress(fd, copy, source)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -67,36 +66,6 @@ def run_retention(
         before["expired_before"] = iso_utc(ages.now_for(lifetime) - lifetime)
     _audit(layout, done, "retention", actor, clock, **before)
     return done
-
-
-def expired_before(layout: Layout) -> str:
-    """What was taken out before this moment may be gone, as its time was up: ISO 8601, or empty.
-
-    By the audit log, since the setting may have been another one then.
-    """
-    with suppress(BsdError):  # whose log cannot be read is told of all that is missing
-        runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
-        return max((str(run.get("expiredBefore", "")) for run in runs), default="")
-    return ""
-
-
-def told_expired(layout: Layout, extracted_at: str) -> str | None:
-    """When content that was taken out then was deleted, and by which setting; None: it was not.
-
-    In words, for whoever asked for it; by the audit log, as `expired_before`.
-    """
-    runs: list[dict[str, Any]] = []
-    with suppress(BsdError):  # whose log cannot be read is told that it is missing
-        runs = list(AuditLog(layout.audit_file).search(b'"expiredBefore"'))
-    due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
-    if not extracted_at or not due:
-        return None
-    first = min(due, key=lambda run: str(run.get("timestamp", "")))
-    keep = f" of {first['keep']}" if first.get("keep") else ""
-    return (
-        f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
-        f"deleted at {first.get('timestamp', 'a time that is not known')}"
-    )
 
 
 def _audit(

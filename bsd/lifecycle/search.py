@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from bsd.formats.base import Entry
 from bsd.formats.marker import Marker
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
+from bsd.lifecycle import catalog
 from bsd.lifecycle.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search_query import Hit, match_expression
+from bsd.store.search_query import Hit, match_expression, terms_of
 from bsd.store.search_rows import Known
 from bsd.transcript.reader import parse_entry
 
@@ -21,6 +23,7 @@ _log = get_logger("search")
 Progress = Callable[[int, int], None]  # bytes read, of so many
 
 
+@traced(_log)
 def search(
     layout: Layout,
     words: str,
@@ -45,6 +48,29 @@ def search(
         return index.search(words, agent=agent, limit=limit, extracted_from=extracted_from)
 
     return use(layout.search_db, work)
+
+
+def by_title(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    but: Collection[SessionName] = (),
+) -> list[tuple[SessionName, str]]:
+    """The sessions whose titles hold all the words, and these titles; none is read as a whole.
+
+    `but` are those that were found by their text: most titles are what was first asked.
+    """
+    terms = [term.strip('"*') for term in terms_of(words.casefold())]
+    found: list[tuple[SessionName, str]] = []
+    for info in catalog.sessions(layout, agent):
+        title = (info.title or "").casefold()
+        if info.title and info.name not in but and all(term in title for term in terms):
+            found.append((info.name, info.title))
+            if len(found) == limit:
+                break
+    return found
 
 
 def search_as_it_is(

@@ -12,6 +12,7 @@ from typing import Any
 from bsd.formats.base import Entry, Format
 from bsd.formats.figures import answer_of, model_of, tokens_of
 from bsd.formats.marker import Marker
+from bsd.formats.titles import Rank, Title, better
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.times import iso_utc
@@ -36,6 +37,8 @@ class Statistics:
     created_ms: float | None = None
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
+    title: str | None = None  # how the session is called by what stands in it
+    title_rank: int = 0  # `bsd.formats.titles.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
@@ -52,6 +55,7 @@ class Statistics:
         self._answer = answer or self._answer
         if fmt is None:
             return
+        self._call(fmt.title(entry))
         facts = fmt.facts(entry)
         self.messages += facts.is_message
         self.tool_calls += len(facts.calls)
@@ -67,6 +71,8 @@ class Statistics:
         self.tool_calls += later.tool_calls
         self.tool_outputs += later.tool_outputs
         self.saved_bytes += later.saved_bytes
+        if later.title is not None:
+            self._call(Title(later.title, Rank(later.title_rank)))
         for model in later.models:
             self._add_model(model)
         for word, count in later.tokens.items():
@@ -76,6 +82,11 @@ class Statistics:
         times = [self.last_ms, later.last_ms]
         self.last_ms = max((time for time in times if time is not None), default=None)
         return self
+
+    def _call(self, new: Title | None) -> None:
+        old = None if self.title is None else Title(self.title, Rank(self.title_rank))
+        if new is not None and better(old, new) is new:
+            self.title, self.title_rank = new
 
     def _add_model(self, model: str) -> None:
         if model not in self.models and len(self.models) < _MOST_MODELS:
@@ -93,7 +104,7 @@ class Statistics:
         return cls()
 
     def as_json(self, updated: float, now: float) -> dict[str, Any]:
-        """The fields of the contract, for a file of that mtime (epoch seconds)."""
+        """The fields of the contract, for a session `updated` then (epoch seconds)."""
         lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
         return {
             "entry_count": self.entries,
@@ -163,7 +174,7 @@ def _if_readable(
 
 
 def _is_of(known: Known, info: SessionInfo) -> bool:
-    return known.size == info.size and abs(known.mtime / 1e9 - info.updated) < 1e-5
+    return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5
 
 
 def _iso(time_ms: float | None) -> str | None:

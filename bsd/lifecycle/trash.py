@@ -19,7 +19,6 @@ from bsd.foundation.errors import (
     BsdError,
     Busy,
     Conflict,
-    Forbidden,
     Invalid,
     LeftAlone,
     NotFound,
@@ -27,12 +26,13 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import plain_stream
+from bsd.foundation.trace import traced
+from bsd.lifecycle.damaged import is_anything_there, known_from_names
 from bsd.lifecycle.expiry import lifetime_seconds
 from bsd.lifecycle.family import Member, family, keys_of
 from bsd.lifecycle.hand_down import HandDown, Leaving
 from bsd.lifecycle.lone_stores import kept_beside
-from bsd.lifecycle.moves import JOINED, Moves, weigh
+from bsd.lifecycle.moves import JOINED, Moves, count_lines, weigh
 from bsd.lifecycle.relocate import in_the_way
 from bsd.lifecycle.rest import Rest
 from bsd.lifecycle.trashed import (
@@ -53,6 +53,7 @@ from bsd.transcript.lock import own_lock
 _log = get_logger("trash")
 
 
+@traced(_log)
 class Trash:
     """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
 
@@ -85,27 +86,28 @@ class Trash:
     # --- looking ---
 
     def items(self) -> list[Trashed]:
-        """All that can be brought back, the oldest first; what cannot be read is logged."""
-        hidden = self._on_their_way_out()
+        """All that lies in the trash, the oldest first.
+
+        What has a `problem` cannot be brought back, only deleted for good.
+        """
+        hidden = self._on_their_way(Aim.AWAY)
         found = []
         for each in ids(self.layout):
             if each in hidden:
                 continue
             try:
                 found.append(self._read(Place(self.layout.trash_dir(), each)))
-            except FileNotFoundError:
+            except NotFound:
                 continue
             except OSError as error:
                 raise os_problem(error, "reading the trash") from error
-            except Conflict as problem:
-                _log.warning("Something in the trash cannot be used", problem=problem.message)
         return found
 
     def find(self, text: str) -> Trashed:
         """The one with this id, or the only one of this session; raises NotFound, Invalid."""
         if "/" not in text:
             place = Place(self.layout.trash_dir(), text)
-            if place.meta.exists():
+            if is_anything_there(place):
                 return self._read(place)
         else:
             name = SessionName.parse(text)
@@ -118,7 +120,16 @@ class Trash:
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
 
     def _read(self, place: Place) -> Trashed:
-        item = read_meta(self.layout, place.meta)
+        """What is known of one; raises NotFound if it is on its way, or gone."""
+        try:
+            item = read_meta(self.layout, place.meta)
+        except FileNotFoundError:
+            if place.id in self._on_their_way(*Aim) or not is_anything_there(place):
+                raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
+            problem = f"{place.meta} is gone: of what it said only the files beside it are known"
+            item = known_from_names(self.layout, place, problem)
+        except Conflict as damaged:
+            item = known_from_names(self.layout, place, damaged.message)
         return replace(item, expires_at=self._expiry(item.trashed_at))
 
     def _expiry(self, trashed_at: float) -> float | None:
@@ -239,7 +250,7 @@ class Trash:
         else:
             mode = stat.S_IMODE(found.st_mode)
             known = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
-            entries = _count_lines(path)
+            entries = count_lines(path)
         return Trashed(
             id=Place.new(self.layout, member.name, now).id,
             name=member.name,
@@ -262,6 +273,9 @@ class Trash:
         """
         wanted = self._with_children(self.find(text))
         head = wanted[0]
+        if head.problem is not None:
+            hint = f"its files lie there; `bsd trash delete {head.id}` removes them"
+            raise Conflict(head.problem, hint=hint)
         self._refuse_others(head.name)
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
             if not items or items[0].id != head.id:
@@ -305,14 +319,8 @@ class Trash:
 
     def remove(self, text: str) -> Trashed:
         """Delete one session in the trash for good; raises NotFound, Busy."""
-        place = None if "/" in text else Place(self.layout.trash_dir(), text)
-        try:
-            item = self.find(text)
-        except Conflict:  # its meta file is damaged: what belongs to it is known by name
-            if place is None:
-                raise
-            item = self._nameless(place)
-        with self._locked([item], damaged=True), _explained(f"deleting {item.id}"):
+        item = self.find(text)
+        with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
             journal.save()
@@ -331,11 +339,6 @@ class Trash:
         place = Place(self.layout.trash_dir(), item.id)
         return Leaving(item.name, place.store, place.transcript)
 
-    def _nameless(self, place: Place) -> Trashed:
-        if name := place.name(self.layout):
-            return Trashed(place.id, name, self._now(), None, None, "", None)
-        raise Forbidden(f"{place.meta} is damaged", hint="delete it and what begins like it")
-
     def _with_children(self, item: Trashed) -> list[Trashed]:
         by_parent: dict[str | None, list[Trashed]] = {}
         for each in self.items():
@@ -346,14 +349,14 @@ class Trash:
         return found
 
     @contextmanager
-    def _locked(self, items: list[Trashed], *, damaged: bool = False) -> Iterator[list[Trashed]]:
+    def _locked(self, items: list[Trashed], *, to_delete: bool = False) -> Iterator[list[Trashed]]:
         """Those of the items that still lie in the trash, under bsd's own locks."""
         with ExitStack() as locks:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(own_lock(self.layout, name, self._wait, sleep=self._sleep))
             trash = self.layout.trash_dir()
-            there = [item for item in items if Place(trash, item.id).meta.exists()]
-            if damaged and not there:
+            there = [item for item in items if is_anything_there(Place(trash, item.id))]
+            if to_delete and not there:
                 raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
             yield there
 
@@ -373,11 +376,13 @@ class Trash:
                 _log.error("A delete or restore cannot be finished", problem=problem.message)
 
     def _recover(self, path: Path) -> None:
-        names = sorted({item.name for item in Journal.read(path).items})
+        names = sorted({item.name for item in Journal.read(self.layout, path).items})
         with ExitStack() as locks:
             for name in names:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
-            journal = Journal.read(path)  # its process may have ended it until just now
+            journal = Journal.read(
+                self.layout, path
+            )  # its process may have ended it until just now
             _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
             if journal.aim is Aim.AWAY or journal.permanent:  # copies may have been made since
                 leaving = [self._gone(item) for item in journal.items]
@@ -418,26 +423,18 @@ class Trash:
             return True
         return self._rest.why_not(item.name) is not None
 
-    def _on_their_way_out(self) -> set[str]:
+    def _on_their_way(self, *aims: Aim) -> set[str]:
+        """The ids of what somebody is moving, or was when it was killed."""
         found = set()
         for path in journals(self.layout):
             with suppress(OSError, Conflict):
-                journal = Journal.read(path)
-                if journal.aim is Aim.AWAY:
+                journal = Journal.read(self.layout, path)
+                if journal.aim in aims:
                     found |= {item.id for item in journal.items}
         return found
 
     def _moves(self) -> Moves:
         return Moves(self.layout, self._clock, self._after_step)
-
-
-def _count_lines(path: Path) -> int:
-    count, last = 0, b"\n"
-    with plain_stream(path) as file:
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
 
 
 @contextmanager

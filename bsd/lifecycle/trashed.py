@@ -23,6 +23,8 @@ from typing import Any
 from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.ours import makers, why_not_our_file
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, NotPlain, TooLarge, read_plain
 from bsd.foundation.times import iso_utc
 
@@ -125,6 +127,7 @@ class Trashed:
     extracted_files: int = 0
     extracted_bytes: int = 0
     sessions_json: str | None = None  # its entries there, see registry_edit.excerpt
+    problem: str | None = None  # why its meta file is of no use: the rest is told by names alone
 
     @property
     def size(self) -> int:
@@ -153,6 +156,7 @@ class Trashed:
             "extracted_files": self.extracted_files,
             "extracted_bytes": self.extracted_bytes,
             "keys": self.keys,
+            "problem": self.problem,
         }
 
     def document(self) -> dict[str, Any]:
@@ -203,14 +207,21 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def _read(path: Path) -> Any:
+    """What a file says; raises ValueError if it is not JSON that can be read, OSError."""
+    data = read_plain(path, LARGEST_RECORD)
+    if is_too_large(data):
+        raise ValueError(f"{path} would take too much memory")
+    return json.loads(data)
+
+
 def read_meta(layout: Layout, path: Path) -> Trashed:
     """Read a meta file; raises Conflict if it is damaged, OSError."""
     try:
-        found = Trashed.of(json.loads(read_plain(path, LARGEST_RECORD)))
+        found = Trashed.of(_read(path))
         if found.id != path.name.removesuffix(_META):
             raise ValueError(found.id)
-        if Place(path.parent, found.id).base != layout.trash_name(found.name):
-            raise ValueError(str(found.name))
+        _refuse_another(layout, path.parent, found)
     except _BROKEN as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
@@ -220,17 +231,38 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     return found
 
 
+def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
+    """Raise ValueError unless the id is one of this session's."""
+    if Place(trash, item.id).base != layout.trash_name(item.name):
+        raise ValueError(f"{item.id} is none of {item.name}")
+
+
 def ids(layout: Layout) -> list[str]:
-    """The ids of all that lies in the trash, the oldest first; raises BsdError."""
+    """The ids of all that lies in the trash, the oldest first; raises BsdError.
+
+    Of what is on its way, too, and of what has lost its meta file.
+    """
     trash = layout.trash_dir()
     try:
-        names = [path.name for path in trash.iterdir() if path.name.endswith(_META)]
+        found = {_id_of(name) for name in os.listdir(trash)}
     except FileNotFoundError:
         return []
     except OSError as error:
         raise os_problem(error, f"reading {trash}") from error
-    found = (name[: -len(_META)] for name in names)
-    return sorted((i for i in found if _ID.fullmatch(i)), key=lambda i: i.rpartition("_")[::-1])
+    known = (each for each in found if each is not None and _ID.fullmatch(each))
+    return sorted(known, key=lambda each: each.rpartition("_")[::-1])
+
+
+def _id_of(part: str) -> str | None:
+    """The id of what a file or directory of this name would be a part of."""
+    for ending in (_META, ".jsonl"):
+        if part.endswith(ending):
+            return part.removesuffix(ending)
+    for what in ("_extracted_", "_history_"):
+        base, found, stamp = part.rpartition(what)
+        if found:
+            return f"{base}_{stamp}"
+    return None
 
 
 def transcripts(layout: Layout) -> Iterator[tuple[SessionName, Place]]:
@@ -369,11 +401,18 @@ class Journal:
         sync_dir(self.path.parent)
 
     @classmethod
-    def read(cls, path: Path) -> Journal:
-        """Read one; raises Conflict, OSError."""
+    def read(cls, layout: Layout, path: Path) -> Journal:
+        """Read one; raises Conflict, also for one that bsd has not written, and OSError."""
+        if why := why_not_our_file(path.lstat(), makers(layout.root)):
+            raise Conflict(
+                f"the journal {path} is left alone, it is not bsd's own: {why}",
+                hint="look at who put it there, then move it away",
+            )
         try:
-            said = json.loads(read_plain(path, LARGEST_RECORD))
+            said = _read(path)
             items = [Trashed.of(item) for item in said["items"]]
+            for item in items:
+                _refuse_another(layout, layout.trash_dir(), item)
             return cls(
                 path,
                 Aim(said["aim"]),

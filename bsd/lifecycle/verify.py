@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,21 +18,28 @@ from bsd.formats.owners import owner_of
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.lifecycle import catalog
+from bsd.lifecycle.expiry import expired_before
 from bsd.lifecycle.lone_stores import lone_stores
-from bsd.lifecycle.retention import expired_before
+from bsd.lifecycle.orphaned import adds_nothing
+from bsd.lifecycle.trash import Trash
 from bsd.lifecycle.trashed import Aim, Journal, journals
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.transcript import splice
-from bsd.transcript.inflight import InFlight, read_record
+from bsd.transcript.inflight import MEND_PLANTED, InFlight
 from bsd.transcript.lock import own_lock
-from bsd.transcript.orphans import list_orphans
+from bsd.transcript.orphans import forget_orphan, list_orphans
 from bsd.transcript.reader import Line, TranscriptFile, parse_entry
+
+_log = get_logger("verify")
 
 _MISSING = {
     Missing.GONE: ("missing_file", "the file {}.json that holds its values is gone"),
@@ -97,6 +105,7 @@ class Verification:
         }
 
 
+@traced(_log)
 def verify(
     layout: Layout,
     *,
@@ -124,12 +133,16 @@ def verify(
                 session.check()
             if session.unmarked:
                 _remark(name, session.unmarked, result, remark if repair else None)
-        except BsdError as error:
-            result.findings.append(Finding("unreadable", str(name), error.message, hint=error.hint))
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, "reading")
+            result.findings.append(
+                Finding("unreadable", str(name), problem.message, hint=problem.hint)
+            )
         result.sessions += 1
-    _check_orphans(layout, result)
+    _check_orphans(layout, result, repair=repair)
     _check_in_flight(layout, result, clock())
     _check_moves(layout, result, clock())
+    _check_trash(layout, result)
     _check_lone_stores(layout, result)
     return result
 
@@ -177,24 +190,30 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         return True
 
 
-def _check_orphans(layout: Layout, result: Verification) -> None:
+def _check_orphans(layout: Layout, result: Verification, *, repair: bool) -> None:
     for orphan in list_orphans(layout):
-        result.findings.append(
-            Finding(
-                "orphan_bytes",
-                str(orphan.file),
-                f"{orphan.size} late bytes of {orphan.session} could not be put back: "
-                f"{orphan.reason}",
-                hint="look at them, put them where they belong, then delete this file",
-            )
-        )
+        message = f"{orphan.size} late bytes of {orphan.session} could not be put back: "
+        message += orphan.reason
+        done, files = False, shlex.join(map(str, orphan.files))
+        hint: str | None = f"look at them, put what is missing where it belongs, then `rm {files}`"
+        if adds_nothing(layout, orphan):
+            message += "; the session or its store has all that they say"
+            done, hint = repair, None if repair else "bsd verify --repair"
+            if repair:
+                forget_orphan(orphan)
+        result.findings.append(Finding("orphan_bytes", str(orphan.file), message, done, hint))
 
 
 def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
     """What recovery should have dealt with long ago; younger records are as it should be."""
-    for path in InFlight(layout).records():
+    inflight = InFlight(layout)
+    for path, why in inflight.planted():
+        message = f"is left alone, it is not bsd's own: {why}"
+        hint = MEND_PLANTED.format(path)
+        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+    for path in inflight.records():
         try:
-            record = read_record(path)
+            record = inflight.read(path)
         except FileNotFoundError:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
@@ -218,7 +237,7 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
     """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
     for path in journals(layout):
         try:
-            journal = Journal.read(path)
+            journal = Journal.read(layout, path)
         except FileNotFoundError:
             continue  # it has just ended
         except (BsdError, OSError) as error:
@@ -233,6 +252,15 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
             hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
             found = Finding("half_moved", str(path), message, hint=hint)
         result.findings.append(found)
+
+
+def _check_trash(layout: Layout, result: Verification) -> None:
+    """What lies in the trash and cannot be brought back, since nothing says how it was."""
+    for item in Trash(layout, "never").items():
+        if item.problem is not None:
+            message = f"{item.name} cannot be brought back from the trash: {item.problem}"
+            hint = f"`bsd trash delete {item.id}`, or make its files a session by hand"
+            result.findings.append(Finding("broken_trash", item.id, message, hint=hint))
 
 
 def _check_lone_stores(layout: Layout, result: Verification) -> None:
@@ -321,11 +349,20 @@ class _Session:
             self.fmt = fmt
             markers = Markers(source, fmt, self.store)
             for line in source.lines():
+                if is_too_large(line.raw):
+                    self._too_large(line)
+                    continue
                 if not any(map(line.raw.__contains__, NEEDLES)):
                     continue
                 if (entry := parse_entry(line.raw)) is not None:
                     editable = not isinstance(found, NotOurs)
                     self._check_entry(line, entry, fmt, markers, editable=editable)
+
+    def _too_large(self, line: Line) -> None:
+        where = f"{self.name} #{line.index}"
+        message = f"{len(line.raw):,} bytes that would take too much memory, so it is left alone"
+        found = Finding("too_large_in_memory", where, message, harmless=True)
+        self.result.findings.append(found)
 
     def _check_entry(
         self, line: Line, entry: Entry, fmt: Format, markers: Markers, *, editable: bool
@@ -405,7 +442,11 @@ class _Session:
     def _check_leftovers(self) -> None:
         for path in self.store.leftovers():
             if self.repair:
-                path.unlink()
+                try:
+                    path.unlink()
+                except OSError as error:
+                    self._found("leftover", str(path), f"cannot be removed: {error.strerror}")
+                    continue
             self._mended("leftover", str(path), "was left by an interrupted extraction")
 
     def _check_index(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+NO_ID = 0  # the number of an entry without id
+
 
 class Ids(Protocol):
     """The ids of entries that need not be read again."""
@@ -25,6 +27,11 @@ class Checkpoint:
     messages: int  # message entries before
     ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
     own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
+    leaf: int = NO_ID  # a number for the id of the last entry before that has one
+    in_turn: bool = False  # in the last turn, which has come to its end
+    on_way: bool = True  # whoever went on from the end came by it
+    bound: bool = False  # values before stay only since a signature covers them
+    characters_per_token: float = 0.0  # as recorded before; 0: not known
     earlier: Ids | None = field(default=None, compare=False)  # known without being listed
 
     def among(self, ids: Collection[int]) -> set[int]:

@@ -28,7 +28,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, read_plain
-from bsd.transcript.reader import parse_entry
+from bsd.transcript.reader import parse_kept
 
 _log = get_logger("contents")
 
@@ -263,7 +263,7 @@ def _rows(directory: str) -> Iterator[_Row]:
         for file in sorted(there):
             with suppress(OSError):
                 line = read_plain(Path(directory, file), LARGEST_LINE)
-                entry = entry_key(entry_id(parse_entry(line) or {}) or "")
+                entry = entry_key(entry_id(parse_kept(line) or {}) or "")
                 yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
 
 

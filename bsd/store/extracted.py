@@ -16,10 +16,14 @@ from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
+from bsd.foundation.trace import traced
 from bsd.store.contents import Contents, Place, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
+
+_log = get_logger("store")
 
 # Refs come back to us out of transcripts, which anybody may write: a name, never a path.
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
@@ -106,6 +110,7 @@ def digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+@traced(_log, but=("file", "taken", "find", "free_ref"))
 class SessionStore:
     """The extracted lines of one session. Whoever writes holds bsd's own lock of the session."""
 

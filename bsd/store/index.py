@@ -94,7 +94,8 @@ class Index:
             text = b",\n" + lines + _END if lines else _END
             if os.pwrite(descriptor, text, end) == len(text):
                 return True
-            os.ftruncate(descriptor, end)
+            os.pwrite(descriptor, _END, end)  # as it was: that needs no room
+            os.ftruncate(descriptor, end + len(_END))
             return False
         except OSError:
             return False

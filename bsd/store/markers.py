@@ -25,7 +25,7 @@ from bsd.formats.marker import (
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.store.contents import Place
 from bsd.store.extracted import Missing, digest
-from bsd.transcript.reader import Line, parse_entry
+from bsd.transcript.reader import Line, parse_entry, parse_kept
 from bsd.transcript.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.
@@ -82,7 +82,7 @@ class Markers:
         found: list[tuple[int, Marker]] = []
         for place in self._stored.of_entry(name):
             line = self._stored.load(place.ref, place.hash)
-            original = None if isinstance(line, Missing) else parse_entry(line)
+            original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
             differing = self._differing(entry, facts, original, name)
@@ -209,7 +209,7 @@ def stored_line(
     line = stored.load(marker.ref, marker.hash)
     if isinstance(line, Missing):
         return next(_made_of_copies(raw, entry, marker, fmt, stored, names), line)
-    original = parse_entry(line)
+    original = parse_kept(line)
     if original is None:
         return Missing.CORRUPT
     return line if not names or fmt.facts(original).id in names else Missing.FOREIGN
@@ -221,7 +221,7 @@ def _made_of_copies(
     paths = list(away_paths(entry, marker).values())
     for place in (place for name in names for place in stored.of_entry(name)):
         copy = stored.load(place.ref, place.hash) if place.hash != marker.hash else Missing.GONE
-        original = None if isinstance(copy, Missing) else parse_entry(copy)
+        original = None if isinstance(copy, Missing) else parse_kept(copy)
         if original is None or isinstance(copy, Missing):
             continue
         gone = [

@@ -21,7 +21,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of, remove
 from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expression
-from bsd.store.search_rows import Known, Seen, Slice, Words
+from bsd.store.search_rows import Known, Seen, Slice, Told, Words
 
 _log = get_logger("search")
 
@@ -129,6 +129,16 @@ class SearchIndex:
         )
         return {name: models or "" for name, models in rows}
 
+    def told(self, agent: str | None = None, only: SessionName | None = None) -> dict[str, Told]:
+        """How each session is called, or only one, by its name."""
+        rows = self._db.execute(
+            "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
+            " json_extract(statistics, '$.last_ms') FROM sessions"
+            " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
+            {"agent": agent, "only": only and str(only)},
+        )
+        return {name: Told(*row) for name, *row in rows}
+
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
         columns = ", ".join(_KNOWN)
@@ -195,6 +205,7 @@ class SearchIndex:
         )
         before = {(line, part): (row, digest) for line, part, row, digest in rows}
         for one in words:
+            # One after the other: of a long line, not even all pieces are held at once.
             for part, text in enumerate(_parts(one.text)):
                 was = before.pop((one.line, part), None)
                 if was and was[1] == _digest(one, text):
@@ -215,7 +226,7 @@ class SearchIndex:
     def add_stored(self, name: SessionName, words: Words) -> None:
         """The text of a stored file; one without any is noted, too, so as not to be read again."""
         session = self._id(name)
-        for part, text in enumerate(_parts(words.text) or [""]):
+        for part, text in enumerate(_parts(words.text) if words.text else [""]):
             self._insert(session, EXTRACTED, part, words, text)
 
     def _insert(self, session: int, place: int, part: int, one: Words, text: str) -> None:
@@ -341,9 +352,9 @@ class SearchIndex:
         return Snippet.read(marked)
 
 
-def _parts(text: str) -> list[str]:
-    text = indexable(text)
-    return [text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE)]
+def _parts(text: str) -> Iterator[str]:
+    for at in range(0, len(text), _LONGEST_PIECE):
+        yield indexable(text[at : at + _LONGEST_PIECE])
 
 
 def _digest(one: Words, text: str) -> bytes:

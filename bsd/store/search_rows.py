@@ -40,6 +40,15 @@ class Seen(NamedTuple):
     offset: int
 
 
+class Told(NamedTuple):
+    """How a session is called and how new it is, by what was counted in it; and of which file."""
+
+    size: int
+    mtime: int
+    title: str | None
+    newest_ms: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Lines that were read together: in a session that was rewritten most of them are as before."""

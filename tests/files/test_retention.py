@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bsd.foundation.ages import Ages
+from bsd.foundation.ages import Ages, Kind, Step
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import retention
 from bsd.lifecycle.expiry import Cleaned, clean, forecast
-from bsd.lifecycle.retention import StoreShelf, in_plain_words, run_history_retention, run_retention
+from bsd.lifecycle.retention import (
+    HistoryShelf,
+    StoreShelf,
+    in_plain_words,
+    run_history_retention,
+    run_retention,
+)
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
+from bsd.store.lasting import UNDONE
 from bsd.transcript.lock import own_lock
 from tests.logs import capture_logs
 
@@ -68,11 +77,37 @@ def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> No
     assert json.loads(store.index.path.read_bytes())["session"] == "main/s1"
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda index: index[:-5],  # torn
+        lambda index: index.replace(b'"entry_id":"e-0002', b'"entry":"e-0002'),  # another's
+    ],
+)
+def test_an_index_that_cannot_be_read_is_left_for_whoever_can_mend_it(
+    layout: Layout, spoil: Callable[[bytes], bytes]
+) -> None:
+    """Also if it can be read in part: of the rest it would say that it never was."""
+    store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23})
+    content = spoil(store.index.path.read_bytes())
+    store.index.path.write_bytes(content)
+    assert clean(shelf(layout), Ages(NOW)) == Cleaned(1, 100, 0)
+    assert store.index.path.read_bytes() == content
+
+
 def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
     put(layout, NAME, {"0001_thinking": 24})
     exact = SessionStore(layout, NAME).file("0001_thinking").stat().st_mtime
     assert clean(shelf(layout), Ages(exact + 24 * HOUR)) == Cleaned()
     assert clean(shelf(layout), Ages(exact + 24 * HOUR + 1)) == Cleaned(1, 100, 0)
+
+
+def test_by_a_clock_in_doubt_nothing_goes_however_old_it_is(layout: Layout) -> None:
+    store = put(layout, NAME, {"0001_thinking": 400})
+    put_forward = Step(Kind.FORWARD, 60.0, 30 * HOUR, None, NOW)
+    assert clean(shelf(layout), Ages(NOW, 100.0, (put_forward,))) == Cleaned()
+    assert store.refs() == ["0001_thinking"]
+    assert clean(shelf(layout), Ages(NOW, 100.0 + 25 * HOUR, (put_forward,))).cleaned == 1
 
 
 def test_directories_that_became_empty_go_too(layout: Layout) -> None:
@@ -248,6 +283,21 @@ def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
     assert len(list(layout.edits.iterdir())) == 2
     run_history_retention(layout, "24h", actor="cli", clock=lambda: NOW)
     assert [path.name for path in layout.edits.iterdir()] == ["young"]
+
+
+def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_gone(
+    layout: Layout,
+) -> None:
+    store = put(layout, NAME, {"0001_thinking": 1})
+    undone = layout.history_dir(NAME) / UNDONE
+    undone.parent.mkdir(parents=True)
+    undone.write_bytes(b"{}")
+    os.utime(undone, (NOW - 400 * HOUR,) * 2)
+    shelf = HistoryShelf(layout, "24h", wait=0.0)
+    assert clean(shelf, Ages(NOW)) == Cleaned(), "what is stored may come back by it"
+    shutil.rmtree(store.directory)
+    assert clean(shelf, Ages(NOW)).cleaned == 1
+    assert not undone.parent.exists()
 
 
 def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:

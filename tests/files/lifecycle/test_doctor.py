@@ -53,8 +53,8 @@ def test_a_healthy_directory(layout: Layout, inotify: Path) -> None:
     assert wrong == []
     assert [check.message for check in found["agents"]] == ["1 agent with 1 session"]
     assert set(found) == {
-        *("versions", "root", "permissions", "privacy", "agents", "leases", "space", "inotify"),
-        *("locks", "in flight", "store"),
+        *("versions", "root", "owners", "permissions", "privacy", "agents", "leases", "space"),
+        *("inotify", "locks", "in flight", "store"),
     }
 
 
@@ -99,6 +99,18 @@ def test_sources(layout: Layout, inotify: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "theirs") in one.message
     assert two.hint
     assert _levels(_checks(layout, inotify)["agents"]) == [Level.OK]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a directory of another user")
+def test_root_serves_nobody_elses_sources_unwarned(
+    layout: Layout, inotify: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 4321, -1)
+    layout = Layout(layout.root, (Source("c", "claude-code", tmp_path / "theirs", ((None,),)),))
+    one, two = _checks(layout, inotify)["sources"]
+    assert (one.level, two.level) == (Level.OK, Level.WARN)
+    assert two.message == "c belongs to uid 4321, and bsd runs as root"
 
 
 def test_files_that_nobody_will_look_at_are_named(layout: Layout, inotify: Path) -> None:

@@ -142,8 +142,9 @@ def test_lists_are_short_and_hold_nothing_twice(layout: Layout) -> None:
 
 def test_what_was_taken_out_is_told(layout: Layout) -> None:
     long = message(1, "assistant", thinking("The wombat did it. " * 100), text("ok"))
-    talk = [message(n, "assistant", text(f"seen {n}")) for n in range(2, 8)]
-    before = told(layout, message(0, "user", text("who?")), long, *talk)
+    talk = [message(n, "assistant", text(f"seen {n}")) for n in range(3, 8)]
+    asked = message(0, "user", text("who?")), message(2, "user", text("sure?"))
+    before = told(layout, asked[0], long, asked[1], *talk)
     surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0.0))
     assert surgeon.extract(NAME).status is Status.EXTRACTED
     assert b"wombat" not in layout.session_file(NAME).read_bytes()

@@ -16,7 +16,11 @@ from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone,
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.trash import Trash
+from bsd.lifecycle.trash_shelf import TrashShelf
 from bsd.lifecycle.trashed import Place, Trashed
+from bsd.lifecycle.verify import verify
+from bsd.store.extracted import SessionStore
+from bsd.store.index import Record
 from bsd.surgeon import Patience, Surgeon
 from bsd.transcript.lock import SessionLock, own_lock
 from bsd.transcript.orphans import list_orphans
@@ -273,6 +277,90 @@ def test_a_meta_file_that_names_another_session_is_not_followed(layout: Layout) 
     assert not list(layout.trash.iterdir())
 
 
+def _no_meta(meta: Path) -> None:
+    meta.unlink()
+
+
+def _half_a_meta(meta: Path) -> None:
+    meta.write_bytes(meta.read_bytes()[:40])
+
+
+def _empty_meta(meta: Path) -> None:
+    meta.write_bytes(b"")
+
+
+BREAK = [_no_meta, _half_a_meta, _empty_meta]
+
+
+@pytest.mark.parametrize("damage", BREAK)
+@pytest.mark.parametrize("name", [NAME, SessionName("agent" * 8, "s" * 240)], ids=["short", "long"])
+def test_what_has_lost_its_meta_file_is_listed_by_its_names(
+    layout: Layout, name: SessionName, damage: Callable[[Path], None]
+) -> None:
+    put(layout, name)
+    put(layout, SessionName("main", "other"))
+    (item,) = trash_of(layout).delete(name).items
+    (other,) = trash_of(layout).delete(SessionName("main", "other")).items
+    damage(Place(layout.trash, item.id).meta)
+    found = {each.id: each for each in trash_of(layout).items()}
+    assert found[other.id].problem is None, "one broken file does not stop the others"
+    known = found[item.id]
+    assert (known.size, known.entries, known.extracted_files) == (item.size, 2, 2)
+    assert (known.trashed_at, known.extracted_bytes) == (item.trashed_at, item.extracted_bytes)
+    assert known.name.agent == name.agent
+    assert name.session.startswith(known.name.session.partition(".")[0])
+    assert Place(layout.trash, item.id).meta.name in (known.problem or "")
+    with pytest.raises(Conflict, match=item.id):
+        trash_of(layout).restore(item.id)
+    trash_of(layout).remove(item.id)
+    assert [each.id for each in trash_of(layout).items()] == [other.id]
+    assert not [path for path in layout.trash.iterdir() if path.name.startswith(item.id[:20])]
+
+
+@pytest.mark.parametrize("damage", BREAK)
+def test_verify_names_what_cannot_be_brought_back(
+    layout: Layout, damage: Callable[[Path], None]
+) -> None:
+    put(layout)
+    (item,) = trash_of(layout).delete(NAME).items
+    assert verify(layout).clean
+    damage(Place(layout.trash, item.id).meta)
+    (finding,) = [one for one in verify(layout).findings if one.kind == "broken_trash"]
+    assert (finding.where, finding.is_open) == (item.id, True)
+    assert "main/s1" in finding.message
+    assert item.id in (finding.hint or "")
+    trash_of(layout).remove(item.id)
+    assert verify(layout).clean
+
+
+@pytest.mark.parametrize("damage", BREAK)
+def test_what_has_lost_its_meta_file_expires_all_the_same(
+    layout: Layout, damage: Callable[[Path], None]
+) -> None:
+    put(layout)
+    (item,) = trash_of(layout).delete(NAME).items
+    damage(Place(layout.trash, item.id).meta)
+    (lot,) = TrashShelf(layout, "14d").lots()
+    assert [thing.mtime for thing in lot.things()] == [item.trashed_at]
+    assert lot.delete(lambda _thing: False).cleaned == 0
+    assert lot.delete(lambda _thing: True).cleaned > 0
+    assert not list(layout.trash.iterdir())
+
+
+def test_what_is_on_its_way_is_not_taken_for_broken(layout: Layout) -> None:
+    put(layout)
+    seen: list[list[Trashed]] = []
+
+    def look(step: str) -> None:
+        if step in {"transcript", "entries", "store"}:
+            seen.append(trash_of(layout).items())
+
+    (item,) = trash_of(layout, after_step=look).delete(NAME).items
+    trash_of(layout, after_step=look).restore(item.id)
+    assert seen
+    assert not [each for items in seen for each in items if each.problem]
+
+
 # --- children ---
 
 
@@ -410,7 +498,7 @@ def extracted(layout: Layout) -> Path:
     """A session right after an extraction: its former file is still watched."""
     lines = [HEADER]
     for number in range(8):
-        role = "assistant" if number else "user"
+        role = "user" if number in (0, 6) else "assistant"
         text = "x" * 600 if number == 1 else "short"
         block = {"type": "thinking", "thinking": text} if number == 1 else text
         content = [block] if number == 1 else text
@@ -511,6 +599,24 @@ def test_a_store_that_is_there_again_is_joined_or_in_the_way(layout: Layout) -> 
     ]
 
 
+def test_of_two_stores_that_become_one_the_index_tells_everything(layout: Layout) -> None:
+    def kept(ref: str) -> Record:
+        return Record(f"e-{ref}", 1, f"{ref}.json", "sha256:0", 100, ("text",), {"text": 9}, "")
+
+    path = put(layout)
+    SessionStore(layout, NAME).index.add(map(kept, ("0000_thinking", "0001_thinking")))
+    trash_of(layout).delete(NAME)
+    store = layout.store_dir(NAME)
+    make_private_dir(store)
+    (store / "0007_thinking.json").write_bytes(b"new")
+    SessionStore(layout, NAME).index.add([kept("0007_thinking")])
+    trash_of(layout).restore("main/s1")
+    assert path.exists()
+    assert {record.ref for record in SessionStore(layout, NAME).index.records.values()} == {
+        *("0000_thinking", "0001_thinking", "0007_thinking")
+    }
+
+
 def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layout) -> None:
     path = put(layout)
     trash_of(layout).delete(NAME)
@@ -528,6 +634,28 @@ def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layo
     assert (layout.store_dir(NAME) / "0000_thinking.json").exists()
 
 
+def test_what_cannot_come_back_keeps_its_store_in_the_trash(layout: Layout) -> None:
+    """The session that is there again may be deleted for good, and its store with it."""
+    path = put(layout)
+    trash_of(layout).delete(NAME)
+
+    def appear(step: str) -> None:
+        if step == "store":
+            path.write_bytes(HEADER)
+            set_at_rest(path)
+
+    with pytest.raises(Conflict, match="again"):
+        trash_of(layout, after_step=appear).restore("main/s1")
+    trash_of(layout).delete(NAME, permanent=True)
+    assert not layout.store_dir(NAME).exists()
+    trash_of(layout).restore("main/s1")
+    assert path.read_bytes() == SESSION
+    assert sorted(file.name for file in layout.store_dir(NAME).iterdir()) == [
+        "0000_thinking.json",
+        "0001_thinking.json",
+    ]
+
+
 def test_a_file_written_anew_while_it_goes_stays(layout: Layout) -> None:
     path = put(layout)
 
@@ -542,6 +670,25 @@ def test_a_file_written_anew_while_it_goes_stays(layout: Layout) -> None:
     assert trash_of(layout).items() == []
     assert not list(layout.moving.iterdir())
     assert layout.store_dir(NAME).is_dir()
+
+
+def test_what_was_used_since_a_delete_was_cut_off_stays(layout: Layout) -> None:
+    path = put(layout)
+
+    def cut_off(step: str) -> None:
+        if step == "journal":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trash_of(layout, after_step=cut_off).delete(NAME)
+    assert list(layout.moving.iterdir())
+    with path.open("ab") as file:
+        file.write(b'{"type":"message","id":"e2"}\n')
+    set_at_rest(path)
+    trash_of(layout).recover()
+    assert path.read_bytes().endswith(b'"e2"}\n')
+    assert trash_of(layout).items() == []
+    assert not list(layout.moving.iterdir())
 
 
 def test_lines_written_into_it_as_it_goes_are_in_the_trash(layout: Layout) -> None:

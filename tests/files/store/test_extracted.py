@@ -64,11 +64,50 @@ def test_bytes_that_stand_nowhere_can_be_kept(store: SessionStore) -> None:
     assert store.read("0000_tool_result") == LINES[0]
 
 
+def test_a_file_that_was_there_before_stays_if_the_commit_gives_up(store: SessionStore) -> None:
+    """Another line of the session, or a copy of it, may need it."""
+    store.keep([keep(0)], SOURCE)
+    both = [replace(keep(0), line=None), keep(1)]
+    store.keep(both, SOURCE)
+    store.discard(both)
+    assert store.refs() == ["0000_tool_result"]
+    assert store.load("0000_tool_result", digest(LINES[0])) == LINES[0]
+
+
 def test_many_files_are_all_there(store: SessionStore) -> None:
     keeps = [keep(0, ref=f"{n:04d}_thinking") for n in range(40)]
     store.keep(keeps, SOURCE)
     assert store.refs() == [one.ref for one in keeps]
     assert store.leftovers() == []
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    calls: list[str] = []
+    fsync, rename, syncfs = os.fsync, os.rename, durable._sync_file_system
+
+    def noted_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        what = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        calls.append("names" if what == store.directory else "content" if what.suffix else "above")
+
+    def noted_syncfs(descriptor: int) -> None:
+        syncfs(descriptor)
+        calls.append("content")
+
+    def noted_rename(one: str, other: str) -> None:
+        rename(one, other)
+        calls.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    monkeypatch.setattr(durable, "_sync_file_system", noted_syncfs)
+    store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
+    order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
+    assert order == ["above", "content", "renamed", "names"]
+    assert calls.count("renamed") == count
 
 
 def test_a_session_that_changed_meanwhile_keeps_nothing(store: SessionStore) -> None:
@@ -206,6 +245,23 @@ def test_an_error_of_syncing_at_once_leaves_nothing_behind(
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
         store.keep([keep(0), keep(1)], SOURCE)
+    assert not store.directory.exists()
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_an_error_of_one_sync_among_many_leaves_nothing_behind(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.startswith("0002"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
+        store.keep([keep(0, ref=f"{n:04d}_user") for n in range(count)], SOURCE)
     assert not store.directory.exists()
 
 

@@ -128,6 +128,24 @@ def test_what_is_cut_short_is_damaged(history: History, layout: Layout, keep: in
         history.lines(deed)
 
 
+def test_what_stands_nowhere_else_is_durable_before_the_session_changes(
+    history: History, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        what = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((what.name, 0 if what.is_dir() else what.stat().st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    begin(history, layout)
+    (deed,) = history.pending()
+    whole, name = deed.path.stat().st_size, history.directory.name
+    assert synced[-2:] == [(deed.path.name, whole), (name, 0)], "its content, then its name"
+
+
 def test_a_full_disk_leaves_nothing(
     history: History, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

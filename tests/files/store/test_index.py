@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import orjson
@@ -91,3 +92,21 @@ def test_a_file_that_cannot_be_added_to_is_written_anew(path: Path, content: byt
     path.write_bytes(content)
     Index(path, NAME).add([record("0003_user.json")])
     assert list(Index(path, NAME).records) == ["0003_user.json"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 50])
+def test_what_a_full_disk_cuts_short_costs_nothing_that_is_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    index = Index(path, NAME)
+    index.add([record("0003_user.json"), record("0004_user.json", "b")])
+    pwrite, cut = os.pwrite, [room]
+
+    def short(descriptor: int, data: bytes, offset: int) -> int:
+        return pwrite(descriptor, data[: cut.pop()] if cut else data, offset)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    index.add([record("0005_user.json", "c")])  # and there is room again, for a file of its own
+    again = Index(path, NAME)
+    assert [one.ref for one in again.records.values()] == ["0003_user", "0004_user", "0005_user"]
+    assert again.broken is None

@@ -1,0 +1,123 @@
+"""What bsd made in a root that does not belong to the root's owner: root made it, once.
+
+Older versions worked as root in anybody's root. The owner is locked out of what they left there;
+only root can give it back, and is careful: the owner may rename and link in these directories.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bsd.foundation.claims import claims_directory
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS = {stat.S_IFDIR, stat.S_IFREG}  # a socket that is left over is replaced by its next owner
+_STATE = (".local", "state")  # both of which may have been made for the claims
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Stranger(NamedTuple):
+    """Something that belongs to another user than what is around it."""
+
+    path: Path
+    uid: int
+
+
+def strangers(root: Path, environ: Mapping[str, str]) -> list[Stranger]:
+    """What of ours in a root, and among the notes of this user, is not the owner's of the root.
+
+    Where we may not look is left out; the directory itself is named then. Agents may have users of
+    their own: of their directories only root's count.
+    """
+    owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
+    found = (Stranger(one.path, one.status.st_uid) for one in _all(root, environ))
+    return [
+        one
+        for one in found
+        if one.uid != owner and (one.uid == 0 or not one.path.is_relative_to(agents))
+    ]
+
+
+def give_back(root: Path, environ: Mapping[str, str], uid: int, gid: int) -> int:
+    """Let all of that which is root's belong to this user, by whose environment; returns how many.
+
+    For root. Files with further names stay root's: those may lie anywhere. Raises OSError.
+    """
+    of_root = (found for found in _all(root, environ) if found.status.st_uid == 0)
+    return sum(_give(found, uid, gid) for found in of_root)
+
+
+class _Found(NamedTuple):
+    path: Path
+    name: str  # … in the directory that is open
+    directory: int
+    status: os.stat_result
+
+
+def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_Found]:
+    yield from _walk(root, _of_root)
+    claims = claims_directory(environ)
+    base = claims.parents[1]  # what programs keep: ~/.local/state
+    top = base.parents[1] if base.parts[-2:] == _STATE else base
+    kept = claims.parent.relative_to(top).parts
+    yield from _walk(top, lambda names: names == kept[: len(names)] or names[: len(kept)] == kept)
+
+
+def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Found]:
+    """Whatever below a directory is ours by its names; no link is followed, no mount entered."""
+    real = os.path.realpath(top)
+    if not os.path.isdir(real) or not os.access(real, os.R_OK | os.X_OK):
+        return
+    for where, directories, files, descriptor in os.fwalk(real):
+        above = Path(where).relative_to(real).parts
+        device = os.fstat(descriptor).st_dev
+        directories[:] = [name for name in sorted(directories) if ours((*above, name))]
+        for name in (*directories, *(file for file in sorted(files) if ours((*above, file)))):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if found.st_dev == device and stat.S_IFMT(found.st_mode) in _KINDS:
+                    yield _Found(Path(where, name), name, descriptor, found)
+                elif name in directories:
+                    directories.remove(name)
+
+
+def _of_root(names: tuple[str, ...]) -> bool:
+    """Whether something below a root, so many names down, is made by us."""
+    match names:
+        case (".brainsurgeon" | "extracted" | "trash" | "archive", *_):
+            return True
+        case ("logs" | "memory",) | ("agents",) | ("agents", _) | ("agents", _, "sessions"):
+            return True
+        case ("logs", name):
+            return name.startswith("brainsurgeon.log")
+        case ("memory", name):
+            return name.startswith("facts.db")
+        case ("agents", _, ".brainsurgeon", *_) | ("agents", _, "sessions", ".brainsurgeon", *_):
+            return True
+        case ("agents", _, "sessions", name):
+            return name == "sessions.json" or name.endswith(".lock")
+    return False
+
+
+def _give(found: _Found, uid: int, gid: int) -> bool:
+    """Give what was found, if it still is what it was, and nothing that has another name."""
+    flags = _DIRECTORY if stat.S_ISDIR(found.status.st_mode) else _FILE
+    try:
+        descriptor = os.open(found.name, flags, dir_fd=found.directory)
+    except OSError:  # gone, or a link by now
+        return False
+    try:
+        now = os.fstat(descriptor)
+        if not os.path.samestat(now, found.status) or now.st_uid != 0:
+            return False
+        if stat.S_ISREG(now.st_mode) and now.st_nlink != 1:
+            return False
+        os.fchown(descriptor, uid, gid)
+    finally:
+        os.close(descriptor)
+    return True
