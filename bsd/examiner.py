@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from bsd.chart import Chart
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.trace import traced
 from bsd.opening import open_session, open_to_read
 from bsd.store.extracted import SessionStore
 
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     from bsd.surgery.result import SessionResult
     from bsd.surgery.view import EntryView
 
+_log = get_logger("surgeon")
+
 Progress = Callable[[int], None]
 
 
+@traced(_log)
 class Examiner:
     """Answers what is asked of one session at a time; `actor` is named in the log."""
 

@@ -6,9 +6,14 @@ from bsd.formats.base import Format, NotOurs
 from bsd.formats.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
 from bsd.transcript.reader import TranscriptFile
 
+_log = get_logger("session")
 
+
+@traced(_log)
 def open_session(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format]:
     """Open a session that may be edited, and tell its dialect.
 
@@ -37,6 +42,11 @@ def _open(layout: Layout, name: SessionName) -> tuple[TranscriptFile, Format | N
         raise LeftAlone(f"the sessions of {name.agent} are in {database}")
     source = TranscriptFile(layout.session_file(name))
     found = owner.detect(line.raw for line in source.lines())
+    if _log.is_enabled("debug"):
+        found_as = found.reason if isinstance(found, NotOurs) else found.name
+        known = source.identity
+        told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
+        _log.debug(f"Session {name} is read", session=str(name), **told)
     if isinstance(found, NotOurs):
         return source, found.reads, found.reason
     return source, found, None

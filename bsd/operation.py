@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -32,7 +33,7 @@ from bsd.surgery.plan import Plan
 from bsd.transcript.change import Change, Identity
 from bsd.transcript.commit import GiveUp, Outcome, commit
 from bsd.transcript.exchangers import Exchanger
-from bsd.transcript.inflight import InFlight, read_record
+from bsd.transcript.inflight import InFlight
 from bsd.transcript.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.transcript.mount import strength
 from bsd.transcript.reader import TranscriptFile
@@ -69,9 +70,8 @@ class Patience:
     `check` is called while nothing is half done yet; what it raises ends the operation there.
     """
 
-    wait: float = 30.0
+    wait: float = 30.0  # in all, whatever for
     quiet: float = 2.0
-    longer_for_quiet: bool = True  # beside `wait`, as long as its owner wants it left alone
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     check: Callable[[], None] = lambda: None
@@ -92,6 +92,34 @@ class Done:
         if self.outcome is None:
             return self.plan.planned_on
         return None if self.outcome.drained_bytes else self.outcome.identity
+
+
+class _Waiting:
+    """Patience as it wears off: by the clock, and by what was slept if that is put back."""
+
+    def __init__(self, patience: Patience, waited: float) -> None:
+        self._patience = patience
+        self._begun = patience.clock() - waited
+        self._slept = waited
+        self._attempt = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        gone = max(self._slept, self._patience.clock() - self._begun)
+        return max(0.0, self._patience.wait - gone)
+
+    def goes_on(self, pause: float | None) -> bool:
+        """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
+        left = self.left
+        if left <= 0 or (pause is not None and pause > left):
+            return False
+        backing_off = min(_FIRST_PAUSE * 2 ** min(self._attempt, 10), _LONGEST_PAUSE)
+        nap = min(pause or backing_off, left)
+        self._patience.sleep(nap)
+        self._slept += nap
+        self._attempt += 1
+        return True
 
 
 def in_run(layout: Layout, name: SessionName) -> str | None:
@@ -125,6 +153,12 @@ class Operation:
         self._exchanger = exchanger
         self._patience = patience
         self._noticed = noticed
+        self._weak = False
+        self._waited = 0.0  # before the next plan was made
+
+    def has_waited(self, seconds: float) -> None:
+        """So much of the patience for the next plan is gone already."""
+        self._waited = max(0.0, seconds)
 
     def perform(
         self, planner: Planner[Answer], *, worth: Worth | None = None
@@ -132,42 +166,40 @@ class Operation:
         """Plan and commit, and again until it is done or patience ends.
 
         A plan that is not `worth` it stays a plan. Raises Busy when patience ends, LeftAlone for
-        what is not ours, NotFound when the session vanishes, Conflict for what waiting does not
-        cure, and what `commit` raises.
+        what is not ours or lies where no file can be replaced, NotFound when the session vanishes,
+        Conflict for what waiting does not cure, and what `commit` raises.
         """
         if source := self.layout.source_of(self.name.agent):
             secure(self.layout, source)
         quiet = self._quiet()
-        # On a weak file system the quiet time alone may be all the patience there is.
-        longer = self._patience.wait > 0 and self._patience.longer_for_quiet
-        limit = self._patience.wait + (quiet if longer else 0.0)
-        deadline = self._patience.clock() + limit
-        attempt = 0
+        waiting = _Waiting(self._patience, self._waited)
+        self._waited = 0.0
         while True:
             self.path = self.layout.session_file(self.name)  # its program may have moved it
             why, pause = self.in_use(quiet)
             why = why or self._late_lines()
             if why is None:
+                self._inflight.refuse_known(self.path.parent)
                 planned_at_ns, (plan, answer) = self._plan(planner)
                 worth_it = worth is None or worth(plan)
                 if not (plan.edits and worth_it):
                     if plan.noting.freed and not plan.edits:
                         self._free(plan.noting.freed)
                     return Done(plan, None, postponed=bool(plan.edits)), answer
-                outcome = self._commit(plan, planned_at_ns, deadline)
+                outcome = self._commit(plan, planned_at_ns, waiting)
+                if outcome.committed:
+                    self._note_own(plan, outcome)
+                    outcome = replace(outcome, indexed=self._index(plan))
                 if self._noticed:
                     self._noticed(self.name, outcome)
                 if outcome.committed:
-                    self._index(plan)
                     return Done(plan, outcome, number=self._number), answer
                 why = _why(outcome)
                 self._raise_if_final(outcome)
-            left = deadline - self._patience.clock()
-            if left <= 0 or (pause is not None and pause > left):
-                raise Busy(f"session {self.name} is in use: {why}", hint="again later")
-            backing_off = min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE)
-            self._patience.sleep(min(pause or backing_off, left))
-            attempt += 1
+            if not waiting.goes_on(pause):
+                when = "later" if pause is None else f"in {math.ceil(pause)} s"
+                problem = f"session {self.name} is in use: {why}"
+                raise Busy(problem, hint=f"again {when}", again_in=pause)
 
     def in_use(self, quiet: float) -> tuple[str | None, float | None]:
         """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
@@ -177,10 +209,16 @@ class Operation:
         if why := in_run(self.layout, self.name):
             return why, None
         with self._looking():
-            age = self._patience.clock() - self.path.lstat().st_mtime
-        needed = max(quiet, _UNCERTAIN_SECONDS)
-        if 0 <= age < needed:
-            return f"it was written to {age:.1f} s ago", needed - age
+            found = Identity.of(self.path.lstat())
+        now_ns = int(self._patience.clock() * 1e9)
+        # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
+        used_ns = None if self._weak else self._inflight.used_before(self.name, found)
+        age = (now_ns - found.mtime_ns) / 1e9
+        used = age if used_ns is None else (now_ns - used_ns) / 1e9
+        rules = ((age, _UNCERTAIN_SECONDS), (used, quiet))
+        pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
+        if pause > 0:
+            return f"it was written to {age:.1f} s ago", pause
         return None, None
 
     def _late_lines(self) -> str | None:
@@ -219,8 +257,8 @@ class Operation:
 
     def _quiet(self) -> float:
         with self._looking():
-            level = strength(self.path.parent).level
-        quiet = self._patience.quiet if level == "strong" else _WEAK_QUIET_SECONDS
+            self._weak = strength(self.path.parent).level != "strong"
+        quiet = _WEAK_QUIET_SECONDS if self._weak else self._patience.quiet
         return max(quiet, self._owner.quiet_seconds)
 
     def _plan(self, planner: Planner[Answer]) -> tuple[int, tuple[Plan, Answer]]:
@@ -229,7 +267,12 @@ class Operation:
         with source:
             return planned_at_ns, planner(source, fmt, self.store)
 
-    def _commit(self, plan: Plan, planned_at_ns: int, deadline: float) -> Outcome:
+    def _note_own(self, plan: Plan, outcome: Outcome) -> None:
+        """Note that the file was written by us, and until when others had used it."""
+        if outcome.identity is not None and not outcome.drained_bytes:
+            self._inflight.note_own(self.name, plan.planned_on, outcome.identity)
+
+    def _commit(self, plan: Plan, planned_at_ns: int, waiting: _Waiting) -> Outcome:
         kept = False
 
         def keep() -> None:
@@ -258,7 +301,7 @@ class Operation:
                     self.layout,
                     self.name,
                     self.path,
-                    max(0.0, deadline - self._patience.clock()),
+                    waiting.left,
                 ),
                 still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,
@@ -307,7 +350,7 @@ class Operation:
     def _is_in_flight(self) -> bool:
         for path in self._inflight.records():
             try:
-                record = read_record(path)
+                record = self._inflight.read(path)
             except (OSError, BsdError):  # whose it is cannot be told
                 return True
             if record is not None and record.session == self.name:
@@ -326,10 +369,11 @@ class Operation:
         if self.history.lasting.undone.free(entry_ids):
             _log.info(f"free: {self.name}, entries {len(entry_ids)}", actor=self._actor)
 
-    def _index(self, plan: Plan) -> None:
-        # A cache: the session is committed, and verify can rebuild it.
+    def _index(self, plan: Plan) -> bool:
+        """Note in the store's index what this plan keeps; whether there was room for it."""
+        # A cache: the session is committed, and whoever hears of it makes the index anew.
         at = iso_utc(self._patience.clock())
-        with suppress(Unavailable):
+        try:
             self.store.index.add(
                 Record(
                     entry_id=keep.entry_id,
@@ -343,6 +387,12 @@ class Operation:
                 )
                 for keep in plan.keeps
             )
+        except Unavailable as problem:
+            _log.warning(
+                "The index of a store lacks files", session=str(self.name), problem=problem.message
+            )
+            return False
+        return True
 
     def _raise_if_final(self, outcome: Outcome) -> None:
         moved = outcome.gave_up is GiveUp.GONE and self.layout.transcript(self.name) != self.path

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.operation import Done
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.state import StateDb
 from bsd.surgery.settled import fingerprint
 from bsd.transcript.reader import Transcript
+
+_log = get_logger("session")
 
 
 class Recollection:
@@ -26,6 +29,8 @@ class Recollection:
         """Where to begin, if what is remembered still fits."""
         if self._state:
             self._recalled = self._state.load(self._name, self._settings, source)
+            hit = "miss" if self._recalled is None else "hit"
+            _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
         return self._recalled
 
     def keep(self, session: Path, done: Done) -> None:

@@ -15,7 +15,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.lifecycle.retention import told_expired
+from bsd.foundation.trace import traced
+from bsd.lifecycle.expiry import told_expired
 from bsd.opening import open_session, open_to_read
 from bsd.operation import (
     Answer,
@@ -67,6 +68,7 @@ _log = get_logger("surgeon")
 _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
 
 
+@traced(_log)
 class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
 
@@ -403,8 +405,9 @@ class Surgeon(Examiner):
 
     def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
+        begun = self._patience.clock()
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
-            done, answer = self._operation(name).perform(planner)
+            done, answer = self._operation(name, begun).perform(planner)
         if done.outcome or done.plan.noting:  # what was settled may not be any more
             StateDb(self.layout.state_db).forget(name)
         return done, answer
@@ -413,8 +416,9 @@ class Surgeon(Examiner):
         self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
     ) -> Iterator[tuple[Done, Answer]]:
         """Perform until the plan is complete: a plan has a budget, a backlog may exceed it."""
+        begun = self._patience.clock()
         with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
-            operation = self._operation(name)
+            operation = self._operation(name, begun)
             while True:
                 done, answer = operation.perform(planner, worth=worth)
                 last = done.plan.complete or done.outcome is None
@@ -430,8 +434,9 @@ class Surgeon(Examiner):
             plan, answer = planner(source, fmt, SessionStore(self.layout, name))
         yield Done(plan, None), answer
 
-    def _operation(self, name: SessionName) -> Operation:
-        return Operation(
+    def _operation(self, name: SessionName, begun: float | None = None) -> Operation:
+        """One that has been waited for since `begun`."""
+        operation = Operation(
             self.layout,
             name,
             self._inflight,
@@ -440,6 +445,9 @@ class Surgeon(Examiner):
             self._noticed,
             actor=self._actor,
         )
+        if begun is not None:
+            operation.has_waited(self._patience.clock() - begun)
+        return operation
 
 
 def _something_moves(layout: Layout) -> bool:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.field_words import Expected, field_errors, fields_of
 from bsd.surgery.targets import ACTIONS as CONTEXT_ACTIONS
 from bsd.surgery.targets import Discard, Replacement, read_targets
 
@@ -134,6 +136,7 @@ _Offset = Annotated[
 _Value = Annotated[
     bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
     BeforeValidator(_read_value),
+    Expected('true, false, a number or "unset"'),
     Field(
         None,
         description="For set_extractable: false keeps the entry in sight, true lets it go, a "
@@ -306,13 +309,12 @@ def read_arguments(model: type[_Model], arguments: object) -> _Model:
     try:
         return model.model_validate(given)
     except ValidationError as problem:
-        errors = tuple(
-            dict.fromkeys(
-                _field_error(one)
-                for one in problem.errors(
-                    include_url=False, include_context=False, include_input=False
-                )
-            )
+        details = [_without_empty(one) for one in problem.errors(include_url=False)]
+        errors = field_errors(
+            details,
+            fields_of(model),
+            missing="parameter is required",
+            unknown="is no parameter of this tool",
         )
     raise Invalid(
         "; ".join(one.message for one in errors),
@@ -321,20 +323,9 @@ def read_arguments(model: type[_Model], arguments: object) -> _Model:
     )
 
 
-def _field_error(one: Any) -> FieldError:
-    # Of a union every member complains; the field's own name is enough.
-    name = str(one["loc"][0]) if one["loc"] else ""
-    match one["type"]:
-        case "missing" | "string_too_short":
-            return FieldError(name, f"{name} parameter is required")
-        case "extra_forbidden":
-            return FieldError(name, f"{name} is no parameter of this tool")
-        case _ if name == "value":
-            return FieldError(name, 'value must be true, false, a number or "unset"')
-        case _ if name == "keys":
-            return FieldError(name, "keys must be a list of texts")
-        case _:
-            return FieldError(name, f"{name}: {one['msg']}")
+def _without_empty(detail: ErrorDetails) -> ErrorDetails:
+    """The same; an empty text is as good as none."""
+    return {**detail, "type": "missing"} if detail["type"] == "string_too_short" else detail
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:

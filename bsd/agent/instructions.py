@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 INSTRUCTIONS = """\
-Old large values of this session are kept outside of it, and can be had again, byte for byte.
+Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
+as long as they are kept (a setting; 24 hours by default).
 
 - What leaves: tool results and thinking of 500 characters or more (settings may say otherwise), \
 once a few newer messages follow. In their place stands [[extracted-ID]].

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
 
 from bsd.agent.arguments import refused, split_list
+from bsd.foundation.field_words import Expected
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import Wanted
 from bsd.memory.schema import MILLISECONDS
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MOST_FOUND = 100
 _MOST_CANDIDATES = 10
 _TOLD = 100  # characters of a fact in a sentence about it
+
+_A_MOMENT = "a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"
 
 Answer = dict[str, Any]
 
@@ -39,14 +41,14 @@ def _read_moment(moment: Any) -> Any:
         read = datetime.fromisoformat(text)
         return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
-        problem = "must be a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"
-        raise PydanticCustomError("moment", "{problem}", {"problem": problem}) from None
+        raise ValueError(f"must be {_A_MOMENT}") from None
 
 
 _Texts = Annotated[list[str] | None, BeforeValidator(split_list)]
 _Moment = Annotated[
     Annotated[int, Field(ge=0, le=MILLISECONDS)] | None,  # beyond, somebody forgot to divide
     BeforeValidator(_read_moment, json_schema_input_type=int | str | None),
+    Expected(_A_MOMENT),
 ]
 _Limit = Annotated[int, Field(ge=1, le=_MOST_FOUND, description="No more than so many facts.")]
 _Id = Annotated[str, Field(min_length=1, description="The id of a fact, as recall shows it.")]

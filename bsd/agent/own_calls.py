@@ -13,6 +13,7 @@ from bsd.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.cli.tools import AFTER_THE_TURN, TEXT_ONLY
 from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
 from bsd.formats.marker import is_placeholder
+from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Source
@@ -170,6 +171,8 @@ def _arguments(entry: Entry, call: ToolCall) -> Any:
         holder = holder[step]
     given = next((holder[key] for key in _ARGUMENTS if key in holder), None)
     if isinstance(given, str):  # some write the object as its JSON text
+        if is_too_large(given.encode("utf-8", "surrogatepass")):
+            return given
         try:
             return json.loads(given)
         except (ValueError, RecursionError):

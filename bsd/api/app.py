@@ -62,7 +62,7 @@ def create_app(
     """Put the routes together. Keys, Host and Origin are the business of each listener."""
     app = FastAPI(
         title="bsd",
-        summary="Keeps AI-agent session files lean without ever losing a byte.",
+        summary="Keeps AI-agent session files lean by moving large old values into a store.",
         version=__version__,
         openapi_url="/api/openapi.json",
         docs_url=None,  # these pages load scripts from the network

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from bsd.api.description import body
-from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.errors import Invalid
+from bsd.foundation.field_words import field_errors, fields_of
 
 _EXAMPLE = 'send a JSON object, as in {"keep_recent": 10}'
 
@@ -51,11 +52,8 @@ async def wish(request: Request, model: type[_W], *, optional: bool = False) -> 
     try:
         return model.model_validate(document)
     except ValidationError as problem:
-        errors = tuple(
-            FieldError(".".join(map(str, one["loc"])), one["msg"])
-            for one in problem.errors(include_url=False, include_context=False, include_input=False)
-        )
-    raise Invalid("; ".join(f"{one.field}: {one.message}" for one in errors), errors=errors)
+        errors = field_errors(problem.errors(include_url=False), fields_of(model))
+    raise Invalid("; ".join(one.message for one in errors), errors=errors)
 
 
 def described(model: type[Wish], *, required: bool = True) -> dict[str, Any]:

@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.api.entry_page import EntryFilter, entry_page
-from bsd.api.listing import Filter, FindText, check_agent, described, page
+from bsd.api.listing import Filter, check_agent, described, page
 from bsd.api.outlines import Outlines
 from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.trace import traced
 from bsd.lifecycle import catalog, summary
-from bsd.lifecycle.search import search_as_it_is
+from bsd.lifecycle.search import by_title, search_as_it_is
+from bsd.lifecycle.sought import FindText
 from bsd.lifecycle.trash import Trash
 from bsd.opening import open_session
 from bsd.operation import Noticed, Patience
 from bsd.surgeon import SessionResult, Status, Surgeon
 from bsd.surgery.locate import locate
 from bsd.transcript.exchangers import Exchanger
+
+_log = get_logger("api")
 
 # Nobody waits for an answer longer than this because a session is in use.
 WAIT_SECONDS = 5.0
@@ -29,6 +34,7 @@ _LONGEST_NAME = 240
 _LONGEST_ENTRY = 1000  # characters
 
 
+@traced(_log)
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Everything that work on sessions needs, for whoever comes through the API."""
@@ -96,8 +102,15 @@ class Desk:
         if agent is not None:
             check_agent(self.layout, agent)
         hits = search_as_it_is(self.layout, words, agent=agent, limit=limit)
-        results = [hit.as_json() for hit in hits]
-        return {"query": words, "results": results, "search": self.searched()}
+        called = by_title(
+            self.layout, words, agent=agent, limit=limit, but={hit.session for hit in hits}
+        )
+        return {
+            "query": words,
+            "sessions": [{"session": str(name), "title": title} for name, title in called],
+            "results": [hit.as_json() for hit in hits],
+            "search": self.searched(),
+        }
 
     def searched(self, problem: str | None = None) -> dict[str, Any]:
         """How far the index of words follows the sessions."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic.fields import FieldInfo
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bsd.api.answer import TOO_LARGE_TEXT, Answer, error_answer, error_document
 from bsd.api.description import methods_at
-from bsd.foundation.errors import BsdError, FieldError
+from bsd.foundation.errors import BsdError
+from bsd.foundation.field_words import field_errors
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
@@ -34,16 +36,24 @@ async def _ours(request: Request, error: Exception) -> Response:
     return error_answer(error)
 
 
-async def _bad_request(_request: Request, error: Exception) -> Response:
+async def _bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
-    errors = tuple(FieldError(_field(one["loc"]), one["msg"]) for one in error.errors())
-    text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+    # A path begins with where the field was: query, path, header.
+    errors = field_errors(error.errors(), _parameters(request), skip=1)
+    text = "; ".join(one.message for one in errors)
     return Answer(error_document(text, errors=errors), HTTPStatus.BAD_REQUEST)
 
 
-def _field(location: tuple[Any, ...]) -> str:
-    # It begins with where the field was: query, path, header.
-    return ".".join(map(str, location[1:] or location))
+def _parameters(request: Request) -> dict[str, FieldInfo]:
+    """What the route takes, by the names that users know."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return {}
+    taken = route.dependant
+    return {
+        one.alias: one.field_info
+        for one in (*taken.path_params, *taken.query_params, *taken.header_params)
+    }
 
 
 async def _by_status(request: Request, error: Exception) -> Response:

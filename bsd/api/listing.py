@@ -1,27 +1,21 @@
-"""The list of sessions, page by page, by stat and `sessions.json` alone until a page is shown."""
+"""The list of sessions, page by page, by what is known without reading any as a whole."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.formats.owner import Registry
 from bsd.formats.owners import owner_of
-from bsd.foundation.errors import BsdError, FieldError, Invalid, NotFound
+from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.lifecycle import catalog, statistics
-from bsd.lifecycle.search import models
-from bsd.store.search_query import terms_of
-
-# Finds sessions by what is in them: the words, an agent or None for all → their names.
-FindText = Callable[[str, str | None], set[SessionName]]
-# Words that are in no label may be looked for in the text in so many combinations.
-_MOST_QUESTIONS = 8
+from bsd.lifecycle.sought import FindText, Sought
+from bsd.lifecycle.titles import Titles
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
@@ -36,7 +30,7 @@ class Filter:
 
     agent: str | None = None
     status: str | None = None  # as in the list, or `stale` or `active`
-    words: str | None = None  # each in the label, the name or a model's, the others in the text
+    words: str | None = None  # each in title, label, name or a model's, the others in the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +79,31 @@ def page(
     if wanted.agent is not None:
         check_agent(layout, wanted.agent)
     where = Cursor.read(cursor) if cursor else None
-    words = _Words(layout, wanted, find_text)
-    found = [one for one in _matching(layout, wanted, words) if _has_age(one[1], wanted, now)]
-    newest = max((stat.st_mtime_ns for _, stat in found), default=0)
+    words = Sought(layout, wanted.words, wanted.agent, find_text)
+    titles = Titles(layout, wanted.agent)
+    found = [
+        (name, stat, updated)
+        for name, stat in _matching(layout, wanted, words, titles)
+        if _has_age(updated := titles.updated(name, stat), wanted, now)
+    ]
+    newest = max((stat.st_mtime_ns for _, stat, _ in found), default=0)
     began = where.began if where else newest
 
-    def order(one: tuple[SessionName, os.stat_result]) -> _Order:
-        name, stat = one
+    def order(one: tuple[SessionName, os.stat_result, float]) -> _Order:
+        name, stat, updated = one
+        # By its file's time: whatever was done to it, its place among the others may be another.
         if stat.st_mtime_ns > began:
             return 1, 0, str(name)
-        return 0, -stat.st_mtime_ns, str(name)
+        return 0, -round(updated * 1e9), str(name)
 
     found.sort(key=order)
     if where:
         found = [one for one in found if order(one) > where.after]
     shown = found[:limit]
     more = len(found) > limit
+    infos = [catalog.describe(layout, name, stat, titles) for name, stat, _ in shown]
     return {
-        "sessions": described(layout, [catalog.describe(layout, *one) for one in shown], now),
+        "sessions": described(layout, infos, now),
         "next": Cursor(began, order(shown[-1])).write() if more else None,
         "problem": words.problem,
     }
@@ -123,7 +124,7 @@ def check_agent(layout: Layout, agent: str) -> None:
 
 
 def _matching(
-    layout: Layout, wanted: Filter, words: _Words
+    layout: Layout, wanted: Filter, words: Sought, titles: Titles
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, wanted.agent):
@@ -135,53 +136,14 @@ def _matching(
         by_word = wanted.status and wanted.status not in _AGES
         if by_word and catalog.status_of(layout, name, entry) != wanted.status:
             continue
-        if words.are_in(name, entry.key if entry else ""):
+        called = [entry.key, registries[name.agent].title(name.session)] if entry else []
+        if words.terms:
+            called.append(titles.of(name, stat).title)
+        if words.are_in(name, called):
             yield name, stat
 
 
-def _has_age(stat: os.stat_result, wanted: Filter, now: float) -> bool:
+def _has_age(updated: float, wanted: Filter, now: float) -> bool:
     if wanted.status not in _AGES:
         return True
-    return statistics.is_stale(stat.st_mtime, now) is (wanted.status == _STALE)
-
-
-class _Words:
-    """What somebody looks for; a word that no name holds is looked for in the text."""
-
-    def __init__(self, layout: Layout, wanted: Filter, find_text: FindText | None) -> None:
-        self.terms = terms_of((wanted.words or "").casefold())
-        self._agent = wanted.agent
-        self._find_text = find_text
-        self._found: dict[tuple[str, ...], set[SessionName]] = {}
-        self._models: dict[str, str] = {}
-        self.problem: str | None = None
-        if self.terms and find_text:
-            with self._noting_trouble():
-                self._models = models(layout, wanted.agent)
-
-    def are_in(self, name: SessionName, label: str) -> bool:
-        """Whether each of them is in the session, or said by it."""
-        if not self.terms:
-            return True
-        known = f"{name} {label} {self._models.get(str(name), '')}".casefold()
-        left = tuple(term for term in self.terms if term.strip('"') not in known)
-        return not left or name in self._sessions_with(left)
-
-    def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
-        if self._find_text is None:
-            return set()
-        if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
-            terms = tuple(self.terms)
-        if terms not in self._found:
-            self._found[terms] = set()
-            with self._noting_trouble():
-                self._found[terms] = self._find_text(" ".join(terms), self._agent)
-        return self._found[terms]
-
-    @contextmanager
-    def _noting_trouble(self) -> Iterator[None]:
-        # What is found by its name is better than no answer.
-        try:
-            yield
-        except BsdError as trouble:
-            self.problem = trouble.message
+    return statistics.is_stale(updated, now) is (wanted.status == _STALE)

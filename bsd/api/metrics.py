@@ -19,7 +19,7 @@ _TOTALS = {
     "values": ("bsd_extracted_values", "Values moved into the store."),
     "entries": ("bsd_extracted_entries", "Entries of which at least one value was moved."),
     "bytes_saved": ("bsd_bytes_saved", "Bytes by which session files became smaller."),
-    "tokens_saved": ("bsd_tokens_saved", "Tokens, estimated, that sessions became smaller by."),
+    "tokens_saved": ("bsd_tokens_saved", "Tokens, estimated, that are no longer sent."),
     "bytes_written": (
         "bsd_bytes_written",
         "Bytes written; divided by bsd_bytes_saved_total: what saving a byte costs the disk.",
@@ -94,6 +94,15 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
     for root in status["roots"]:
         level.add_metric([_label(root["path"])], root["level"] == "strong")
     yield level
+    served = GaugeMetricFamily(
+        "bsd_source_served",
+        "0 if sessions of the source cannot be exchanged, or another root serves it.",
+        labels=["source"],
+    )
+    for source in status["sources"]:
+        is_served = not source["problem"] and not source["left_alone"]
+        served.add_metric([_label(source["name"])], is_served)
+    yield served
     yield GaugeMetricFamily(
         "bsd_config_valid",
         "0 while config.json is broken and the last good settings hold.",

@@ -47,7 +47,9 @@ class Status(Document):
     enabled: bool
     readonly: bool
     auto_refresh_ms: int
-    roots: list[dict[str, Any]] = Field(description="path, level (strong or weak), filesystem, why")
+    roots: list[dict[str, Any]] = Field(
+        description="path, level (strong, weak, none), filesystem, why"
+    )
     watcher: dict[str, Any] = Field(description="directories, watched, scan_only, problems")
     queue: dict[str, Any] = Field(
         description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
@@ -57,7 +59,9 @@ class Status(Document):
     left_alone: dict[str, Any] = Field(description="count, reasons")
     sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
     orphans: dict[str, Any] = Field(description="count, bytes")
-    sources: list[dict[str, Any]] = Field(description="name, kind, path, served_by, left_alone")
+    sources: list[dict[str, Any]] = Field(
+        description="name, kind, path, served_by, left_alone, problem"
+    )
     clock: str | None = Field(description="Why the clock is not believed, and nothing deleted")
     disk: dict[str, Any] = Field(
         description="What bsd takes: store, history, trash, in_flight, orphans, databases, others,"

@@ -28,11 +28,12 @@ class Session(Document):
     session: str = Field(description="agent/id")
     agent: str
     id: str
+    title: str | None = Field(description="How it is called, else what was first asked")
     label: str | None = Field(description="Its key in sessions.json")
     status: str | None
     parent: str | None
     size: int
-    updated: str
+    updated: str = Field(description="Time of its newest entry; of its file if none says one")
     extracted_entries: int
     extracted_bytes: int
     is_stale: bool = Field(description="Nothing was written to it for a day")
@@ -80,8 +81,14 @@ class Hit(Document):
     score: float
 
 
+class Titled(Document):
+    session: str
+    title: str
+
+
 class Found(Document):
     query: str
+    sessions: list[Titled] = Field(description="Other sessions, whose titles hold all the words")
     results: list[Hit]
     search: SearchState
 
@@ -320,6 +327,9 @@ class TrashItem(Document):
     extracted_files: int
     extracted_bytes: int
     keys: list[str]
+    problem: str | None = Field(
+        description="Why its meta file is of no use: it can only be deleted for good"
+    )
 
 
 class TrashList(Document):

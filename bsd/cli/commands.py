@@ -96,11 +96,12 @@ COMMANDS = {command.name: command for section in SECTIONS.values() for command i
 _HEAD = """\
 Usage: bsd [OPTIONS] COMMAND [ARGS]...
 
-  Keeps AI-agent session files lean without ever losing a byte.
+  Keeps AI-agent session files lean by moving large old values into a store.
+  They stay there for as long as `retention` says: 24 hours, unless you set it.
 
   bsd extract --dry-run    shows what would leave your sessions; changes nothing
   bsd extract              moves it into the store, a placeholder stays
-  bsd restore-all          puts every value back, exact to the byte
+  bsd restore-all          puts back every value that is kept, exact to the byte
 
 Options:
   --root DIR     the OpenClaw directory [OPENCLAW_ROOT, else ~/.openclaw]

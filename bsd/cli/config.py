@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json, print_table, say
@@ -44,7 +45,7 @@ def show(call: Call, /) -> None:
 
 
 @config.command("get", cls=BsdCommand)
-@click.argument("field")
+@click.argument("field", shell_complete=complete.fields)
 @click.pass_obj
 def get(call: Call, /, field: str) -> None:
     """Print one field, as JSON."""
@@ -59,8 +60,8 @@ def get(call: Call, /, field: str) -> None:
 
 
 @config.command("set", cls=BsdCommand)
-@click.argument("field")
-@click.argument("value")
+@click.argument("field", shell_complete=complete.settable)
+@click.argument("value", shell_complete=complete.values)
 @click.pass_obj
 def set_(call: Call, /, field: str, value: str) -> None:
     """Set FIELD to VALUE, which is JSON; a bare word is a string."""

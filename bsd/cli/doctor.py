@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bsd.cli.call import Call, command
-from bsd.cli.output import print_json, say, say_check
+from bsd.cli.call import BsdCommand, Call, command
+from bsd.cli.output import note, print_json, say, say_check
 
 if TYPE_CHECKING:
+    from bsd.foundation.rights import Owner
     from bsd.lifecycle.doctor import Check
+
+
+class _Doctor(BsdCommand):
+    """Looks as the root's owner, whom root may have given back what is the owner's."""
+
+    def first_as_root(self, ctx: click.Context) -> Callable[[Path, Owner], None] | None:
+        return _give_back if ctx.params["repair"] else None
+
+
+def _give_back(root: Path, owner: Owner) -> None:
+    from bsd.foundation.rights import environment_of
+    from bsd.lifecycle.strangers import give_back
+
+    count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
+    note(f"({count} files and directories of root's are {owner}'s now)")
 
 
 @command(
     "doctor",
     """
     Looks at owner and permissions, settings, what the file system guarantees, free space, inotify
-    limits, locks, agents that moved to SQLite, and the store. Changes nothing. Exit code 1 if a
+    limits, locks, agents that moved to SQLite, and the store. Changes nothing, unless --repair is
+    given by root: then what root has made in another user's root is that user's. Exit code 1 if a
     check fails; warnings do not count.
 
     \b
     Examples:
       bsd doctor
+      sudo bsd --root /home/ada/.openclaw doctor --repair
       bsd doctor --json | jq '.checks[] | select(.level != "ok")'
     """,
+    _Doctor,
 )
+@click.option("--repair", is_flag=True, help="As root: give its owner what root made there.")
 @click.pass_obj
-def doctor(call: Call, /) -> int:
+def doctor(call: Call, /, repair: bool) -> int:
+    if repair:
+        _refuse_unless_repaired(call)
     checks = list(_checks(call))
     failed = any(check.level == "fail" for check in checks)
     if call.json:
@@ -37,6 +61,16 @@ def doctor(call: Call, /) -> int:
         for check in checks:
             _print(check)
     return 1 if failed else 0
+
+
+def _refuse_unless_repaired(call: Call) -> None:
+    """Raise Forbidden if somebody was to give files away who cannot: an ordinary user."""
+    from bsd.foundation.errors import Forbidden
+    from bsd.lifecycle.strangers import strangers
+
+    if any(each.uid != os.geteuid() for each in strangers(call.layout.root, os.environ)):
+        hint = f"`sudo bsd --root {call.layout.root} doctor --repair`"
+        raise Forbidden("only root can give away what belongs to root", hint=hint)
 
 
 def _checks(call: Call) -> Iterator[Check]:

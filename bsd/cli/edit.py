@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import SESSION, Call, command
 from bsd.cli.files import decoded, read_text
 from bsd.cli.output import note, print_json, say
@@ -43,7 +44,7 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY")
+@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
 @click.option("--set", "sets", multiple=True, metavar="PATH=JSON", help="Set one value; repeat it.")
 @click.option("--file", "file", metavar="FILE", help="Read the whole entry's JSON; - is stdin.")
 @click.pass_obj
@@ -71,7 +72,10 @@ def edit(
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     from bsd.surgery.edit import becoming
 
-    shown = call.surgeon().show_entry(session, entry)
+    surgeon = call.surgeon()
+    entry, shown = call.with_entry(
+        session, entry, lambda one: (one, surgeon.show_entry(session, one))
+    )
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -87,7 +91,8 @@ def _apply(
     from bsd.cli.interrupt import stop_request
 
     with stop_request() as request:
-        answer = call.surgeon(sleep=request.sleep).edit(session, entry, wish, seen)
+        surgeon = call.surgeon(sleep=request.sleep)
+        answer = call.with_entry(session, entry, lambda one: surgeon.edit(session, one, wish, seen))
     _tell(call, session, answer)
     return request.exit_code
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     metavar="T,…",
     help="thinking, tool_result, tool_call, assistant, user, system.",
 )
-@click.option("--age-threshold-hours", type=int, metavar="H", help="Leave younger entries alone.")
+@click.option("--age-threshold-hours", type=float, metavar="H", help="Leave younger entries alone.")
 @click.option("--scope", metavar="all|display", help="display: only what no model is sent.")
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
 @click.pass_obj

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import find_client
 from bsd.cli.commands import COMMANDS
@@ -44,7 +45,7 @@ def jobs(context: click.Context, /) -> None:
 
 
 @jobs.command("run", cls=BsdCommand)
-@click.argument("name")
+@click.argument("name", shell_complete=complete.jobs)
 @click.pass_obj
 def run(call: Call, /, name: str) -> int:
     """Run one job now and wait for its end. Exit code 1 if it failed."""

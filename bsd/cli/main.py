@@ -80,9 +80,12 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: list[str], call: Call) -> int:
     if instruction := os.environ.get(_COMPLETE):
-        from click.shell_completion import shell_complete
+        from click.shell_completion import add_completion_class, shell_complete
 
-        return shell_complete(bsd, {}, "bsd", _COMPLETE, instruction)
+        from bsd.cli.complete import Bash
+
+        add_completion_class(Bash)
+        return shell_complete(bsd, {"obj": call}, "bsd", _COMPLETE, instruction)
     try:
         with bsd.make_context("bsd", argv, obj=call) as context:
             result = bsd.invoke(context)

@@ -11,6 +11,7 @@ from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.text import counted, share, size
 from bsd.foundation.errors import Busy
 from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.tokens import Rate
 
 if TYPE_CHECKING:
     from bsd.cli.call import Call
@@ -23,7 +24,7 @@ MEANINGS = {
     "unsafe_entry_id": "an id that cannot stand in a placeholder",
     "duplicate_entry_id": "an id that another entry has, too",
     "already_extracted": "their values are in the store already",
-    "turn_open": "the unfinished turn, and the latest answer",
+    "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",
     "pinned": "pinned by _extractable",
     "undone": "their extraction was taken back by undo",
     "recently_restored": "restored a short while ago",
@@ -32,6 +33,7 @@ MEANINGS = {
     "too_young": "younger than age_threshold_hours",
     "values_too_small": "no value is long enough (min_value_length)",
     "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "too_large_in_memory": "so many values in one line that reading it takes too much memory",
 }
 _QUIET = (Status.UNCHANGED, Status.LEFT_ALONE)
 
@@ -102,12 +104,29 @@ def _totals(outcomes: Outcomes) -> None:
         text += f": {size(outcomes.bytes_saved)} ({percent}) and ~{tokens:,} tokens saved"
     if touched:
         say(text)
+        if outcomes.aim is Status.EXTRACTED:
+            say(_estimate(outcomes.results))
     if count := outcomes.count(Status.UNCHANGED):
         say(f"nothing to do in {counted(count, 'session')}")
     if not outcomes.results and outcomes.stopped_by is None:
         say("there are no sessions")
     if outcomes.reasons["disabled"]:
         note("extraction is switched off; `bsd config set enabled true` switches it on")
+
+
+def _estimate(results: list[SessionResult]) -> str:
+    """How the tokens were estimated, and what they do not count."""
+    rates = [result.rate for result in results if result.entries]
+    measured = sorted(rate.characters for rate in rates if rate.measured)
+    if not measured:
+        how = f"{Rate().characters:g} characters each, since no session says what it was charged"
+    else:
+        low, high = f"{measured[0]:.1f}", f"{measured[-1]:.1f}"
+        how = low if low == high else f"{low} to {high}"
+        how += " characters each, by what the sessions were charged"
+        if others := len(rates) - len(measured):
+            how += f" ({Rate().characters:g} in {others} that do not say)"
+    return f"tokens: {how}; what is not sent (copies, what was compacted) counts none"
 
 
 def _reasons(outcomes: Outcomes) -> None:
@@ -131,15 +150,19 @@ def _troubles(outcomes: Outcomes, *, named: bool) -> None:
             case Status.BUSY:
                 Problem(f"{result.session} is busy: {reason}", Busy.exit_code, result.hint).show()
             case Status.LEFT_ALONE if named:
-                note(f"{result.session} was left alone: {reason}")
+                note(f"{result.session} was left alone: {reason}{_try(result)}")
             case Status.LEFT_ALONE:
-                alone[reason] += 1
+                alone[reason + _try(result)] += 1
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, why in result.unavailable.items():
             note(f"{result.session}: {key} stays a placeholder: {why}")
     for reason, count in sorted(alone.items()):
         note(f"{counted(count, 'session')} left alone: {reason}")
+
+
+def _try(result: SessionResult) -> str:
+    return f" (try: {result.hint})" if result.hint else ""
 
 
 def _stopped(outcomes: Outcomes) -> None:

@@ -120,7 +120,6 @@ class _Hands:
         wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
         patience = Patience(
             min(wait, _LONGEST_WAIT),
-            longer_for_quiet=False,  # which an answer could not wait for
             sleep=self._sleep,
             check=self._check,
         )

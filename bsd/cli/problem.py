@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,10 +75,48 @@ def problem_of(error: Exception, log_file: Path | None) -> Problem:
 
 
 def _sentence(error: click.ClickException) -> str:
+    if isinstance(error, click.BadParameter) and (plain := _of_parameter(error)):
+        return plain
     # The message of an unknown name without the suggestion: that belongs into the `Try:` line.
     known = isinstance(error, click.NoSuchCommand | click.NoSuchOption)
     text = error.message if known else error.format_message()
     return (text[:1].lower() + text[1:]).rstrip(".")
+
+
+# What click says before it says what was expected, the value as it was typed first.
+_REFUSED = re.compile(r"(?P<value>.+) is not (?:a valid|in the range|one of) ", re.DOTALL)
+
+
+def _of_parameter(error: click.BadParameter) -> str | None:
+    """What an argument or option should have been, where its type tells; else None."""
+    parameter, refused = error.param, _REFUSED.match(error.message)
+    if parameter is None or refused is None:
+        return None
+    match parameter.type:
+        case click.IntRange() as kind:
+            expected = f"a whole number{_limits(kind.min, kind.max)}"
+        case click.FloatRange() as kind:
+            expected = f"a number{_limits(kind.min, kind.max)}"
+        case click.Choice(choices=[*before, last]):
+            expected = f"{', '.join(map(str, before))} or {last}"
+        case kind if kind is click.INT:
+            expected = "a whole number"
+        case kind if kind is click.FLOAT:
+            expected = "a number"
+        case _:
+            return None
+    named = (
+        parameter.opts[0]
+        if parameter.param_type_name == "option"
+        else parameter.make_metavar(error.ctx or click.Context(click.Command("bsd"))).strip("[]")
+    )
+    return f"{named} must be {expected}, not {refused['value']}"
+
+
+def _limits(least: float | None, most: float | None) -> str:
+    if least is None or most is None:
+        return "" if least is None else f", {least} or more"
+    return f" from {least} to {most}"
 
 
 def _nearest(error: click.ClickException) -> str | None:

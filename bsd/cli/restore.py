@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import KEYS, SESSION, Call, command
 from bsd.cli.output import note, print_json, say
 from bsd.cli.text import counted, size
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY")
+@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
 @click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values.")
 @click.pass_obj
 def restore(call: Call, /, session: SessionName, entry: str, keys: list[str] | None) -> int:
     from bsd.cli.interrupt import stop_request
 
     with stop_request() as request:
-        answer = call.surgeon(sleep=request.sleep).restore(session, entry, keys)
+        surgeon = call.surgeon(sleep=request.sleep)
+        answer = call.with_entry(session, entry, lambda one: surgeon.restore(session, one, keys))
     if call.json:
         print_json(answer)
     else:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     the setting is left as it is.
 
     With extraction switched off, no trace stays: each `_restored` that bsd has set goes, too, and
-    files are byte for byte as they were before bsd, but for pins, edits and redactions.
+    files are byte for byte as they were before bsd, but for pins, edits, redactions, and what
+    `retention` has deleted by then.
 
     \b
     Examples:

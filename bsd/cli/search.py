@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import Call, command
 from bsd.cli.output import note, print_json, say, styled
-from bsd.cli.text import counted, safe
+from bsd.cli.text import counted, one_line, safe
 
 if TYPE_CHECKING:
     from bsd.store.search_query import Hit, Snippet
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
+_TITLE = 100  # characters
 
 
 @command(
     "search",
     """
     Entries that hold all the words, the best first: in sessions, and in what was taken out of them.
+    Before them come other sessions, whose titles hold the words.
     Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
     up to date before, so the first search takes a while.
 
@@ -32,7 +35,12 @@ _WORTH_A_WORD = 4 << 20  # bytes to read
     """,
 )
 @click.argument("words", nargs=-1, required=True, metavar="WORDS...")
-@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    help="Only the sessions of this agent.",
+    shell_complete=complete.agents,
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -52,12 +60,23 @@ def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int)
         hits = lifecycle.search(
             call.layout, " ".join(words), agent=agent, limit=limit, progress=counter.show
         )
+    found_in = {hit.session for hit in hits}
+    called = lifecycle.by_title(
+        call.layout, " ".join(words), agent=agent, limit=limit, but=found_in
+    )
     if call.json:
-        print_json({"query": " ".join(words), "results": [hit.as_json() for hit in hits]})
+        titled = [{"session": str(name), "title": title} for name, title in called]
+        results = [hit.as_json() for hit in hits]
+        print_json({"query": " ".join(words), "sessions": titled, "results": results})
         return
+    for name, title in called:
+        say(f"{name}", style="1")
+        say(f"  {one_line(title, _TITLE)}\n")
     for hit in hits:
         _print(hit)
-    say(counted(len(hits), "entry") if hits else "Nothing was found.")
+    found = [counted(len(called), "session")] if called else []
+    found += [counted(len(hits), "entry")] if hits else []
+    say(", ".join(found) or "Nothing was found.")
 
 
 def _print(hit: Hit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import Call, command
 from bsd.cli.output import note, print_json, print_table, say
 from bsd.cli.text import counted, one_line, size
@@ -19,25 +21,39 @@ if TYPE_CHECKING:
     from bsd.foundation.layout import SessionName
     from bsd.lifecycle.catalog import SessionInfo
 
+_TITLE = 60  # characters
+
 
 @command(
     "sessions",
     """
-    Newest first within each agent. SIZE is the session file's, OUT is what was taken out of it and
-    lies in the store. Agents whose sessions bsd leaves alone are named below the table.
+    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
+    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
+    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what was
+    taken out of it and lies in the store. Agents whose sessions bsd leaves alone are named below
+    the table.
     With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
 
     \b
     Examples:
       bsd sessions
       bsd sessions --agent main --limit 10
+      bsd sessions -q "retention cron"
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """,
 )
-@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    help="Only the sessions of this agent.",
+    shell_complete=complete.agents,
+)
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many.")
+@click.option(
+    "-q", "--query", metavar="WORDS", help="Only those with these words in title, name or text."
+)
 @click.pass_obj
-def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
+def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | None) -> None:
     from bsd.foundation.errors import NotFound
     from bsd.lifecycle import catalog
 
@@ -48,7 +64,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
         agents = [info for info in agents if info.name == agent]
         if not agents:
             raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
-    found = list(islice(catalog.sessions(call.layout, agent), limit))
+    found = list(islice(_sought(call, agent, query), limit))
     if call.json:
         figures = _figures(call, found)
         print_json(
@@ -63,6 +79,27 @@ def sessions(call: Call, /, agent: str | None, limit: int | None) -> None:
     for info in agents:
         if info.note:
             note(f"{info.name}: {info.note}")
+
+
+def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[SessionInfo]:
+    """The sessions in which somebody finds these words; all, without any."""
+    from bsd.lifecycle import catalog
+    from bsd.lifecycle.search import sessions_with
+    from bsd.lifecycle.sought import Sought
+
+    if query is None:
+        yield from catalog.sessions(call.layout, agent)
+        return
+
+    def find(words: str, whose: str | None) -> set[SessionName]:
+        return sessions_with(call.layout, words, whose)
+
+    sought = Sought(call.layout, query, agent, find)
+    for info in catalog.sessions(call.layout, agent):
+        if sought.are_in(info.name, (info.label, info.title)):
+            yield info
+    if sought.problem:
+        note(f"The text of the sessions was not searched: {sought.problem}")
 
 
 def _note_missing(call: Call, agent: str | None) -> None:
@@ -97,7 +134,7 @@ def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str
 
 
 def _print(found: list[SessionInfo]) -> None:
-    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "LABEL")
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
     rows = [
         (
             str(info.name),
@@ -106,7 +143,7 @@ def _print(found: list[SessionInfo]) -> None:
             str(info.extracted_entries or ""),
             datetime.fromtimestamp(info.updated, UTC).astimezone().strftime("%Y-%m-%d %H:%M"),
             info.status or "",
-            one_line(info.label or "", 40),
+            one_line(info.title or info.label or "", _TITLE),
         )
         for info in found
     ]

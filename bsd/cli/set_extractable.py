@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import SESSION, Call, command
 from bsd.cli.output import print_json, say
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY")
-@click.argument("value", metavar="true|false|N|unset")
+@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
+@click.argument(
+    "value",
+    metavar="true|false|N|unset",
+    shell_complete=complete.words("true", "false", "unset"),
+)
 @click.pass_obj
 def set_extractable(call: Call, /, session: SessionName, entry: str, value: str) -> int:
     from bsd.cli.interrupt import stop_request
@@ -36,7 +41,9 @@ def set_extractable(call: Call, /, session: SessionName, entry: str, value: str)
     wanted = read_extractable(value)
     with stop_request() as request:
         surgeon = call.surgeon(sleep=request.sleep)
-        answer = surgeon.set_extractable(session, entry, wanted)
+        answer = call.with_entry(
+            session, entry, lambda one: surgeon.set_extractable(session, one, wanted)
+        )
     if call.json:
         print_json(answer)
     else:

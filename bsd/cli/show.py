@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import SESSION, Call, command
 from bsd.cli.output import print_json, print_table, say
 from bsd.cli.text import counted, one_line, size
@@ -38,7 +39,7 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.option("--entry", metavar="ENTRY", help="Only this entry.")
+@click.option("--entry", metavar="ENTRY", help="Only this entry.", shell_complete=complete.entries)
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First line number.")
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
 @click.option("--full", is_flag=True, help="Whole texts, extracted ones from the store.")
@@ -60,7 +61,7 @@ def show(
         _print_value(call, examiner, session, entry, key)
         return
     if entry is not None:
-        views = [_find(examiner, session, entry)]
+        views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
     else:
         views = list(examiner.entries(session, start=start, limit=limit))
     details = _details(call, session, views) if full or entry is not None else {}
@@ -84,7 +85,10 @@ def _print_value(
 
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
-    path, value = held_in(examiner, session, entry).value(key)
+    entry, held = call.with_entry(
+        session, entry, lambda one: (one, held_in(examiner, session, one))
+    )
+    path, value = held.value(key)
     text = text_of_value(value)
     if call.json:
         print_json({"session": str(session), "entry_id": entry, "key": path, "value": value})

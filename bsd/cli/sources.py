@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import print_json, print_table, say
@@ -45,7 +46,7 @@ def list_(call: Call, /) -> None:
 
 
 @sources.command("claim", cls=BsdCommand)
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete.sources)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def claim(call: Call, /, name: str, yes: bool) -> None:

@@ -106,6 +106,8 @@ def _trouble(status: Document) -> Iterator[str]:
         if source["left_alone"]:
             way = f"try: `bsd sources claim {source['name']}`"
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
+        if problem := source["problem"]:
+            yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
     if status["config"]["problem"]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import KEYS, LONGEST_WAIT, Call, command
 from bsd.cli.output import print_json, say
 
@@ -26,6 +27,7 @@ _SESSION = click.option(
     "--session",
     metavar="SESSION",
     help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
+    shell_complete=lambda context, _, incomplete: complete.sessions(context, incomplete),
 )
 _INLINE = click.option(
     "--inline/--text-only",
@@ -126,15 +128,29 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
     from bsd.cli.interrupt import stop_request
 
     given = {name: value for name, value in given.items() if value is not None}
+    if given.get("session"):
+        given["session"] = _whole_name(call, given["session"])
     asked, scope = read_call(tool, given), Scope()
     name = scope.find(call.layout, asked.session, asked.lacks)
     if isinstance(asked.deed, GetContext):
         _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
         return 0
     with stop_request() as request:
-        answer = carry_out(asked, name, _Hands(call, scope, request.sleep))
+        hands = _Hands(call, scope, request.sleep)
+        answer = call.with_entry(
+            name,
+            given["entry"],
+            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
+        )
     _tell(call, given, answer)
     return request.exit_code or _exit_code(asked.deed, answer)
+
+
+def _whole_name(call: Call, text: str) -> str:
+    """A session's whole name; what none begins with is left to those who say so."""
+    from bsd.cli.names import session_beginning_with
+
+    return str(session_beginning_with(call.layout, text) or text)
 
 
 def _exit_code(deed: Deed, answer: dict[str, Any]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json, print_table, say
@@ -71,14 +72,15 @@ def list_(call: Call, /) -> None:
 
 
 @trash.command("restore", cls=BsdCommand)
-@click.argument("what", metavar="ID")
+@click.argument("what", metavar="ID", shell_complete=complete.trash)
 @click.pass_obj
 def restore(call: Call, /, what: str) -> int:
     """Bring a session back, with the children that went with it."""
     from bsd.cli.interrupt import stop_request
 
     with stop_request() as request:
-        done = open_trash(call, sleep=request.sleep).restore(what)
+        found = open_trash(call, sleep=request.sleep)
+        done = found.restore(_id_of(call, found, what))
     if call.json:
         print_json(done.as_json())
         return request.exit_code
@@ -93,7 +95,7 @@ def restore(call: Call, /, what: str) -> int:
 
 
 @trash.command("delete", cls=BsdCommand)
-@click.argument("what", metavar="ID")
+@click.argument("what", metavar="ID", shell_complete=complete.trash)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(call: Call, /, what: str, yes: bool) -> int:
@@ -102,6 +104,7 @@ def delete(call: Call, /, what: str, yes: bool) -> int:
 
     with stop_request() as request:
         found = open_trash(call, sleep=request.sleep)
+        what = _id_of(call, found, what)
         if not yes:
             item = found.find(what)
             what = item.id
@@ -158,6 +161,26 @@ def _ask(question: str, refusal: str) -> None:
         raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
+def _id_of(call: Call, found: Trash, text: str) -> str:
+    """The id that is meant: whole, or how the only one begins, or a session's name, or its id."""
+    from bsd.cli.names import only_one
+    from bsd.foundation.errors import Invalid, NotFound
+
+    try:
+        return found.find(text).id
+    except (Invalid, NotFound):
+        begins = [
+            item.id
+            for item in found.items()
+            if any(name.startswith(text) for name in (item.id, str(item.name), item.name.session))
+        ]
+        whole = only_one(text, "sessions in the trash", begins) if text else None
+        if whole is None:
+            raise
+    call.say_who(text, whole)
+    return whole
+
+
 def _list(call: Call) -> None:
     found = open_trash(call, writes=False)
     items = found.items()
@@ -182,6 +205,9 @@ def _list(call: Call) -> None:
     ]
     columns = ("ID", "SESSION", "SIZE", "ENTRIES", "EXTRACTED", "DELETED (UTC)", "EXPIRES (UTC)")
     print_table(columns, rows, right=("SIZE", "ENTRIES", "EXTRACTED"))
+    for item in items:
+        if item.problem is not None:
+            note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")
 
 
 def _moment(text: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from bsd.cli import complete
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.output import note, print_json, print_table, say
@@ -63,7 +64,7 @@ def create(call: Call, /, session_id: str | None, place: str | None) -> None:
 
 
 @workspace.command("run", cls=BsdCommand)
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete.workspaces)
 @click.argument("argv", metavar="-- ARGV...", nargs=-1, required=True, type=click.UNPROCESSED)
 @_ROOT
 @click.option("--time-limit", metavar="SECONDS", type=float, help="Kill it after so long.")
@@ -112,7 +113,7 @@ def run(
 
 
 @workspace.command("touch", cls=BsdCommand)
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=complete.workspaces)
 @_ROOT
 @click.pass_obj
 def touch(call: Call, /, session_id: str, place: str | None) -> int:

@@ -18,16 +18,17 @@ from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
 from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.clock_record import look
-from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.trace import traced
 from bsd.lifecycle.cleaning import clean_all
 from bsd.lifecycle.expiry import Cleaned, lifetime_seconds
 from bsd.lifecycle.retention import in_plain_words
 from bsd.lifecycle.verify import reindex
 from bsd.surgeon import Surgeon
-from bsd.transcript.inflight import InFlight, read_record
+from bsd.transcript.inflight import InFlight
 from bsd.transcript.recovery import Recovered, State
 
 _log = get_logger("daemon")
@@ -37,6 +38,7 @@ _QUIET = {State.WATCHED, State.BUSY}
 _BAD = {State.FAILED, State.ORPHANED}
 
 
+@traced(_log)
 class Chores:
     """Each method is a job, or part of one; `stopping` breaks the long ones off."""
 
@@ -140,19 +142,23 @@ class Chores:
         """Hear of what a commit of this process has left in flight."""
         self._known.add(record)
 
+    def fell_behind(self, name: SessionName) -> None:
+        """Hear of a store whose index lacks files: it is mended when what is in flight is."""
+        self._behind.add(name)
+
     def _note_behind(self) -> None:
         """Note what others have in flight: who was killed after a commit has not indexed it."""
         seen = set(self._inflight.records())
         known = self._known & seen
         for path in seen - known:
             with suppress(OSError, BsdError):
-                if (record := read_record(path)) is not None:
+                if (record := self._inflight.read(path)) is not None:
                     self._behind.add(record.session)
                     known.add(path)
         self._known = known
 
     def _reindex(self) -> None:
-        for name in sorted(self._behind):
+        for name in sorted([*self._behind]):  # workers add to it
             try:
                 if reindex(self._layout, name, wait=0.0):
                     _log.info("The index of a store was made anew", session=str(name))
@@ -160,6 +166,9 @@ class Chores:
                 continue  # perhaps it is just being written
             except NotFound:  # with its session: there is nothing to be found by it
                 pass
+            except Unavailable as problem:  # no room: tried again until there is
+                _log.debug("An index must wait", session=str(name), problem=problem.message)
+                continue
             except BsdError as problem:
                 _log.warning(
                     "The index of a store may lack files, `bsd verify --repair` mends it",

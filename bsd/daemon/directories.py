@@ -13,6 +13,7 @@ from pathlib import Path
 from bsd.daemon.health import Problem, Trouble, no_access
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.layout import Layout, plain_directories
+from bsd.foundation.plain import is_directory
 from bsd.foundation.sources import Source
 
 
@@ -91,7 +92,7 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         root = os.path.realpath(layout.root, strict=True)
         found.outer.append(Path(root))
         with os.scandir(layout.agents) as entries:
-            names = sorted(entry.name for entry in entries if _is_dir(entry))
+            names = sorted(entry.name for entry in entries if is_directory(entry))
         agents = Path(os.path.realpath(layout.agents))
         found.outer.append(agents)
     except OSError as error:
@@ -134,13 +135,6 @@ def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
     if is_dir:
         found.sessions[sessions] = (*found.sessions.get(sessions, ()), agent)
     return True
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle
-        return False
 
 
 def _no_links(path: Path) -> Problem:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bsd.transcript.mount import Strength, strength
+from bsd.transcript.mount import MOVE_ELSEWHERE, Strength, strength, without_exchange
 
 # Changes made on other machines, or behind the mount, are told to nobody here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
 
 
 class Mounts:
-    """What is known of the file systems under one root; each is asked once."""
+    """What is known of the file systems under one root; each is asked once.
 
-    def __init__(self) -> None:
+    `can_exchange` says whether names can be exchanged where a directory lies, None if nobody knows.
+    """
+
+    def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:
+        self._can_exchange = can_exchange
         self._known: dict[int, Strength] = {}
         self._where: dict[int, Path] = {}
 
@@ -27,6 +31,8 @@ class Mounts:
             if device not in self._known:
                 self._known[device] = strength(path)
                 self._where[device] = path
+            if self._known[device].level == "weak" and self._can_exchange(path) is False:
+                self._known[device] = without_exchange(self._known[device])
         except OSError:
             return None
         return self._known[device]
@@ -42,6 +48,15 @@ class Mounts:
         """Get to know the file systems of `paths`."""
         for path in paths:
             self.of(path)
+
+    def problems(self) -> list[str]:
+        """Where sessions lie that cannot be changed, and what to try."""
+        return [
+            f"sessions in {self._where[device]} and elsewhere on this {found.filesystem} are left "
+            f"alone: {found.why} (try: {MOVE_ELSEWHERE})"
+            for device, found in list(self._known.items())
+            if found.level == "none"
+        ]
 
     def snapshot(self) -> list[dict[str, Any]]:
         """The level for each file system, as status tells it."""

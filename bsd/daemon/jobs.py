@@ -25,7 +25,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody uses the session: try later."""
+    """Somebody uses the session: try later, at `again` if that is known (steady seconds)."""
+
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from bsd.foundation.documents import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.rules import Reason
 from bsd.transcript.commit import Outcome
 
 _MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
+_TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
 
 
 class Ledger:
@@ -54,13 +56,19 @@ class Ledger:
             self._totals["failed"] += result.status is Status.FAILED
             if result.status is Status.LEFT_ALONE:
                 self._left_alone[name] = result.reason or "not ours"
-            elif result.status is not Status.BUSY:
+            elif Reason.TOO_LARGE_IN_MEMORY in result.reasons:
+                self._left_alone[name] = _TOO_LARGE
+            elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
                 self._left_alone.pop(name, None)
             self._listed = None
             self._results[name] = listed
             self._results.move_to_end(name)
             if len(self._results) > _MOST_SESSIONS:
                 self._results.popitem(last=False)
+
+    def _says_nothing_new(self, name: SessionName, result: SessionResult) -> bool:
+        """Whether a line that is left alone may be among those that were not read this time."""
+        return result.partial and self._left_alone.get(name) == _TOO_LARGE
 
     def forget(self, name: SessionName) -> None:
         """The session is gone."""

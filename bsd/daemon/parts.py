@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from bsd.daemon.beats import Beats
@@ -31,6 +32,7 @@ from bsd.foundation.settings import Settings
 from bsd.store.state import StateDb
 from bsd.surgeon import Patience, Surgeon
 from bsd.transcript.commit import Outcome
+from bsd.transcript.inflight import InFlight
 
 # Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
 MakeInBand = Callable[[Layout, ConfigService, Surgeon, StateDb, Callable[[], float]], InBand]
@@ -77,7 +79,7 @@ class Parts:
         self.beats = Beats()
         self.events = Events(ground.clocks.wall)
         self.ledger = Ledger()
-        self.mounts = Mounts()
+        self.mounts = Mounts(self._can_exchange())
         self.helper = WatchedHelper(lambda: self.ledger.count("helpers_replaced"))
         state = StateDb(ground.layout.state_db)
         self.rests = Rests(state, ground.config)
@@ -93,6 +95,11 @@ class Parts:
             )
         )
         self.chores = self._make_chores()
+
+    def _can_exchange(self) -> Callable[[Path], bool | None]:
+        """What tells of a mount whether names can be exchanged there."""
+        inflight, make = InFlight(self._ground.layout), not self._ground.settings.readonly
+        return lambda sessions: inflight.can_exchange(sessions, make=make)
 
     def _make_surgeon(self, actor: str, state: StateDb | None = None) -> Surgeon:
         ground, whole = self._ground, self._whole

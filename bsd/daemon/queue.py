@@ -254,8 +254,11 @@ class WorkQueue:
             job.attempts = job.failures = 0
             return outcome.next_due
         if isinstance(outcome, Busy):
-            job.attempts += 1
             self._retried += 1
+            if outcome.again is not None:
+                job.attempts = 0  # it is only to be quiet for a while
+                return max(now, outcome.again)
+            job.attempts += 1
             return now + self._backoff.delay(job.attempts)
         assert isinstance(outcome, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
         return self._after_failure(session, job, outcome.error, now)

@@ -53,6 +53,9 @@ class Report:
         late = parts.beats.late(awake())
         problems = [str(p) for p in parts.watcher.health.problems if snapshot.is_trouble(p)]
         problems += [str(p) for p in parts.scan.problems if snapshot.is_trouble(p)]
+        if not life.settings.readonly:
+            problems += snapshot.source_problems(self._ground.layout)
+        problems += parts.mounts.problems()
         if config.problem:
             problems.append(config.problem.message)
         well = "degraded" if late or problems else "ok"

@@ -21,12 +21,14 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
 
 _log = get_logger("cron")
 
 _ENDING = ".jsonl"
 
 
+@traced(_log)
 class Rounds:
     """A run puts sessions into the queue, and is over when each has had its turn once."""
 

@@ -32,6 +32,7 @@ from bsd.foundation.logs import configure_logs, get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
 from bsd.transcript.commit import Outcome
 from bsd.transcript.exchangers import Exchanger
 
@@ -42,6 +43,7 @@ _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 
 
+@traced(_log, but=("beat", "end_beat", "wake"))
 class Daemon:
     """One daemon for one root; see `status.Service` for what doors may ask it.
 
@@ -245,6 +247,8 @@ class Daemon:
     def attempted(self, name: SessionName, outcome: Outcome) -> None:
         """Note how an attempt to commit ended, ours or that of a door."""
         self._parts.ledger.attempted(name, outcome)
+        if not outcome.indexed:
+            self._parts.chores.fell_behind(name)
         if outcome.in_flight is not None:
             self._parts.chores.committed(outcome.in_flight)
             self._timetable.in_flight()

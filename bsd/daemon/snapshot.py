@@ -14,6 +14,7 @@ from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
+from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
 from bsd.lifecycle.disk_use import disk_use
 from bsd.lifecycle.expiry import Shelf, forecast, lifetime_seconds
@@ -21,6 +22,7 @@ from bsd.lifecycle.retention import StoreShelf
 from bsd.lifecycle.saved import SavedByHour
 from bsd.lifecycle.trash_shelf import TrashShelf
 from bsd.transcript.orphans import list_orphans
+from bsd.transcript.reach import unreached
 
 # What looks at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100
@@ -73,17 +75,27 @@ def orphans(layout: Layout) -> dict[str, int]:
 
 
 def sources(layout: Layout) -> list[dict[str, Any]]:
-    """Directories of other programs, and which root serves each of them."""
-    return [
-        {
-            "name": source.name,
-            "kind": source.kind,
-            "path": str(source.path),
-            "served_by": served_by(layout, source),
-            "left_alone": elsewhere(layout, source),
-        }
-        for source in layout.sources
-    ]
+    """Directories of other programs, which root serves each of them, and whether it can."""
+    return [_source(layout, source) for source in layout.sources]
+
+
+def _source(layout: Layout, source: Source) -> dict[str, Any]:
+    left_alone = elsewhere(layout, source)
+    found = None if left_alone else unreached(layout, source)
+    return {
+        "name": source.name,
+        "kind": source.kind,
+        "path": str(source.path),
+        "served_by": served_by(layout, source),
+        "left_alone": left_alone,
+        "problem": {"text": found.why, "remedy": found.remedy} if found else None,
+    }
+
+
+def source_problems(layout: Layout) -> list[str]:
+    """Why sources that this root should serve cannot be served, and what helps."""
+    problems = (each["problem"] for each in sources(layout))
+    return [f"{each['text']} (try: {each['remedy']})" for each in problems if each]
 
 
 class _Paced:

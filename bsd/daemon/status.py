@@ -18,7 +18,8 @@ class Service(Protocol):
         """Whether all is well.
 
         {status: "ok" | "degraded" | "starting" | "stopping", version, pid, uptime_seconds,
-        late: [loop], problems: [text]}; it is degraded if there is a problem or a loop is late.
+        late: [loop], problems: [text]}; it is degraded if there is a problem, a source that cannot
+        be served among them, or a loop is late.
         """
         ...
 
@@ -26,7 +27,7 @@ class Service(Protocol):
         """Everything at a glance.
 
         {state, pid, version, root, started_at, uptime_seconds, enabled, auto_refresh_ms,
-        roots: [{path, level: "strong" | "weak", filesystem, why}],
+        roots: [{path, level: "strong" | "weak" | "none", filesystem, why}],
         watcher: {directories, watched, scan_only, problems: [{kind, text, remedy}]},
         queue: {waiting, ready, working, parked: [{session, error, failures}]},
         workers: [{name, session | null, since | null}],
@@ -34,7 +35,8 @@ class Service(Protocol):
         tokens_saved, bytes_written, busy, failed, helpers_replaced, workers_replaced, crashes},
         left_alone: {count, reasons: {text: n}},
         sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
-        sources: [{name, kind, path, served_by | null, left_alone: why | null}],
+        sources: [{name, kind, path, served_by | null, left_alone: why | null,
+        problem: {text, remedy} | null}],
         orphans: {count, bytes}, clock: why it is not believed | null,
         disk: {store, history, trash, in_flight: {files, bytes, due_at | null}, orphans, databases,
         others, log, total, saved, net}, config: {path, problem | null},

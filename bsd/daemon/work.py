@@ -23,6 +23,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
 from bsd.operation import Worth
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
@@ -54,6 +55,7 @@ class Extractor(Protocol):
     ) -> SessionResult: ...
 
 
+@traced(_log)
 class Work:
     """Does one job after the other, on any thread, and tells everybody who must know."""
 
@@ -122,12 +124,15 @@ class Work:
         try:
             progress(0)
             if self._was_called(name):
-                return Busy()  # just written, by us: what may leave it now is seen when it rests
+                # Just written, by us: what may leave it now is seen when it rests.
+                return Busy(self._steady() + _LOOK_AGAIN_SECONDS)
             result = self._surgeon.extract(
                 name, progress=progress, worth=self._judge(name, urgent=urgent)
             )
         except NotFound:
             return self._gone(name)
+        except InUse as problem:
+            return self._busy(problem.again_in)
         except BsdError as problem:
             result = SessionResult(
                 str(name), Status.FAILED, reason=problem.message, hint=problem.hint
@@ -144,8 +149,6 @@ class Work:
         """
         try:
             return self._in_band(name)
-        except InUse:
-            return True
         except LeftAlone:
             return False  # as the extraction will say
 
@@ -165,7 +168,7 @@ class Work:
     def _conclude(self, name: SessionName, result: SessionResult, before: Seen) -> Outcome:
         match result.status:
             case Status.BUSY:
-                return Busy()
+                return self._busy(result.again_in)
             case Status.FAILED:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
@@ -190,6 +193,9 @@ class Work:
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - self._clock()))
         return Finished(min(due, default=None))
+
+    def _busy(self, again_in: float | None) -> Busy:
+        return Busy(None if again_in is None else self._steady() + again_in)
 
     def _tell(self, name: SessionName, result: SessionResult) -> None:
         at = self._clock()

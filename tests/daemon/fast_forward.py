@@ -6,6 +6,7 @@ in it.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ class Clock:
         return self.wall - self._boot
 
     def wall_of(self, steady: float) -> float:
-        return steady + self._boot
+        """When `steady` is reached: not a rounding error before."""
+        return math.nextafter(steady + self._boot, math.inf)
 
     def go_to(self, wall: float) -> None:
         self.wall = max(self.wall, wall)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from bsd.daemon.chores import Chores
-from bsd.foundation.layout import Layout
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.lifecycle.verify import verify
 from bsd.operation import Operation
@@ -54,7 +56,7 @@ def test_a_store_that_a_killed_command_left_gets_its_index(
     chores = chores_of(layout)
     with own_lock(layout, NAME, 0):
         assert chores.recover(), "it is being worked on: there will be more to do"
-        assert not verify(layout).clean
+    assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
     chores.recover()
     assert verify(layout).clean
 
@@ -67,3 +69,31 @@ def test_what_this_process_commits_is_indexed_by_whoever_commits_it(
         chores.committed(record)
     chores.recover()
     assert not verify(layout).clean, "and costs no second look"
+
+
+def test_what_there_was_no_room_for_is_indexed_once_there_is(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chores = chores_of(layout)
+    told: list[Outcome] = []
+
+    def noticed(name: SessionName, outcome: Outcome) -> None:
+        told.append(outcome)
+        if outcome.in_flight is not None:
+            chores.committed(outcome.in_flight)
+        if not outcome.indexed:
+            chores.fell_behind(name)
+
+    def full(path: Path, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    config = ConfigService(layout.config_file)
+    with monkeypatch.context() as disk:
+        disk.setattr("bsd.store.index.write_private", full)
+        Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
+        assert [outcome.indexed for outcome in told] == [False]
+        for _ in range(3):
+            assert chores.recover(), "there will be more to do"
+        assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
+    chores.recover()
+    assert verify(layout).clean

@@ -22,6 +22,7 @@ from bsd.api.entry_page import EntryFilter
 from bsd.api.extracted import Content, open_content
 from bsd.api.routes.threads import changing, reading
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.field_words import Expected
 
 _SHOWN, _MOST_SHOWN = 100, 1000
 _LAST_LINE = 10**9
@@ -40,7 +41,10 @@ class RestoreWish(Wish):
 class MetaWish(Wish):
     """true, false, for how many messages to keep the entry, or null for no word on it."""
 
-    extractable: Annotated[int, Field(ge=0, le=10**9)] | bool | None = Field(alias="_extractable")
+    extractable: Annotated[
+        Annotated[int, Field(ge=0, le=10**9)] | bool | None,
+        Expected("true, false, a number of messages or null"),
+    ] = Field(alias="_extractable")
 
 
 def routes(desk: Desk) -> APIRouter:

@@ -69,7 +69,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
             str | None,
             Query(
                 max_length=1000,
-                description="Words in the name, the label, a model's name or the text, "
+                description="Words in the name, the title, the label, a model's name or the text, "
                 "extracted text included",
             ),
         ] = None,

@@ -21,6 +21,7 @@ const REASONS = {
     no_entry_id: "without an id",
     unsafe_entry_id: "with an id that is no file name",
     duplicate_entry_id: "with an id that is not theirs alone",
+    too_large_in_memory: "with too many values for the memory",
 };
 
 /** Show what an extraction would do, and do it. */
@@ -80,7 +81,7 @@ export async function extractDialog(session, done) {
         h(
             "p",
             null,
-            "What is large and old moves into the store; it can be put back exactly. Leave a field empty to use the settings.",
+            "What is large and old moves into the store; for as long as it is kept there (the setting retention), it can be put back exactly. Leave a field empty to use the settings.",
         ),
         h("div", { class: "fields" }, recent.element, smallest.element),
         h("div", { class: "buttons start" }, button("Preview", preview)),

@@ -85,7 +85,7 @@ class SessionView {
 
     drawHead() {
         const { info } = this;
-        document.title = `${info.label || info.id} · bsd`;
+        document.title = `${info.title || info.label || info.id} · bsd`;
         const spent = Object.entries(info.tokens ?? {}).map(
             ([name, value]) => `${name.replace("_", " ")} ${number(value)}`,
         );
@@ -108,7 +108,7 @@ class SessionView {
                 " / ",
                 h("a", { href: `#/${query({ agent: info.agent })}` }, info.agent),
             ),
-            h("div", { class: "title" }, h("h1", null, info.label || info.id), badges(info)),
+            h("div", { class: "title" }, h("h1", null, info.title || info.label || info.id), badges(info)),
             h("p", { class: "row-id" }, this.session, " ", copyButton(this.session, "Copy", "session name")),
             facts([
                 ["Size", bytes(info.size)],

@@ -25,7 +25,7 @@ export function sessionRow(session) {
             h(
                 "span",
                 { class: "row-title" },
-                h("span", { class: "row-name" }, session.label || session.id),
+                h("span", { class: "row-name" }, session.title || session.label || session.id),
                 badges(session),
             ),
             h("span", { class: "row-id" }, session.session),

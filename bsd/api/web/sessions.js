@@ -121,7 +121,7 @@ class SessionsView {
             id: "search",
             name: "q",
             value: this.filter.q,
-            placeholder: "Search labels, ids and text",
+            placeholder: "Search titles, ids and text",
             "aria-label": "Search sessions",
             autocomplete: "off",
             spellcheck: "false",

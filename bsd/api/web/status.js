@@ -11,6 +11,7 @@ const SHOWN = 30;
 const LEVELS = {
     strong: ["strong", "good", "Other programs' writes are seen even while a file is exchanged."],
     weak: ["weak", "warn", "This file system proves less; bsd waits longer before it changes a file."],
+    none: ["none", "bad", "This file system cannot exchange files; its sessions are left alone."],
 };
 
 export async function statusView(page) {

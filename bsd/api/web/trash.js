@@ -55,6 +55,7 @@ export async function trashView(page) {
                 h("span", { class: "mono" }, item.session),
                 item.parent &&
                     h("span", { class: "note" }, ` child of ${names.get(item.parent) ?? item.parent}`),
+                item.problem && h("p", { class: "note" }, item.problem),
             ],
             when(item.trashed_at),
             item.expires_at ? when(item.expires_at) : "never",
@@ -63,11 +64,12 @@ export async function trashView(page) {
             h(
                 "span",
                 { class: "actions" },
-                button("Restore", () => restore(item), {
-                    class: "small writes",
-                    "aria-label": `Restore ${item.session}`,
-                    "data-focus": `restore-${item.id}`,
-                }),
+                !item.problem &&
+                    button("Restore", () => restore(item), {
+                        class: "small writes",
+                        "aria-label": `Restore ${item.session}`,
+                        "data-focus": `restore-${item.id}`,
+                    }),
                 button("Delete forever…", () => forget(item), {
                     class: "small danger writes",
                     "aria-label": `Delete ${item.session} forever`,

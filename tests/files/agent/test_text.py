@@ -216,7 +216,7 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
 
     then = time.time()
     os.utime(away.path, (then, then))
-    patience = Patience(3.0, quiet, longer_for_quiet=False, clock=lambda: then + away.ahead)
+    patience = Patience(3.0, quiet, clock=lambda: then + away.ahead)
     patience = replace(patience, sleep=sleep)
     surgeon = Surgeon(away.layout, away.config, patience=patience)
     if slept:

@@ -101,6 +101,13 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
+def open_up(directory: Path) -> None:
+    """Let every user reach a directory of pytest's, which keeps them to itself."""
+    for above in (directory, *directory.parents):
+        if above.stat().st_uid == os.geteuid() and len(above.parts) > 2:
+            above.chmod(0o755)
+
+
 def rest(root: Path) -> None:
     """Let time pass for all sessions: nothing is planned on a file that was just written."""
     for path in root.glob("agents/*/sessions/*.jsonl"):

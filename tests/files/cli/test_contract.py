@@ -14,7 +14,17 @@ from tests.files.cli.conftest import Call, lines_of, out_of, rest, snapshot
 
 _RESULT = {
     *("session", "status", "dry_run", "entries", "values", "bytes_before", "bytes_after"),
-    *("bytes_saved", "tokens_saved", "reasons", "unavailable", "warnings", "reason", "hint"),
+    *(
+        "bytes_saved",
+        "tokens_saved",
+        "characters_per_token",
+        "tokens_by",
+        "reasons",
+        "unavailable",
+        "warnings",
+        "reason",
+        "hint",
+    ),
 }
 _TALLY = {"dry_run", "sessions", "totals", "interrupted", "interrupted_session", "not_begun"}
 _VIEW = {
@@ -46,7 +56,7 @@ def test_sessions(extracted: Call) -> None:
     }
     alpha = out_of(document, "main/alpha")
     assert set(alpha) == {
-        *("session", "agent", "id", "label", "status", "parent", "size", "updated"),
+        *("session", "agent", "id", "title", "label", "status", "parent", "size", "updated"),
         *("extracted_entries", "extracted_bytes"),
     }
     assert alpha["extracted_entries"] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.files.cli.conftest import Call, Program, snapshot
+from tests.files.cli.conftest import Call, Program, open_up, snapshot
 from tests.needs import as_ordinary_user, require_linux
 from tests.openclaw_tree import add_session, set_status
 
@@ -20,13 +20,6 @@ def _told(error: str) -> str:
     assert first.startswith("Error: ")
     assert second.startswith("Try: ")
     return first.removeprefix("Error: ")
-
-
-def _open_up(directory: Path) -> None:
-    """Let every user reach a directory of pytest's, which keeps them to itself."""
-    for above in (directory, *directory.parents):
-        if above.stat().st_uid == os.geteuid() and len(above.parts) > 2:
-            above.chmod(0o755)
 
 
 def _homeless(tmp_path: Path) -> dict[str, str]:
@@ -95,6 +88,14 @@ def test_a_link_out_of_the_root(bsd: Call, tmp_path: Path) -> None:
     assert snapshot(outside) == before
 
 
+@pytest.mark.parametrize("where", ["agents/circle", "agents/main/sessions/circle.jsonl"])
+def test_a_link_that_leads_to_itself_stops_nothing(bsd: Call, where: str) -> None:
+    (bsd.root / where).symlink_to(Path(where).name)
+    assert len(bsd("sessions", "--json").document["sessions"]) == 4
+    for line in ("extract", "verify", "search harbour", "retention --dry-run"):
+        assert bsd(*line.split()).code == 0, line
+
+
 def test_what_does_not_exist(bsd: Call) -> None:
     for line in ("show main/zzz", "restore main/zzz e1", "show main/alpha --entry zzz"):
         ended = bsd(*line.split())
@@ -155,7 +156,7 @@ def test_a_reader_that_has_had_enough(program: Program) -> None:
 
 def test_an_ordinary_user_and_a_closed_directory(program: Program, tmp_path: Path) -> None:
     prefix = as_ordinary_user()
-    _open_up(tmp_path)
+    open_up(tmp_path)
     stranger = Program(program.root, tuple(prefix))
     (program.root / "agents/main/sessions").chmod(0o000)
     try:
@@ -175,7 +176,7 @@ def test_an_ordinary_user_and_a_store_that_cannot_be_written(
     program: Program, tmp_path: Path
 ) -> None:
     prefix = as_ordinary_user()
-    _open_up(tmp_path)
+    open_up(tmp_path)
     before = snapshot(program.root)
     ended = Program(program.root, tuple(prefix))("extract", "main/alpha", **_homeless(tmp_path))
     assert ended.code in (1, 77)
@@ -215,3 +216,16 @@ def test_a_stream_that_is_closed_is_no_internal_error(bsd: Call, closed: int) ->
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr.startswith("Error: there is no agent zzz\n") is (closed != 2)
+
+
+def test_a_directory_in_place_of_a_leftover_stops_no_repair(bsd: Call) -> None:
+    assert bsd("extract", "main/alpha", "main/beta").code == 0
+    alpha, beta = (bsd.root / "extracted" / f"main_{name}" for name in ("alpha", "beta"))
+    (alpha / "0001_tool.tmp").mkdir()
+    (beta / "0001_tool.tmp").touch()
+    (beta / "index.json").unlink()
+    ended = bsd("verify", "--repair")
+    assert ended.code == 1
+    assert "0001_tool.tmp" in ended.out + ended.err
+    assert sorted(path.name for path in beta.glob("*.tmp")) == []
+    assert (beta / "index.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -27,11 +28,28 @@ def test_the_document_of_a_search(with_a_wombat: Call) -> None:
     ended = with_a_wombat("search", "WOMBAT", "digs", "--json")
     assert ended.code == 0
     document = ended.document
-    assert set(document) == {"query", "results"}
+    assert set(document) == {"query", "sessions", "results"}
+    assert document["sessions"] == []
     (hit,) = document["results"]
     assert set(hit) == {"session", "entry_id", "index", "where", "snippet", "matches", "score"}
     assert (hit["session"], hit["entry_id"], hit["index"]) == ("main/dig", "e1", 1)
     assert [hit["snippet"][a:b] for a, b in hit["matches"]] == ["wombat", "digs"]
+
+
+def test_sessions_are_found_by_their_titles(with_a_wombat: Call, root: Path) -> None:
+    registry = root / "agents/main/sessions/sessions.json"
+    known = json.loads(registry.read_bytes()) if registry.exists() else {}
+    known["agent:main:x"] = {"sessionId": "alpha", "displayName": "Numbat\x1b[31m walk"}
+    registry.write_text(json.dumps(known))
+    document = with_a_wombat("search", "numbat", "--json").document
+    assert document["sessions"] == [{"session": "main/alpha", "title": "Numbat[31m walk"}]
+    assert document["results"] == []
+    ended = with_a_wombat("search", "NUMBAT")
+    assert "main/alpha\n  Numbat[31m walk" in ended.out
+    assert "1 session" in ended.out
+    assert "main/alpha" in with_a_wombat("sessions", "-q", "numbat").out
+    assert "main/dig" in with_a_wombat("sessions", "-q", "wombat dig").out
+    assert "0 sessions" in with_a_wombat("sessions", "-q", "numbat dig").out
 
 
 def test_people_get_lines_that_no_terminal_obeys(with_a_wombat: Call) -> None:

@@ -16,6 +16,7 @@ from tests.openclaw_tree import set_at_rest, set_status
 _ITEM = {
     *("id", "session", "original_agent", "original_session_id", "original_path", "trashed_at"),
     *("expires_at", "parent", "entry_count", "size", "extracted_files", "extracted_bytes", "keys"),
+    "problem",
 }
 
 

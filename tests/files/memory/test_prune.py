@@ -16,7 +16,7 @@ from bsd.memory.classes import Classes
 from bsd.memory.classify import Classifier, rules_for
 from bsd.memory.database import Database
 from bsd.memory.facts import Memory
-from bsd.memory.prune import _BATCH, Pruned
+from bsd.memory.prune import Pruned
 from tests.files.memory import plugin
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
 
@@ -231,8 +231,27 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
     assert memory.prune(dry_run=True) == Pruned(dry_run=True)
 
 
+def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
+    memory: Memory, clock: Clock
+) -> None:
+    """Others write confidences that are no shares."""
+    past = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW + 9 * HOUR}
+    fact = timed(memory, "surer than sure", confidence=4.0, **past)
+    memory.prune(hard=False)
+    assert memory.get(fact).confidence == 1.0
+    assert memory.confirm(fact).confidence == 1.0
+    change(
+        memory.path,
+        "UPDATE facts SET last_confirmed_at = ?, expires_at = ? WHERE id = ?",
+        [*past.values(), fact],
+    )
+    memory.prune(hard=False)
+    assert memory.get(fact).confidence == 0.25
+
+
 def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, clock: Clock) -> None:
     asked: list[int] = []
+    many = 12_000
 
     def stopping() -> bool:
         asked.append(1)
@@ -244,11 +263,12 @@ def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, cl
         with db.change():
             db.run_many(
                 "INSERT INTO facts (id, text, created_at, expires_at) VALUES (?, 'x', 1, 1)",
-                ((str(number),) for number in range(_BATCH + 10)),
+                ((str(number),) for number in range(many)),
             )
-        assert memory.prune(soft=False).expired == _BATCH
+        first = memory.prune(soft=False).expired
+    assert 0 < first < many, "the gateway gets its turn"
     with Memory(tmp_path / "facts.db", clock=clock) as memory:
-        assert memory.prune(soft=False).expired == 10
+        assert memory.prune(soft=False).expired == many - first
 
 
 def test_many_fade_in_parts_each_of_them_once(

@@ -35,6 +35,13 @@ def both(root: Path, hours: float | None, **more: Any) -> list[str]:
     return done.deleted_sessions
 
 
+def test_exactly_as_old_as_allowed_stays(root: Path) -> None:
+    make(root, "at-the-limit", hours=24)
+    make(root, "past-it", hours=24.001)
+    assert prune_sessions(24, root, clock=clock).deleted_sessions == ["past-it"]
+    assert (root / "at-the-limit").is_dir()
+
+
 def test_by_count_the_oldest_go(root: Path) -> None:
     for hours in (1, 2, 3, 30, 40):
         make(root, f"h{hours:02}", hours=hours)

@@ -81,7 +81,16 @@ def sample_status() -> dict[str, Any]:
         ],
         "search": {"complete": True, "waiting": 0, "problem": None},
         "orphans": {"count": 1, "bytes": 17},
-        "sources": [],
+        "sources": [
+            {
+                "name": "claude",
+                "kind": "claude-code",
+                "path": "/home/ada/.claude/projects",
+                "served_by": "/home/ada/.openclaw",
+                "left_alone": None,
+                "problem": None,
+            }
+        ],
         "clock": None,
         "disk": {
             "store": 40 * _MB,

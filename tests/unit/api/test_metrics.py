@@ -58,6 +58,7 @@ def test_all_names_are_ours_and_explained() -> None:
         ("bsd_watch_directories", {"state": "unwatched"}, 1),
         ("bsd_watch_problems", {}, 1),
         ("bsd_root_guarantee_strong", {"root": "/home/ada/.openclaw"}, 1),
+        ("bsd_source_served", {"source": "claude"}, 1),
         ("bsd_config_valid", {}, 1),
         ("bsd_extraction_enabled", {}, 1),
         ("bsd_orphan_files", {}, 1),
@@ -75,9 +76,11 @@ def test_trouble_shows() -> None:
     daemon = FakeDaemon(state="degraded")
     daemon.document["config"]["problem"] = "not valid JSON"
     daemon.document["roots"][0]["level"] = "weak"
+    daemon.document["sources"][0]["problem"] = {"text": "two mounts", "remedy": "make them one"}
     found = families(daemon)
     assert value(found, "bsd_healthy") == 0
     assert value(found, "bsd_config_valid") == 0
+    assert value(found, "bsd_source_served", source="claude") == 0
     assert value(found, "bsd_root_guarantee_strong", root="/home/ada/.openclaw") == 0
 
 

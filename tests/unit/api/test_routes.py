@@ -77,6 +77,25 @@ def test_jobs_are_listed_and_run(app: FastAPI, daemon: FakeDaemon) -> None:
     assert daemon.ran == ["retention"]
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("sessions?limit=abc", "limit must be a whole number from 1 to 1000, not 'abc'"),
+        ("sessions?limit=0", "limit must be a whole number from 1 to 1000, not '0'"),
+        ("sessions?agent=" + "a" * 1001, "agent must be a text of up to 1000 characters, not"),
+        ("search", "q is missing"),
+        ("sessions/main/a/entries?from=x", "from must be a whole number from 0 to"),
+        ("sessions/main/a/entries?extracted=perhaps", "extracted must be true or false, not"),
+    ],
+)
+def test_bad_parameters_are_named_in_our_words(app: FastAPI, query: str, message: str) -> None:
+    reply = ask(app, "GET", f"/api/{query}")
+    (error,) = reply.json()["errors"]
+    assert (reply.status, error["message"]) == (400, reply.json()["error"])
+    assert error["message"].startswith(message)
+    assert error["message"].startswith(f"{error['field']} ")
+
+
 def test_an_unknown_job_is_not_found(app: FastAPI) -> None:
     reply = post(app, "/api/jobs/nope/run")
     assert reply.status == 404

@@ -82,6 +82,22 @@ def test_busy_sessions_are_tried_ever_less_often() -> None:
     assert queue.counts().retried == 8
 
 
+def test_who_is_only_to_be_quiet_for_a_while_is_due_then() -> None:
+    queue = fixed()
+    now = 0.0
+    queue.put(A, now)
+    for _ in range(8):
+        assert queue.take_now(now) == A
+        queue.done(A, Busy(again=now + 7.5), now)
+        assert queue.next_due() == now + 7.5
+        now += 7.5
+    assert queue.take_now(now) == A
+    queue.done(A, Busy(again=now - 1), now)
+    assert queue.take_now(now) == A
+    queue.done(A, Busy(), now)
+    assert queue.next_due() == now + 2, "that was no failed try"
+
+
 def test_success_makes_busy_forgotten() -> None:
     queue = fixed()
     queue.put(A, 0)

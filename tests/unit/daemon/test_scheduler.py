@@ -250,6 +250,16 @@ def test_a_day_on_which_the_clocks_change(name: str, midnight: str, hours: float
         assert count == {"daily": 1, "twice": 1, "quarterly": 4, "often": hours * 2}
 
 
+def test_who_travels_need_not_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    with zone("UTC"):
+        world = World(at("2026-05-04T12:00"))
+        world.add("nightly", Cron("0 2 * * *"))
+        assert world.next("nightly") == at("2026-05-05T02:00")
+        monkeypatch.setenv("TZ", "Asia/Tokyo")  # as if /etc/localtime were another
+        world.run_until(at("2026-05-05T02:00"))
+        assert world.next("nightly") == at("2026-05-06T02:00+09:00")
+
+
 def test_a_run_that_is_broken_off_is_recorded(world: World) -> None:
     def stop() -> None:
         raise KeyboardInterrupt

@@ -84,6 +84,7 @@ class House:
         self.savings = Savings()
         self.ledger = Ledger()
         self.events = Events(lambda: self.now)
+        self.rests = Rests(StateDb(self.layout.state_db), self.config)
         self.intake = Intake(
             self.queue,
             self.scan,
@@ -110,7 +111,7 @@ class House:
             savings=self.savings,
             ledger=self.ledger,
             events=self.events,
-            rests=Rests(StateDb(self.layout.state_db), self.config),
+            rests=self.rests,
             worked=self.rounds.worked,
             in_band=self.called,
             clock=lambda: self.now,
@@ -211,6 +212,19 @@ def test_small_savings_gather_for_an_hour(house: House) -> None:
     assert len(house.savings) == 0
 
 
+def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(house: House) -> None:
+    house.write()
+    house.surgeon.plan = small_saving(house)
+    house.work.on(NAME)
+    house.rests.flush()
+    assert house.rests.known() == []
+    house.surgeon.plan = None
+    house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    house.work.on(NAME)
+    house.rests.flush()
+    assert [rest.session for rest in house.rests.known()] == [NAME]
+
+
 def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:
     house.write()
     house.surgeon.plan = small_saving(house)
@@ -231,6 +245,7 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
     house.look()
     answers: list[tuple[SessionResult | BsdError, Any]] = [
         (SessionResult(str(NAME), Status.BUSY), Busy()),
+        (SessionResult(str(NAME), Status.BUSY, again_in=8.0), Busy(58.0)),
         (SessionResult(str(NAME), Status.FAILED, reason="disk full"), Failed("disk full")),
         (Forbidden("a link"), Failed("a link")),
         (NotFound("gone"), Finished(None)),
@@ -240,7 +255,7 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
         house.surgeon.answer = answer
         assert house.work.on(NAME) == outcome
     totals = house.ledger.totals()
-    assert (totals["busy"], totals["failed"]) == (1, 2)
+    assert (totals["busy"], totals["failed"]) == (2, 2)
     assert house.ledger.left_alone() == {"count": 1, "reasons": {"no header": 1}}
     assert not house.scan.changed(NAME), "what is not ours is read once"
 
@@ -374,13 +389,20 @@ class TestRounds:
             )
 
 
-@pytest.mark.parametrize("calls", [True, InUse("its lock is held")])
+@pytest.mark.parametrize(
+    ("calls", "again"),
+    [
+        (True, 53.0),
+        (InUse("its lock is held"), None),
+        (InUse("it was written to 2.0 s ago", again_in=8.0), 58.0),
+    ],
+)
 def test_after_calls_the_session_is_looked_at_again_when_it_rests(
-    house: House, calls: bool | BsdError
+    house: House, calls: bool | BsdError, again: float | None
 ) -> None:
     house.write()
     house.calls = calls
-    assert house.work.on(NAME) == Busy()
+    assert house.work.on(NAME) == Busy(again)
     assert house.surgeon.calls == 0, "it would settle what the calls are about"
     house.calls = False
     assert isinstance(house.work.on(NAME), Finished)
@@ -402,3 +424,50 @@ def test_calls_that_cannot_be_dealt_with_now(house: House) -> None:
     house.calls = Unavailable("no space left")
     assert house.work.on(NAME) == Failed("no space left")
     assert house.surgeon.calls == 0
+
+
+# --- a quiet time that is longer than the debounce ---
+
+
+def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float) -> list[int]:
+    """Let so many seconds pass, in which a program writes now and then; when it was extracted."""
+    extracted = []
+    path = house.sessions / "s1.jsonl"
+    last = 0.0
+
+    def look_closely() -> None:
+        age = house.now - last
+        if age < quiet:
+            house.surgeon.answer = SessionResult(
+                str(NAME), Status.BUSY, reason="just written", again_in=quiet - age
+            )
+            return
+        extracted.append(second)
+        left = Identity.of(path.stat())
+        house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1, left_as=left)
+
+    house.surgeon.meanwhile = look_closely
+    start, steady = house.now, house.steady
+    for second in range(seconds):
+        house.now, house.steady = start + second, steady + second
+        if writes(second):
+            with path.open("a") as stream:
+                stream.write("{}\n")
+            last = house.now
+            house.intake.hint(NAME)
+        house.intake.step(house.steady)
+        while (name := house.queue.take_now(house.steady)) is not None:
+            house.queue.done(name, house.work.on(name), house.steady)
+    return extracted
+
+
+def test_a_session_is_looked_at_when_it_has_been_quiet_for_its_owners_time(house: House) -> None:
+    house.write()
+    assert live(house, 400, lambda second: second < 120, quiet=60.0) == [119 + 60]
+
+
+def test_a_turn_every_fifteen_seconds_still_gets_through(house: House) -> None:
+    house.write()
+    assert live(house, 300, lambda second: second % 15 < 3, quiet=10.0) == [
+        2 + 10 + turn for turn in range(0, 300, 15)
+    ]
