@@ -3,7 +3,9 @@
     python packaging/build_deb.py [--interpreter /usr/bin/python3.11] DIRECTORY
 
 The libraries come from the environment that this runs in, pinned by requirements.lock: what was
-tested is what is packed. They are compiled for one version of Python, and so is the package.
+tested is what is packed. They are compiled for one version of Python, and so is the package: it
+should be Debian's own, `make .venv PYTHON=/usr/bin/python3`. DEBFULLNAME and DEBEMAIL, if they are
+set, say who builds it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from email.utils import formatdate
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -33,6 +36,7 @@ _HOME = Path("usr/lib/brainsurgeond")  # a virtual environment in its form
 _SITE = _HOME / "lib" / _PYTHON / "site-packages"
 _DOC = Path("usr/share/doc") / _NAME
 _DEBIAN = TOP / "packaging" / "debian"
+_REVISION = 1  # of the package, for one version of bsd
 
 # Where the other files go; a compressed one ends in .gz there.
 _FILES = {
@@ -50,6 +54,7 @@ _FILES = {
     "contrib/prometheus/bsd.rules.yml": f"{_DOC}/examples/prometheus.rules.yml",
     "README.md": f"{_DOC}/README.md.gz",
     "CHANGELOG.md": f"{_DOC}/changelog.gz",
+    "packaging/debian/lintian-overrides": f"usr/share/lintian/overrides/{_NAME}",
 }
 _LAUNCHER = f"""\
 #!/{_HOME}/bin/python3 -I
@@ -63,6 +68,7 @@ sys.exit(main())
 
 def build(directory: Path, interpreter: Path) -> Path:
     """Build the package into `directory`; returns its path."""
+    _check(interpreter)
     libraries = runtime_distributions()
     architecture = _output("dpkg", "--print-architecture")
     package = directory.resolve() / f"{_NAME}_{_version()}_{architecture}.deb"
@@ -73,6 +79,7 @@ def build(directory: Path, interpreter: Path) -> Path:
         for source, target in _FILES.items():
             _copy(TOP / source, root / target)
         _write(root / _DOC / "copyright", _copyright(libraries))
+        (root / _DOC / "changelog.Debian.gz").write_bytes(gzip.compress(_changelog(), mtime=0))
         _make_readable(root)
         _control(root, interpreter, architecture)
         # gzip: packing with xz takes longer than all the rest.
@@ -83,6 +90,20 @@ def build(directory: Path, interpreter: Path) -> Path:
     return package
 
 
+def _check(interpreter: Path) -> None:
+    """Say what is needed, if this cannot become a package that works."""
+    if shutil.which("dpkg-deb") is None:
+        raise SystemExit("Error: there is no dpkg-deb here, which makes packages\nTry: a Debian")
+    version = f"import sys; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    found = interpreter.exists() and subprocess.run([interpreter, "-c", version], check=False)
+    if not found or found.returncode != 0:
+        raise SystemExit(
+            f"Error: the libraries here are compiled for {_PYTHON}, which {interpreter} is not\n"
+            "Try: rm -r .venv; make PYTHON=/usr/bin/python3 deb   (Debian: python3 3.11 or newer, "
+            "python3-venv)\n     or packaging/build_deb.py --interpreter: the package needs it then"
+        )
+
+
 def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution]) -> None:
     site = root / _SITE
     for library in libraries:
@@ -91,7 +112,9 @@ def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution
     settings = f"home = {interpreter.parent}\ninclude-system-site-packages = false\n"
     _write(root / _HOME / "pyvenv.cfg", f"{settings}version = {sys.version.split()[0]}\n")
     (root / _HOME / "bin").mkdir()
-    (root / _HOME / "bin" / "python3").symlink_to(interpreter)
+    below_usr = interpreter.is_relative_to("/usr")
+    target = Path("../../..", interpreter.relative_to("/usr")) if below_usr else interpreter
+    (root / _HOME / "bin" / "python3").symlink_to(target)
     _write(root / "usr/bin/bsd", _LAUNCHER)
     (root / "usr/bin/bsd").chmod(0o755)
     # Compiled here once and for all: whoever runs it, root included, writes nothing below /usr.
@@ -110,7 +133,8 @@ def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution
 
 def _copy_distribution(library: Distribution, site: Path) -> None:
     for file in library.files or []:
-        if ".." in file.parts or "__pycache__" in file.parts:  # programs of its own; compiled files
+        # Programs of its own; compiled files; its tests.
+        if ".." in file.parts or "__pycache__" in file.parts or file.parts[1:2] == ("tests",):
             continue
         _copy(Path(str(library.locate_file(file))), site / file)
 
@@ -126,11 +150,17 @@ def _control(root: Path, interpreter: Path, architecture: str) -> None:
     size = sum(path.stat().st_size for path in files) // 1024
     depends = "libc6"
     if interpreter == Path("/usr/bin", _PYTHON):  # another one is not Debian's to provide
-        depends += f", {_PYTHON}"
+        depends += f", {_PYTHON}, python3:any"
     control = (
         (_DEBIAN / "control")
         .read_text(encoding="utf-8")
-        .format(version=_version(), architecture=architecture, depends=depends, size=size)
+        .format(
+            version=_version(),
+            architecture=architecture,
+            depends=depends,
+            size=size,
+            maintainer=_maintainer(),
+        )
     )
     _write(root / "DEBIAN/control", control)
     _write(root / "DEBIAN/md5sums", sums)
@@ -138,6 +168,24 @@ def _control(root: Path, interpreter: Path, architecture: str) -> None:
         _copy(_DEBIAN / script, root / "DEBIAN" / script)
         (root / "DEBIAN" / script).chmod(0o755)
     (root / "DEBIAN").chmod(0o755)
+
+
+def _maintainer() -> str:
+    name = os.environ.get("DEBFULLNAME") or "The bsd authors"
+    return f"{name} <{os.environ.get('DEBEMAIL') or 'brainsurgeond@localhost'}>"
+
+
+def _changelog() -> bytes:
+    """The package's own history: bsd's lies beside it."""
+    when = os.environ.get("SOURCE_DATE_EPOCH") or (TOP / "CHANGELOG.md").stat().st_mtime
+    text = f"""\
+{_NAME} ({_version()}) unstable; urgency=medium
+
+  * bsd {__version__}; changelog.gz says what is new in it.
+
+ -- {_maintainer()}  {formatdate(float(when))}
+"""
+    return text.encode()
 
 
 def _copyright(libraries: list[Distribution]) -> str:
@@ -168,7 +216,7 @@ def _write(path: Path, text: str) -> None:
 
 def _version() -> str:
     """1.2.0rc1 comes before 1.2.0 in Debian's eyes only with a tilde."""
-    return re.sub(r"\.?(a|b|rc|dev)(\d+)", r"~\1\2", __version__)
+    return re.sub(r"\.?(a|b|rc|dev)(\d+)", r"~\1\2", __version__) + f"-{_REVISION}"
 
 
 def _output(*argv: str) -> str:

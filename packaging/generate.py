@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from click.shell_completion import get_completion_class
+from click.shell_completion import add_completion_class, get_completion_class
 from man_page import man_page
 
+from bsd.cli.complete import Bash
 from bsd.cli.main import bsd
 
 _CONTRIB = Path(__file__).parents[1] / "contrib"
+add_completion_class(Bash)
 _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 

@@ -38,8 +38,9 @@ _FILES = {
 _DESCRIPTION = """\
 AI agents write everything they see and think into transcripts: JSONL files that only grow. bsd
 moves the large old values of such a transcript into a store beside it and leaves a short
-placeholder. Nothing is thrown away: any value comes back, exact to the byte, when you or the agent
-asks for it.
+placeholder. A value comes back, exact to the byte, when you or the agent asks for it, for as long
+as the store keeps it: 24 hours, unless the setting `retention` says something else, or `never`.
+After that it is deleted for good, and its placeholder stays.
 
 `bsd run` does this by itself, as a service. All other commands work with or without it."""
 
@@ -50,7 +51,7 @@ def man_page() -> str:
         '.\\" Made by `make generated` from the command line itself; do not edit.',
         f'.TH BSD 1 "" "bsd {__version__}" "User Commands"',
         ".SH NAME",
-        "bsd \\- keeps AI\\-agent session files lean without ever losing a byte",
+        "bsd \\- keeps AI\\-agent session files lean by moving large old values into a store",
         ".SH SYNOPSIS",
         "\\fBbsd\\fP [\\fIOPTIONS\\fP] \\fICOMMAND\\fP [\\fIARGS\\fP]...",
         ".SH DESCRIPTION",

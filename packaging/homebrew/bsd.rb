@@ -1,6 +1,6 @@
 # For a tap. A release fills in url and sha256 of its source archive.
 class Bsd < Formula
-  desc "Keeps AI-agent session files lean without ever losing a byte"
+  desc "Keeps AI-agent session files lean by moving large old values into a store"
   url "@URL@"
   version "0.1.0"
   sha256 "@SHA256@"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_the_scripts_are_what_sh_understands(script: str) -> None:
     _run("sh", "-n", str(_SCRIPTS / script))
 
 
+def test_a_package_that_could_not_work_is_not_built(tmp_path: Path) -> None:
+    """Its libraries are compiled for this Python, and Debian's own may be another one."""
+    require_program("dpkg-deb")
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    builder = str(TOP / "packaging" / "build_deb.py")
+    for interpreter in (other, tmp_path / "none"):
+        argv = [sys.executable, builder, "--interpreter", str(interpreter), str(tmp_path / "dist")]
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert f"which {interpreter} is not\nTry: rm -r .venv; make PYTHON=" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "dist").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_package_comes_and_goes(tmp_path: Path, openclaw_root: Path) -> None:
@@ -58,6 +75,7 @@ def test_a_package_comes_and_goes(tmp_path: Path, openclaw_root: Path) -> None:
         pytest.skip("only root may install packages")
     package = _build(tmp_path / "dist")
     _check_content(package)
+    _check_by_debians_rules(package)
     root = Path("/") if os.environ.get("CI") == "true" else _empty_system(tmp_path / "system")
     if root == Path("/") and Path("/usr/bin/bsd").exists():
         pytest.skip("there is a bsd on this system already, which stays")
@@ -105,7 +123,17 @@ def _empty_system(root: Path) -> Path:
     for name in ("info", "updates"):
         (admin / name).mkdir(parents=True)
     (admin / "status").touch()
+    python = _interpreter()
+    if python.is_relative_to("/usr"):  # the package comes to it by a relative link
+        there = root / python.relative_to("/")
+        there.parent.mkdir(parents=True)
+        there.symlink_to(python)
     return root
+
+
+def _check_by_debians_rules(package: Path) -> None:
+    if (lintian := shutil.which("lintian")) and _interpreter().is_relative_to("/usr/bin"):
+        _run(lintian, "--allow-root", "--fail-on", "error,warning", str(package))
 
 
 def _check_content(package: Path) -> None:
@@ -121,7 +149,9 @@ def _check_content(package: Path) -> None:
         "usr/share/fish/vendor_completions.d/bsd.fish",
         "usr/share/man/man1/bsd.1.gz",
         "usr/share/zsh/vendor-completions/_bsd",
+        f"usr/share/doc/{_NAME}/changelog.Debian.gz",
         f"usr/share/doc/{_NAME}/copyright",
+        f"usr/share/lintian/overrides/{_NAME}",
         f"usr/share/doc/{_NAME}/examples/bsd.toml",
     }
     assert not [name for name in names if name.startswith(("etc/", "home/", "var/"))]

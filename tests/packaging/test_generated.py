@@ -65,7 +65,7 @@ def _completed(words: str, environ: dict[str, str]) -> set[str]:
     """What bash offers for the last of some words."""
     script = f"""
         source "{_COMPLETIONS / "bsd.bash"}"
-        COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        COMP_LINE="{words}"; COMP_POINT=${{#COMP_LINE}}
         function_name=$(complete -p bsd | sed 's/.* -F //; s/ .*//')
         $function_name bsd
         printf '%s\\n' "${{COMPREPLY[@]}}"

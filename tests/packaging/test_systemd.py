@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -83,8 +85,18 @@ def test_systemd_knows_how_to_talk_with_it(path: Path) -> None:
     unit = Unit.read(path)
     assert (unit.one("Type"), unit.one("NotifyAccess")) == ("notify", "main")
     assert int(unit.one("WatchdogSec")) > 0
-    assert unit.one("ExecReload") == "/bin/kill -HUP $MAINPID"
     assert unit.one("ExecStart") == "/usr/bin/bsd run"
+
+
+@pytest.mark.parametrize("path", [TEMPLATE, USER_UNIT], ids=["template", "user"])
+def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
+    """A small Debian has no /bin/kill: there every reload failed."""
+    argv = shlex.split(Unit.read(path).one("ExecReload"))
+    assert argv[0] == "/bin/sh"
+    with subprocess.Popen(["sleep", "60"]) as process:
+        environ = {"MAINPID": str(process.pid), "PATH": "/nowhere"}
+        subprocess.run(argv, check=True, env=environ)
+        assert process.wait(_DEADLINE_SECONDS) == -signal.SIGHUP
 
 
 def test_a_users_manager_is_asked_for_no_namespaces() -> None:

@@ -1,0 +1,140 @@
+"""The package on a Debian that has booted: its units, the drop-in of their head, upgrade and purge.
+
+Only on request, since it takes minutes and a mirror: `make booted`. BSD_BOOT names a tree made by
+debootstrap, or one that is to be made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bsd.sample import session_lines
+from tests.needs import require_program
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.packaging.booted import Machine, add_user, booted, make_tree
+from tests.packaging.test_debian import _build
+from tests.packaging.units import TEMPLATE
+from tests.sources import CLAUDE_CODE
+from tests.sources.claude_code import claude_code_lines
+from tests.sources.tree import raw
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif("BSD_BOOT" not in os.environ, reason="`make booted` boots a Debian"),
+]
+_ASK = "curl -s --unix-socket .openclaw/.brainsurgeon/bsd.sock http://bsd/api"
+_CLAUDE = f".claude/projects/{CLAUDE_CODE.directory}/{CLAUDE_CODE.session}.jsonl"
+_SERVED = 'bsd_source_served{source="claude"}'
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Booted, with the package in it, and two users with sessions."""
+    for program in ("debootstrap", "systemd-nspawn", "nsenter"):
+        require_program(program)
+    base, top = Path(os.environ["BSD_BOOT"]), tmp_path_factory.mktemp("booted")
+    if not (base / "usr" / "bin" / "python3").exists():
+        make_tree(base)
+    # Not by copytree: that reads devices, and /dev/zero has no end.
+    subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(top / "tree")], check=True)
+    sessions = top / "sessions"
+    add_session(sessions / ".openclaw", "main/s", b"".join(session_lines(turns=12, seed=1)))
+    (sessions / _CLAUDE).parent.mkdir(parents=True)
+    (sessions / _CLAUDE).write_bytes(raw(claude_code_lines()))
+    set_at_rest(sessions / _CLAUDE)
+    package = _build(top / "dist")
+    with booted(top / "tree") as machine:
+        shutil.copyfile(package, top / "tree" / "root" / "bsd.deb")
+        said = machine.run("dpkg --install /root/bsd.deb && bsd --version")
+        assert f"Python {sys.version_info.major}" not in said
+        for user in ("ada", "bob"):
+            add_user(machine, user, sessions)
+        yield machine
+    subprocess.run(["rm", "-rf", "--one-file-system", str(top / "tree")], check=True)
+
+
+def _drop_in() -> str:
+    """The drop-in for sources, as the head of the unit has it."""
+    head = TEMPLATE.read_text(encoding="utf-8").partition("[[sources]]")[2].partition("Each path")
+    lines = re.findall(r"(\[Service\]|ReadWritePaths=\S*|ReadOnlyPaths=\S*)", head[0])
+    assert len(lines) == 4, lines
+    return "\n".join(lines) + "\n"
+
+
+def test_the_systems_unit_serves_sources_with_its_drop_in(machine: Machine) -> None:
+    machine.run("systemctl enable --now bsd@ada")
+    machine.wait_for("cat .openclaw/agents/main/sessions/s.jsonl", "[[extracted-", "ada")
+    health = json.loads(machine.run(f"{_ASK}/health", "ada"))
+    assert health["status"] == "degraded"
+    (problem,) = health["problems"]
+    assert "sessions of claude cannot be exchanged" in problem
+    assert "`systemctl edit bsd@ada.service`: [Service] ReadWritePaths= " in problem
+    assert "ReadWritePaths=/home/ada," in problem
+    assert f"{_SERVED} 0.0" in machine.run(f"{_ASK}/metrics", "ada")
+    place = machine.tree / "etc/systemd/system/bsd@ada.service.d/override.conf"
+    place.parent.mkdir()
+    place.write_text(_drop_in())
+    machine.run("systemctl daemon-reload; systemctl restart bsd@ada")
+    machine.wait_for(f"cat {_CLAUDE}", "[[extracted-", "ada")
+    assert json.loads(machine.run(f"{_ASK}/health", "ada"))["status"] == "ok"
+    assert f"{_SERVED} 1.0" in machine.run(f"{_ASK}/metrics", "ada")
+    assert "all as it should be" in machine.run("bsd verify", "ada")
+
+
+def test_a_reload_of_the_systems_unit(machine: Machine) -> None:
+    machine.run("systemctl start bsd@ada && systemctl reload bsd@ada")
+    machine.wait_for("cat .openclaw/logs/brainsurgeon.log", "Settings were read again", "ada")
+
+
+def test_root_leaves_nothing_of_its_own(machine: Machine) -> None:
+    said = machine.run("bsd --root /home/ada/.openclaw config set retention never")
+    assert "(root works as ada here" in said
+    machine.run("HOME=/home/ada bsd verify")
+    assert machine.run("find /home/ada ! -user ada") == ""
+
+
+def test_the_users_own_unit(machine: Machine) -> None:
+    machine.run("loginctl enable-linger bob")
+    machine.wait_for("systemctl --user is-system-running", "running", "bob")
+    machine.run("bsd service install", "bob")
+    machine.wait_for(f"cat {_CLAUDE}", "[[extracted-", "bob")
+    assert json.loads(machine.run(f"{_ASK}/health", "bob"))["status"] == "ok"
+    machine.run("systemctl --user reload bsd", "bob")
+    machine.wait_for("bsd service status", "active (running)", "bob")
+
+
+def test_an_upgrade_and_a_purge_while_all_run(machine: Machine) -> None:
+    machine.run("systemctl start bsd@ada")
+
+    def processes() -> list[str]:
+        asked = "show --property=MainPID --value"
+        system = machine.run(f"systemctl {asked} bsd@ada")
+        return [system.strip(), machine.run(f"systemctl --user {asked} bsd", "bob").strip()]
+
+    before = processes()
+    assert "0" not in before
+    machine.run("dpkg --install /root/bsd.deb")
+    for user in ("ada", "bob"):
+        machine.wait_for("bsd status", "is running", user)
+    assert not set(before) & set(processes())
+    machine.run("dpkg --purge brainsurgeond")
+    assert processes() == ["0", "0"]
+    assert "0 loaded units" in machine.run("systemctl --failed --no-pager")
+    assert "0 loaded units" in machine.run("systemctl --user --failed --no-pager", "bob")
+    assert machine.run("ls /etc/systemd/system/multi-user.target.wants | grep -c bsd@ || true") == (
+        "0\n"
+    )
+    for path in ("/usr/bin/bsd", "/usr/lib/brainsurgeond"):
+        assert not (machine.tree / path[1:]).exists()
+    for user in ("ada", "bob"):
+        assert (machine.tree / "home" / user / ".openclaw" / "extracted").is_dir(), "users' own"
