@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench lint format lock generated deb compat compat-install clean .venv
+.PHONY: help demo test soak bench lint format lock generated deb booted compat compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -49,6 +49,10 @@ generated: .venv ## write man page and shell completions anew, from the command 
 
 deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
+
+booted: .venv ## boot a Debian in a container, with the package in it (root; debootstrap, systemd-nspawn)
+	BSD_BOOT=$${BSD_BOOT:-$(CURDIR)/build/debian} $(BIN)/python -m pytest -p no:cacheprovider \
+		tests/packaging/test_booted.py
 
 compat-install: .venv
 	$(BIN)/python -m tests.compat.install

@@ -18,7 +18,7 @@ from tests.spread import unit_of_work
 settings.register_profile(
     "unhurried",
     settings.get_profile(settings.get_current_profile_name()),
-    max_examples=int(os.environ.get("BSD_EXAMPLES", "40")),  # more, to look for trouble
+    max_examples=int(os.environ.get("BSD_EXAMPLES", "30")),  # more, to look for trouble
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

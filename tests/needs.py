@@ -7,11 +7,16 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import NoReturn
 
+import click
 import pytest
 
+import bsd
+
 NOBODY = 65534
+_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 
 
 def require_program(name: str) -> str:
@@ -35,15 +40,28 @@ def as_ordinary_user() -> list[str]:
     """What to put before a command line to run it as a user who is not root."""
     if os.geteuid() != 0:
         return []
-    prefix = [
-        require_program("setpriv"),
-        f"--reuid={NOBODY}",
-        f"--regid={NOBODY}",
-        "--clear-groups",
-    ]
+    require_program("setpriv")
+    prefix = list(_NOBODY)
     if not _runs_python(tuple(prefix)):
         _without("a Python and a checkout that every user may read")
     return prefix
+
+
+@cache
+def python_for_all() -> tuple[str, str]:
+    """A Python that every user may read, and the PYTHONPATH that brings bsd into it."""
+    require_program("setpriv")
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    beside = [str(Path(module.__file__ or "").parents[1]) for module in (bsd, click)]
+    for each in (sys.executable, python):
+        top = os.pathsep.join(beside)
+        asked = [*_NOBODY, each, "-c", f"open({each!r}); import bsd, click; open(click.__file__)"]
+        answer = subprocess.run(
+            asked, check=False, capture_output=True, env=os.environ | {"PYTHONPATH": top}
+        )
+        if answer.returncode == 0:
+            return each, top
+    pytest.skip("there is no Python here that every user may read")
 
 
 @cache

@@ -96,3 +96,39 @@ def test_values_are_bound_by_place_or_by_name() -> None:
     statements = re.compile(r"\b(?:SELECT|WHERE|VALUES|AND|SET)\b[^#]*\?[1-9]")
     found = [str(path) for path in _MODULES if statements.search(path.read_text(encoding="utf-8"))]
     assert found == []
+
+
+# What no text for users may say: retention deletes, after 24 hours unless somebody sets it.
+_TOO_MUCH = re.compile(
+    r"without (ever )?losing a (single )?byte|never (lose|lost)|puts? every value back"
+    r"|(nothing|no byte) (of \w+ )?(is|are) (ever )?(lost|thrown away)|any value comes back",
+    re.IGNORECASE,
+)
+_FOR_USERS = (
+    "README.md",
+    "pyproject.toml",
+    "config/",
+    "contrib/",
+    "packaging/",
+    "bsd/cli/",
+    "bsd/api/",
+)
+
+
+def test_no_text_for_users_promises_what_retention_does_not_keep() -> None:
+    told = []
+    for name in _tracked():
+        if not name.startswith((*_FOR_USERS, "bsd/__init__.py")) or name.endswith(".png"):
+            continue
+        text = " ".join((_TOP / name).read_text(encoding="utf-8").split()).replace("\\-", "-")
+        told += [f"{name}: {found[0]}" for found in _TOO_MUCH.finditer(text)]
+    assert told == []
+
+
+def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
+    for name in ("README.md", "contrib/man/bsd.1", "packaging/debian/control"):
+        text = " ".join((_TOP / name).read_text(encoding="utf-8").split())
+        promise = text.index("comes back")
+        assert "24 hours" in text[promise : promise + 300], name
+    help_page = (_PACKAGE / "cli" / "commands.py").read_text(encoding="utf-8")
+    assert "24 hours, unless you set it" in help_page

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +17,42 @@ from tests.openclaw_tree import add_session, set_at_rest
 NEEDLE = "xylophonic"  # stands only deep in a value that gets extracted
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 _DAYS = 3 * 24 * 3600.0
+_STAMP = re.compile(rb'"timestamp": ?"([^"]+)"')
 
 
 def fill_root(root: Path) -> None:
     """Make all of them."""
-    add_session(root, "main/harbour", b"".join(_with_needle(session_lines(turns=30, seed=1))))
-    add_session(root, "main/tides", b"".join(session_lines(turns=6, seed=2)))
-    add_session(root, "main/hostile", hostile_session())
-    add_session(root, "research/berths", b"".join(session_lines(turns=10, seed=3)))
-    add_session(root, "research/live", b"".join(session_lines(turns=2, seed=4)))
+    add_session(root, "main/harbour", recent(_with_needle(session_lines(turns=30, seed=1))))
+    add_session(root, "main/tides", recent(session_lines(turns=6, seed=2)))
+    add_session(root, "main/hostile", recent([hostile_session()]))
+    add_session(root, "research/berths", recent(session_lines(turns=10, seed=3)))
+    add_session(root, "research/live", recent(session_lines(turns=2, seed=4)))
     old = add_session(root, "research/last-week", short_session())
     then = time.time() - _DAYS
     os.utime(old, (then, then))
     listed: dict[str, Any] = {
-        "agent:main:harbour-master": {"sessionId": "harbour", "status": "done"},
+        "agent:main:harbour-master": {
+            "sessionId": "harbour",
+            "status": "done",
+            "displayName": "The harbour master",
+        },
         "agent:main:subagent:tides": {"sessionId": "tides", "parentSessionId": "harbour"},
         f"agent:main:{HOSTILE}": {"sessionId": "hostile", "status": HOSTILE},
     }
     (root / "agents" / "main" / "sessions" / "sessions.json").write_text(json.dumps(listed))
+
+
+def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes:
+    """The lines, as if the last of them had been written so long ago."""
+    raw = b"".join(lines)
+    times = [datetime.fromisoformat(found[1].decode()) for found in _STAMP.finditer(raw)]
+    later = datetime.now(UTC) - ago - max(times)
+
+    def shifted(found: re.Match[bytes]) -> bytes:
+        time = datetime.fromisoformat(found[1].decode()) + later
+        return b'"timestamp":"%b"' % time.isoformat(timespec="milliseconds").encode()
+
+    return _STAMP.sub(shifted, raw)
 
 
 def message(id: str, role: str, *content: dict[str, Any], **more: Any) -> bytes:
@@ -73,9 +93,10 @@ def short_session() -> bytes:
 def append_turn(path: Path, word: str) -> None:
     """What an agent adds to its session; it is at rest at once."""
     with path.open("ab") as file:
-        file.write(message(f"{word}-ask", "user", text(f"Please look after {word}.")))
+        asked = message(f"{word}-ask", "user", text(f"Please look after {word}."))
         answer = text(f"I have looked after {word}.")
-        file.write(message(f"{word}-done", "assistant", answer, stopReason="stop"))
+        done = message(f"{word}-done", "assistant", answer, stopReason="stop")
+        file.write(recent([asked, done], timedelta()))
     set_at_rest(path)
 
 

@@ -95,7 +95,7 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         index = int(re.sub(r".*#", "", hit.get_by_role("link").inner_text()))
         assert NEEDLE not in json.dumps(desk.lines("main/harbour"))
         rows.click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("agent:main:harbour-master")
+        expect(page.get_by_role("heading", level=1)).to_have_text("The harbour master")
         page.go_back()
         expect(page.get_by_label("Search sessions")).to_have_value(NEEDLE)
         hit.get_by_role("link").click()
