@@ -12,8 +12,8 @@ from pathlib import Path
 from click.shell_completion import add_completion_class, get_completion_class
 from man_page import man_page
 
-from bsd.cli.complete import Bash
-from bsd.cli.main import bsd
+from bsd.doors.cli.complete import Bash
+from bsd.doors.cli.main import bsd
 
 _CONTRIB = Path(__file__).parents[1] / "contrib"
 add_completion_class(Bash)

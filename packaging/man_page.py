@@ -7,8 +7,8 @@ import re
 import click
 
 from bsd import __version__
-from bsd.cli.commands import SECTIONS
-from bsd.cli.main import bsd
+from bsd.doors.cli.commands import SECTIONS
+from bsd.doors.cli.main import bsd
 from bsd.foundation.settings import VARIABLES, Settings
 
 _EXIT_CODES = {

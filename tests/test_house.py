@@ -69,7 +69,7 @@ def test_only_the_command_line_writes_to_stdout() -> None:
 
 def test_the_helper_process_loads_nothing_but_the_standard_library() -> None:
     """It holds write leases; what it does not import cannot delay it."""
-    module = "bsd.transcript.helper"
+    module = "bsd.session.commit.helper"
     program = f"import sys; before = set(sys.modules); import {module}; "
     done = subprocess.run(
         [sys.executable, "-I", "-c", program + "print(*(set(sys.modules) - before))"],
@@ -80,8 +80,9 @@ def test_the_helper_process_loads_nothing_but_the_standard_library() -> None:
     loaded = set(done.stdout.split())
     assert module in loaded
     foreign = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
-    needed = {"bsd", "bsd.transcript", "bsd.transcript.exchange", "bsd.transcript.leases"}
-    assert foreign == needed | {module}
+    rooms = {"bsd", "bsd.foundation", "bsd.session", "bsd.session.commit"}
+    needed = {"bsd.session.commit.exchange", "bsd.foundation.leases"}
+    assert foreign == rooms | needed | {module}
 
 
 def test_the_lock_file_names_versions_and_no_network() -> None:
@@ -110,8 +111,8 @@ _FOR_USERS = (
     "config/",
     "contrib/",
     "packaging/",
-    "bsd/cli/",
-    "bsd/api/",
+    "bsd/doors/cli/",
+    "bsd/doors/http/",
 )
 
 

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bsd.formats.flat import FLAT
+from bsd.agents.flat import FLAT
+from bsd.care.trash import Trash
+from bsd.care.trash_shelf import run_trash_retention
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.trash_shelf import run_trash_retention
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session
 from tests.unit.surgery.theatre import Session, jsonl

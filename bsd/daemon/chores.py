@@ -8,6 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.care.cleaning import clean_all
+from bsd.care.expiry import Cleaned, lifetime_seconds
+from bsd.care.retention import in_plain_words
+from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
 from bsd.daemon.guarantee import Mounts
@@ -23,13 +27,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.trace import traced
-from bsd.lifecycle.cleaning import clean_all
-from bsd.lifecycle.expiry import Cleaned, lifetime_seconds
-from bsd.lifecycle.retention import in_plain_words
-from bsd.lifecycle.verify import reindex
-from bsd.surgeon import Surgeon
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.recovery import Recovered, State
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.recovery import Recovered, State
+from bsd.session.surgeon import Surgeon
 
 _log = get_logger("daemon")
 

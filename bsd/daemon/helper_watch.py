@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bsd.foundation.logs import get_logger
-from bsd.transcript.exchangers import HelperExchanger, Step
+from bsd.session.commit.exchangers import HelperExchanger, Step
 
 if TYPE_CHECKING:
-    from bsd.transcript.exchange import Request, Result
+    from bsd.session.commit.exchange import Request, Result
 
 _log = get_logger("exchange")
 

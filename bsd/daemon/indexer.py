@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.care.indexing import Due, due_as_it_is, find_due, read_slice
 from bsd.daemon.clock import steady
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.lifecycle.indexing import Due, due_as_it_is, find_due, read_slice
 from bsd.store.search import SearchIndex, use
 
 _log = get_logger("search")

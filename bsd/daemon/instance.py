@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from bsd.foundation.errors import TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.foundation.plain import LARGEST_NOTE, open_plain, read_plain
-from bsd.transcript.process import alive
+from bsd.foundation.process import alive
 
 _LOCKS = Path("/proc/locks")
 _PID, _INODE = 4, 5

@@ -9,9 +9,9 @@ from typing import Any
 from bsd.foundation.documents import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
+from bsd.session.commit.protocol import Outcome
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason
-from bsd.transcript.commit import Outcome
 
 _MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
 _TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"

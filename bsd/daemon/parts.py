@@ -29,10 +29,10 @@ from bsd.daemon.workers import Workers
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.protocol import Outcome
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.state import StateDb
-from bsd.surgeon import Patience, Surgeon
-from bsd.transcript.commit import Outcome
-from bsd.transcript.inflight import InFlight
 
 # Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
 MakeInBand = Callable[[Layout, ConfigService, Surgeon, StateDb, Callable[[], float]], InBand]

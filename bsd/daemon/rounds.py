@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 
+from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
 from bsd.daemon.intake import Intake
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan, Seen
-from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger

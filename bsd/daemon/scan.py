@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.health import Problem, no_access
-from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bsd import __version__
+from bsd.agents.owners import layout_of
 from bsd.daemon.clock import Clocks, awake
 from bsd.daemon.events import Subscription
 from bsd.daemon.instance import SingleInstance
@@ -25,7 +26,6 @@ from bsd.daemon.settings_watch import follow
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
 from bsd.daemon.work import Stopping
 from bsd.daemon.workspaces import add_workspace_cron
-from bsd.formats.owners import layout_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger
@@ -33,8 +33,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced
-from bsd.transcript.commit import Outcome
-from bsd.transcript.exchangers import Exchanger
+from bsd.session.commit.exchangers import Exchanger
+from bsd.session.commit.protocol import Outcome
 
 _log = get_logger("daemon")
 

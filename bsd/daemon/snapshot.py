@@ -6,6 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from bsd.care.disk_use import disk_use
+from bsd.care.expiry import Shelf, forecast, lifetime_seconds
+from bsd.care.retention import StoreShelf
+from bsd.care.saved import SavedByHour
+from bsd.care.trash_shelf import TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Problem, Trouble
 from bsd.daemon.queue import WorkQueue
@@ -16,13 +21,8 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.disk_use import disk_use
-from bsd.lifecycle.expiry import Shelf, forecast, lifetime_seconds
-from bsd.lifecycle.retention import StoreShelf
-from bsd.lifecycle.saved import SavedByHour
-from bsd.lifecycle.trash_shelf import TrashShelf
-from bsd.transcript.orphans import list_orphans
-from bsd.transcript.reach import unreached
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.reach import unreached
 
 # What looks at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100

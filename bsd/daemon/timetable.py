@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from bsd.care.expiry import lifetime_seconds
 from bsd.daemon.cron import Cron, Every, Schedule
 from bsd.daemon.scheduler import JobStatus, Run, Scheduler
 from bsd.foundation.errors import BsdError, Conflict
@@ -16,7 +17,6 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE, PruningConfig
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle.expiry import lifetime_seconds
 
 _log = get_logger("jobs")
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from bsd.agents.owner import Owner
+from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.clock import LONGEST_SLEEP_SECONDS
 from bsd.daemon.directories import Directories
 from bsd.daemon.health import Health, Problem, Trouble, refused
 from bsd.daemon.watches import Listener, Watches, open_watches
-from bsd.formats.owner import Owner
-from bsd.formats.owners import owner_of
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger

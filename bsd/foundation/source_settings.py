@@ -19,7 +19,7 @@ class SourceSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Annotated[str, Field(min_length=1)]  # which are known, bsd.formats.owners says
+    kind: Annotated[str, Field(min_length=1)]  # which are known, bsd.agents.owners says
     path: Path
     name: Annotated[str, Field(pattern=_NAME)] | None = None  # else the kind is its name
 

@@ -22,13 +22,13 @@ from threading import Lock
 
 import orjson
 
-from bsd.formats.reading import entry_id
+from bsd.agents.reading import entry_id
 from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, read_plain
-from bsd.transcript.reader import parse_kept
+from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")
 

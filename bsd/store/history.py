@@ -38,7 +38,7 @@ from bsd.store.recipe import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.transcript.change import Edit
+from bsd.text.change import Edit
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")

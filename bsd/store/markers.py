@@ -13,8 +13,8 @@ from contextlib import suppress
 from sys import maxsize
 from typing import Protocol
 
-from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import (
+from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.marker import (
     MARKER,
     RESTORED,
     Marker,
@@ -25,8 +25,8 @@ from bsd.formats.marker import (
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.store.contents import Place
 from bsd.store.extracted import Missing, digest
-from bsd.transcript.reader import Line, parse_entry, parse_kept
-from bsd.transcript.splice import SpliceError, edit, find
+from bsd.text.reader import Line, parse_entry, parse_kept
+from bsd.text.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.
 NEEDLES = (b'"_extracted"', b"[[extracted-")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bsd.foundation.value_path import ValuePath
-from bsd.transcript.splice import SpliceError, find
+from bsd.text.splice import SpliceError, find
 
 _WORTH_LOOKING = 64  # bytes: shorter pieces are simply kept
 

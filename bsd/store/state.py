@@ -24,8 +24,8 @@ from bsd.foundation.errors import BsdError, TemporaryFailure
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
-from bsd.transcript.change import Identity
-from bsd.transcript.reader import Transcript, TranscriptFile
+from bsd.text.change import Identity
+from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("state")
 

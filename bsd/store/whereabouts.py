@@ -14,7 +14,7 @@ from bsd.foundation.errors import NotFound
 from bsd.store.extracted import digest
 from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import ChangedLine, Damaged, History
-from bsd.transcript.reader import Line
+from bsd.text.reader import Line
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bsd.formats.base import Entry, Value
-from bsd.formats.marker import MARKER, Marker
+from bsd.agents.base import Entry, Value
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.value_path import ValuePath, paths_of
-from bsd.transcript.splice import edit, encode_string
+from bsd.text.splice import edit, encode_string
 
 
 def put_texts(

@@ -10,7 +10,7 @@ from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.targets import DISCARDED
 from bsd.surgery.tokens import Rate
-from bsd.transcript.change import Edit
+from bsd.text.change import Edit
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bsd.formats.base import Entry, Facts, Format, ToolCall, Value
-from bsd.formats.links import arguments_path, block_at
-from bsd.formats.marker import EXTRACTABLE
+from bsd.agents.base import Entry, Facts, Format, ToolCall, Value
+from bsd.agents.links import arguments_path, block_at
+from bsd.agents.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
 from bsd.surgery.prefix import Binds, Prefix, never
 from bsd.surgery.rules import own_tool
 from bsd.surgery.targets import ACTIONS
 from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.turn import LastTurn
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.reader import Line, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from bsd.formats.base import Facts, Format, Value
+from bsd.agents.base import Facts, Format, Value
 from bsd.foundation.errors import FieldError
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
@@ -16,8 +16,8 @@ from bsd.surgery.hashes import SHORTEST, known_hashes
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
-from bsd.transcript.change import Edit
-from bsd.transcript.splice import SpliceError
+from bsd.text.change import Edit
+from bsd.text.splice import SpliceError
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
 _MOST_LISTED = 5

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import MARKER, Marker
+from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.value_path import (
     ValuePath,
@@ -26,9 +26,9 @@ from bsd.store.extracted import digest
 from bsd.store.history import Touched
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import edit, find
+from bsd.text.change import Edit
+from bsd.text.reader import parse_entry
+from bsd.text.splice import edit, find
 
 # What ties entries, calls and results together, wherever a message keeps it.
 _STRUCTURE = frozenset(

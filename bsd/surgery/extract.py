@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from sys import maxsize
 
-from bsd.formats.base import Entry, Format, Value
-from bsd.formats.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
+from bsd.agents.base import Entry, Format, Value
+from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
@@ -30,9 +30,9 @@ from bsd.surgery.rules import Chosen, Reason
 from bsd.surgery.settled import Settling
 from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import Rate
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import (
+from bsd.text.change import Edit
+from bsd.text.reader import parse_entry
+from bsd.text.splice import (
     SpliceError,
     edit,
     edit_and_measure,

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bsd.formats.base import Entry, Facts, Format, ToolCall, Turn
-from bsd.formats.links import mentions, parent_of
+from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
+from bsd.agents.links import mentions, parent_of
 from bsd.surgery.conversation import Conversation, Seen, read_through
 from bsd.surgery.plan import Source
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.reader import Line, parse_entry
 
 ASSISTANT, USER, OTHER = "assistant", "user", "other"
 

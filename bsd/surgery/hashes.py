@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from bsd.formats.base import Entry
-from bsd.formats.marker import Marker
+from bsd.agents.base import Entry
+from bsd.agents.marker import Marker
 
 SHORTEST = 6  # hex digits
 

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from sys import maxsize
 
-from bsd.formats.base import Entry, Format
-from bsd.formats.marker import RESTORED, Marker
+from bsd.agents.base import Entry, Format
+from bsd.agents.marker import RESTORED, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import source_paths, stored_line
-from bsd.transcript.reader import parse_kept
-from bsd.transcript.splice import SpliceError, edit, find, text_size
+from bsd.text.reader import parse_kept
+from bsd.text.splice import SpliceError, edit, find, text_size
 
 
 def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bsd.formats.base import Format
-from bsd.formats.marker import RESTORED
+from bsd.agents.base import Format
+from bsd.agents.marker import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored, digest
@@ -26,9 +26,9 @@ from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.restore import BUDGET, RestoreAnswer, plan_restore_all
 from bsd.surgery.revised import Revised
 from bsd.surgery.undo import Past
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry, parse_kept
-from bsd.transcript.splice import SpliceError, edit
+from bsd.text.change import Edit
+from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
 # A moment as bsd writes it; any other was set by somebody else.

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import MARKER, placeholder
+from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.parsed_size import is_too_large
 from bsd.store.markers import loose_placeholders
 from bsd.surgery.plan import Source
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.reader import Line, parse_entry
 
 _INDEX = re.compile(r"#(\d+)")
 _ANY_ESCAPE = re.compile(rb"\\u")

@@ -12,13 +12,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bsd.formats.base import Format
-from bsd.formats.marker import Marker
+from bsd.agents.base import Format
+from bsd.agents.marker import Marker
 from bsd.surgery.hashes import SHORTEST, line_hash
 from bsd.surgery.plan import Source
 from bsd.surgery.view import EntryView, view_of
-from bsd.transcript.change import Identity
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.change import Identity
+from bsd.text.reader import Line, parse_entry
 
 _MESSAGE, _EXTRACTED = 1, 2
 _NO_ENTRY, _MOST_TYPES = 255, 254

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.formats.base import Format
-from bsd.formats.marker import EXTRACTABLE
+from bsd.agents.base import Format
+from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.errors import Invalid
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.splice import remove_members, set_member
+from bsd.text.change import Edit
+from bsd.text.splice import remove_members, set_member
 
 Extractable = bool | int | None
 

@@ -13,8 +13,8 @@ from bsd.store.extracted import Keep
 from bsd.store.history import Touched
 from bsd.store.lasting import NOTHING, Noting
 from bsd.surgery.tokens import Rate
-from bsd.transcript.change import Edit, Identity
-from bsd.transcript.reader import Line
+from bsd.text.change import Edit, Identity
+from bsd.text.reader import Line
 
 
 class Source(Protocol):

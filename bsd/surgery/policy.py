@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Value
-from bsd.formats.reading import message_of
+from bsd.agents.base import Entry, Facts, Value
+from bsd.agents.reading import message_of
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 

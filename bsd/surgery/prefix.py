@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 
-from bsd.formats.base import Entry, Facts
-from bsd.formats.links import parent_of
+from bsd.agents.base import Entry, Facts
+from bsd.agents.links import parent_of
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.sight import Sight, id_hash
 

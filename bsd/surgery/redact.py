@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bsd.formats.base import Format, ToolCall
-from bsd.formats.links import block_at, same_author, says_something
+from bsd.agents.base import Format, ToolCall
+from bsd.agents.links import block_at, same_author, says_something
 from bsd.foundation.errors import Conflict
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
@@ -19,8 +19,8 @@ from bsd.surgery.conversation import Seen, identifier
 from bsd.surgery.family_tree import ASSISTANT, USER, FamilyTree, Row
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.redacted_line import LineChange, inline_again
-from bsd.transcript.change import Edit
-from bsd.transcript.elements import elements
+from bsd.text.change import Edit
+from bsd.text.elements import elements
 
 
 class Kind(StrEnum):

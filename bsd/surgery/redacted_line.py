@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.formats.base import Entry, Format, ToolCall
-from bsd.formats.links import PARENT, REDACTED, arguments_path, block_at
-from bsd.formats.marker import MARKER, Marker
+from bsd.agents.base import Entry, Format, ToolCall
+from bsd.agents.links import PARENT, REDACTED, arguments_path, block_at
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath, paths_of
@@ -20,9 +20,9 @@ from bsd.surgery.conversation import Seen
 from bsd.surgery.discard import content_values, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.rules import own_tool
-from bsd.transcript.elements import prepend_elements, remove_elements
-from bsd.transcript.reader import parse_kept
-from bsd.transcript.splice import edit, encode_string
+from bsd.text.elements import prepend_elements, remove_elements
+from bsd.text.reader import parse_kept
+from bsd.text.splice import edit, encode_string
 
 # What a marked call still says of itself.
 _KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))

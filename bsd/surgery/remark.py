@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bsd.formats.base import Format
-from bsd.formats.marker import MARKER, Marker
+from bsd.agents.base import Format
+from bsd.agents.marker import MARKER, Marker
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched
 from bsd.store.markers import NEEDLES, Markers
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry
-from bsd.transcript.splice import SpliceError, edit
+from bsd.text.change import Edit
+from bsd.text.reader import parse_entry
+from bsd.text.splice import SpliceError, edit
 
 
 def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tuple[str, ...]]:

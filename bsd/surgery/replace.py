@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bsd.formats.base import Format, Shape, Value
+from bsd.agents.base import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
@@ -22,8 +22,8 @@ from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.rules import away_test
 from bsd.surgery.similar import Similar, excerpt, quoted
 from bsd.surgery.targets import EMPTY_MARKER, REPLACE, SHORTEST_MATCH, Refused, Replacement
-from bsd.transcript.change import Edit
-from bsd.transcript.splice import SpliceError
+from bsd.text.change import Edit
+from bsd.text.splice import SpliceError
 
 _MOST_LISTED = 10
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bsd.formats.base import Entry, Format
-from bsd.formats.marker import MARKER, RESTORED, Marker
+from bsd.agents.base import Entry, Format
+from bsd.agents.marker import MARKER, RESTORED, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, names_value, paths_of
@@ -18,9 +18,9 @@ from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import Line, parse_entry
-from bsd.transcript.splice import SpliceError, edit, encode_string
+from bsd.text.change import Edit
+from bsd.text.reader import Line, parse_entry
+from bsd.text.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 

@@ -13,7 +13,7 @@ from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Leaked, Report
 from bsd.surgery.restore import RestoreAnswer
 from bsd.surgery.tokens import Rate
-from bsd.transcript.change import Identity
+from bsd.text.change import Identity
 
 
 class Status(StrEnum):

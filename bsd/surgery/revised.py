@@ -9,8 +9,8 @@ from bsd.store.extracted import Keep
 from bsd.store.history import Touched
 from bsd.store.lasting import NOTHING
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import Line
+from bsd.text.change import Edit
+from bsd.text.reader import Line
 
 
 @dataclass(slots=True)

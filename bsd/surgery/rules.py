@@ -7,8 +7,8 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
-from bsd.formats.base import Entry, Facts, Shape, Value
-from bsd.formats.marker import (
+from bsd.agents.base import Entry, Facts, Shape, Value
+from bsd.agents.marker import (
     EXTRACTABLE,
     MARKER,
     PLACEHOLDER_END,
@@ -18,7 +18,7 @@ from bsd.formats.marker import (
     is_safe_id,
     placeholder,
 )
-from bsd.formats.reading import time_ms
+from bsd.agents.reading import time_ms
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.policy import Policy, Trigger

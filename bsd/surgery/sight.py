@@ -13,8 +13,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
-from bsd.formats.base import Entry, Facts, Turn
-from bsd.formats.links import names_parent, parent_of
+from bsd.agents.base import Entry, Facts, Turn
+from bsd.agents.links import names_parent, parent_of
 from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import NO_ID, Checkpoint
 

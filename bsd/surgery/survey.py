@@ -16,8 +16,8 @@ from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
-from bsd.formats.base import Entry, Facts, Format
-from bsd.formats.marker import PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
@@ -38,7 +38,7 @@ from bsd.surgery.rules import (
 )
 from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.turn import LastTurn
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.reader import Line, parse_entry
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value

@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from bsd.formats.base import Entry, Facts, Value
-from bsd.formats.figures import Sent, answer_of, sent_tokens
-from bsd.formats.marker import MARKER
+from bsd.agents.base import Entry, Facts, Value
+from bsd.agents.figures import Sent, answer_of, sent_tokens
+from bsd.agents.marker import MARKER
 from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import Checkpoint
 

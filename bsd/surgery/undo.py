@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bsd.formats.base import Entry, Format
-from bsd.formats.marker import RESTORED, Marker, standing_at
+from bsd.agents.base import Entry, Format
+from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.gap import Neighbour
@@ -26,8 +26,8 @@ from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happene
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import parse_entry, parse_kept
+from bsd.text.change import Edit
+from bsd.text.reader import parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from bsd.formats.base import Entry, Format
-from bsd.formats.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.agents.base import Entry, Format
+from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
@@ -21,7 +21,7 @@ from bsd.surgery.kept import nothing_away, original_of
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
 from bsd.surgery.restore import UNAVAILABLE
-from bsd.transcript.reader import Line, parse_entry
+from bsd.text.reader import Line, parse_entry
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 

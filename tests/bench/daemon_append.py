@@ -19,10 +19,10 @@ from typing import Any
 from bsd.daemon.helper_watch import WatchedHelper
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Worth
 from bsd.sample import session_lines
+from bsd.session.operation import Worth
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.state import StateDb
-from bsd.surgeon import Patience, Surgeon
 from bsd.surgery.result import Status
 
 _NAME = SessionName("main", "session")

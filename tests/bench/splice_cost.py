@@ -15,7 +15,7 @@ import orjson
 
 from bsd.foundation.value_path import ValuePath
 from bsd.sample import session_lines
-from bsd.transcript.splice import replace
+from bsd.text.splice import replace
 
 _LONG = 500
 _ROUNDS = 3

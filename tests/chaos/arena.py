@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Patience
-from bsd.surgeon import Surgeon
-from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.recovery import Access, Recovered, recover
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.operation import Patience
+from bsd.session.surgeon import Surgeon
 from tests.chaos.report import Report
 from tests.chaos.writers import NodeWriter, missing_doubled_disordered
 from tests.crash.theatre import fast_directory, session
 from tests.openclaw_tree import set_at_rest
 
 if TYPE_CHECKING:
-    from bsd.transcript.exchange import Request, Result
+    from bsd.session.commit.exchange import Request, Result
 
 _ROUND_SECONDS = 1.5
 SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_seconds": 0}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bsd.sample import session_lines
-from bsd.transcript.splice import remove_members
+from bsd.text.splice import remove_members
 from tests.daemon.running import configure, launched, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session

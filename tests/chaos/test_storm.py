@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from bsd.foundation.layout import SessionName
-from bsd.transcript.exchangers import DirectExchanger, HelperExchanger
+from bsd.session.commit.exchangers import DirectExchanger, HelperExchanger
 from tests.chaos.arena import SECONDS, StoppingExchanger, arena, storm
 from tests.chaos.report import Report
 from tests.chaos.writers import NodeWriter, missing_doubled_disordered
@@ -105,7 +105,7 @@ _OTHER = """
 import sys, time
 from pathlib import Path
 from bsd.foundation.layout import SessionName
-from bsd.transcript.exchangers import DirectExchanger
+from bsd.session.commit.exchangers import DirectExchanger
 from tests.chaos.arena import Arena, _operate
 from tests.chaos.report import Report
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from bsd.care.retention import run_retention
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.value_path import parse_path
-from bsd.lifecycle.retention import run_retention
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
-from bsd.opening import open_session
-from bsd.surgeon import Patience, Surgeon
+from bsd.session.opening import open_session
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
 from bsd.surgery.redact import Call, Kind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bsd.formats.owners import layout_of
+from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
 from tests.compat.provider import Json, Provider

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.surgery.family_tree import FamilyTree
 from bsd.surgery.outline import outline_of
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.reader import BytesTranscript
 from tests.compat.any_order import Patient, Step
 from tests.compat.made_up import made_up
 from tests.compat.pi import Branch, Json, Seen, read

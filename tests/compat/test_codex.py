@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.codex import CODEX
-from bsd.formats.owners import owner_of
+from bsd.agents.codex import CODEX
+from bsd.agents.owners import owner_of
+from bsd.care import catalog
+from bsd.care.lone_stores import lone_stores
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle import catalog
-from bsd.lifecycle.lone_stores import lone_stores
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
-from bsd.surgeon import Status, Surgeon
+from bsd.session.surgeon import Status, Surgeon
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.sources.tree import EVERYTHING, away, without_restored

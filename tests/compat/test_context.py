@@ -11,8 +11,8 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.opening import open_session
-from bsd.surgeon import Patience, Surgeon
+from bsd.session.opening import open_session
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import Call, Kind
 from bsd.surgery.targets import Refused

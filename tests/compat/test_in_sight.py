@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format
-from bsd.formats.claude_code import CLAUDE_CODE
-from bsd.formats.pi import PI
+from bsd.agents.base import Format
+from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.pi import PI
 from bsd.surgery.sight import Sight
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode

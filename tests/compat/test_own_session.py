@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.codex import CODEX
+from bsd.agents.codex import CODEX
 from bsd.foundation.pruning_config import ConfigService
-from bsd.surgeon import Surgeon
+from bsd.session.surgeon import Surgeon
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bsd.formats.detect import NotOurs, detect
+from bsd.agents.detect import NotOurs, detect
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.operation import Patience
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.lock import SessionLock, own_lock
+from bsd.session.commit.protocol import Outcome, commit
+from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.operation import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.surgeon import Surgeon
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.redact import Call, Kind
-from bsd.transcript.change import Change
-from bsd.transcript.commit import Outcome, commit
-from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.lock import SessionLock, own_lock
-from bsd.transcript.reader import TranscriptFile
-from bsd.transcript.recovery import Access, Recovered, recover
+from bsd.text.change import Change
+from bsd.text.reader import TranscriptFile
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")
@@ -94,7 +94,7 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     config.update(SETTINGS)
     surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
     watched = partial(commit, after_step=after_step)
-    with patch("bsd.operation.commit", watched):
+    with patch("bsd.session.operation.commit", watched):
         if act == "redact":
             try:
                 told = surgeon.redact(NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS])

@@ -14,8 +14,8 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Patience
-from bsd.surgeon import Surgeon
+from bsd.session.operation import Patience
+from bsd.session.surgeon import Surgeon
 from tests.crash.children import Children, Order
 from tests.crash.owner import OWNERS
 from tests.crash.surgery import NAME, recover_all

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout
-from bsd.transcript.lock import own_lock
-from bsd.transcript.orphans import list_orphans
-from bsd.transcript.recovery import Recovered
+from bsd.session.commit.lock import own_lock
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.recovery import Recovered
 from tests.crash import owner
 from tests.crash.children import Children, Order, Report
 from tests.crash.ledger import line

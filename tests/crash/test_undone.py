@@ -11,11 +11,11 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.opening import open_session
-from bsd.operation import Patience
+from bsd.session.opening import open_session
+from bsd.session.operation import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.whereabouts import undone_in
-from bsd.surgeon import Surgeon
 from tests.crash.children import Children, Order
 from tests.crash.surgery import NAME, recover_all
 from tests.crash.theatre import Theatre, theatre

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
-from bsd.api.server import ApiServer
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings, load_settings
-from bsd.operation import Patience
+from bsd.session.operation import Patience
 from tests.unit.api.fake import FakeDaemon
 
 DEADLINE_SECONDS = 20.0

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.operation import Worth
+from bsd.session.operation import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
-from bsd.transcript.change import Edit, Identity
+from bsd.text.change import Edit, Identity
 from tests.daemon.fast_forward import Clock, Machine
 
 QUIET = 2.0  # seconds

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import verify
 
 DEADLINE_SECONDS = 40.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25  # seconds; who looks all the time is work, too

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from bsd.cli import status as status_command
-from bsd.cli.client import Client, find_client
-from bsd.cli.main import run
-from bsd.cli.quick_status import quick_status
+from bsd.doors.cli import status as status_command
+from bsd.doors.cli.client import Client, find_client
+from bsd.doors.cli.main import run
+from bsd.doors.cli.quick_status import quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
 from tests.daemon.api import DEADLINE_SECONDS, serving
 from tests.unit.api.fake import FakeDaemon, sample_job, sample_status
@@ -161,7 +161,7 @@ def test_status_loads_nothing_heavy(root: Path) -> None:
     assert json.loads(done.stdout) == sample_status()
     loaded = set(done.stderr.split())
     heavy = ("pydantic", "fastapi", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
-    assert "bsd.cli.client" in loaded
+    assert "bsd.doors.cli.client" in loaded
     assert [name for name in heavy if name in loaded] == []
 
 
@@ -225,7 +225,7 @@ def test_half_an_answer_is_none(root: Path, answer: bytes) -> None:
 def test_a_socket_of_another_user_is_not_believed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.cli.client.may_be_believed", lambda uid: uid != os.geteuid())
+    monkeypatch.setattr("bsd.doors.cli.client.may_be_believed", lambda uid: uid != os.geteuid())
     path = socket_of(root)
     refused = pytest.raises(Forbidden, match=f"belongs to user {os.geteuid()}")
     with answering(path, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), refused:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from bsd.api.answer import Answer
-from bsd.api.connection import MOST_CONNECTIONS, Door, TimeLimits, places
-from bsd.api.server import ApiServer
+from bsd.doors.http.answer import Answer
+from bsd.doors.http.connection import MOST_CONNECTIONS, Door, TimeLimits, places
+from bsd.doors.http.server import ApiServer
 from bsd.sample import session_lines
 from tests.daemon.api import DEADLINE_SECONDS, over_socket, over_tcp, serving, settings_for
 from tests.daemon.running import configure, running, wait_for

@@ -22,15 +22,15 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
-from bsd.api.server import ApiServer
+from bsd.care.search import bring_up_to_date, sessions_with
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.search import bring_up_to_date, sessions_with
-from bsd.operation import Patience
 from bsd.sample import session_lines
-from bsd.surgeon import Surgeon
+from bsd.session.operation import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.workspaces.caretaker import Caretaker
 from tests.daemon.api import settings_for
 from tests.openclaw_tree import add_session, set_at_rest

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from bsd import operation
-from bsd.api.answer import LARGEST_BODY
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
-from bsd.api.server import ApiServer
+from bsd.doors.http.answer import LARGEST_BODY
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Patience
 from bsd.sample import session_lines
+from bsd.session import operation
+from bsd.session.operation import Patience
 from tests.daemon.api import over_socket, over_tcp, serving, settings_for
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.unit.api.fake import FakeDaemon

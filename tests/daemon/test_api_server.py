@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from bsd.api.local_protocol import LocalProtocol
-from bsd.api.server import ApiServer
+from bsd.doors.http.local_protocol import LocalProtocol
+from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
 from tests.daemon.api import (
     DEADLINE_SECONDS,
@@ -67,7 +67,7 @@ def test_curl_reaches_it(root: Path) -> None:
     curl = require_program("curl")
     with serving(root) as (_, settings):
         done = subprocess.run(
-            [curl, "-sf", "--unix-socket", str(settings.socket), "http://bsd/api/health"],
+            [curl, "-sf", "--unix-socket", str(settings.socket), "http://bsd/doors/http/health"],
             check=True,
             capture_output=True,
             text=True,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bsd.api.feed import MOST_LISTENERS, Listener
 from bsd.daemon.events import Event
+from bsd.doors.http.feed import MOST_LISTENERS, Listener
 from tests.daemon.api import DEADLINE_SECONDS, UnixConnection, over_socket, serving
 from tests.unit.api.fake import FakeDaemon
 

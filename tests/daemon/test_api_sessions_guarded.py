@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 import pytest
 
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Patience
 from bsd.sample import session_lines
-from bsd.transcript.lock import own_lock
+from bsd.session.commit.lock import own_lock
+from bsd.session.operation import Patience
 from tests.daemon.api import UnixConnection, over_tcp, request, serving
 from tests.openclaw_tree import add_session
 from tests.unit.api.fake import FakeDaemon

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.api.extracted import open_content
+from bsd.doors.http.extracted import open_content
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Patience, Surgeon
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "large")

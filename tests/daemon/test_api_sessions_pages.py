@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.api.server import ApiServer
+from bsd.doors.http.server import ApiServer
 from bsd.foundation.settings import Settings
 from tests.daemon.api import over_socket, serving
 from tests.openclaw_tree import add_session, fill

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from bsd.api.local_socket import open_local_socket
-from bsd.api.peer import peer_uid
+from bsd.doors.http.local_socket import open_local_socket
+from bsd.doors.http.peer import peer_uid
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
 from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket
 from tests.logs import capture_logs
@@ -225,7 +225,7 @@ def test_taking_away_what_is_gone_is_no_error(path: Path) -> None:
 _RACER = """
 import sys, time
 from pathlib import Path
-from bsd.api.local_socket import open_local_socket
+from bsd.doors.http.local_socket import open_local_socket
 from bsd.foundation.errors import TemporaryFailure
 sys.stdin.readline()
 try:

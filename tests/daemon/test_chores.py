@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.daemon.chores import Chores
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.verify import verify
-from bsd.operation import Operation
-from bsd.surgeon import Patience, Surgeon
-from bsd.transcript.commit import Outcome
-from bsd.transcript.lock import own_lock
+from bsd.session.commit.lock import own_lock
+from bsd.session.commit.protocol import Outcome
+from bsd.session.operation import Operation
+from bsd.session.surgeon import Patience, Surgeon
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.verify import verify
+from bsd.foundation.mount import strength
 from bsd.sample import session_lines
-from bsd.transcript.mount import strength
 from tests.daemon.fast_forward import Clock, Machine, machine
 from tests.daemon.patient import QUIET, RECENT, Agents, Surgeon
 from tests.daemon.running import configure

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import verify
 from bsd.sample import session_lines
 from tests.daemon.running import configure, running, wait_for
 from tests.openclaw_tree import add_session, set_at_rest

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from bsd.care import indexing
+from bsd.care.search import sessions_with
 from bsd.daemon import indexer
 from bsd.daemon.indexer import Indexer
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle import indexing
-from bsd.lifecycle.search import sessions_with
 from bsd.sample import session_lines
 from tests.daemon.api import over_socket
 from tests.daemon.running import Running, configure, running, wait_for

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.mount import strength
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.surgeon import Surgeon
-from bsd.transcript.mount import strength
+from bsd.session.surgeon import Surgeon
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status

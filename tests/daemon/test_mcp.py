@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import anyio
 import pytest
 
-from bsd.formats.owners import layout_of
+from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sample import session_lines
-from bsd.surgeon import Surgeon
+from bsd.session.surgeon import Surgeon
 from tests.daemon.running import DEADLINE_SECONDS, configure, running
 from tests.openclaw_tree import add_session, set_at_rest, set_status
 from tests.sources import CLAUDE_CODE
@@ -320,7 +320,7 @@ LOOK = {"action": "get_context", "session": "beta"}
     "options", [("--session", "nonsense"), ("--agent", ".."), ("--agent", "a", "--session", "b/c")]
 )
 def test_wrong_options(house: House, options: tuple[str, ...]) -> None:
-    from bsd.cli.main import run
+    from bsd.doors.cli.main import run
 
     assert run(["--root", str(house.root), "mcp", *options]) == 2
 

@@ -17,12 +17,12 @@ import pytest
 from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask
 from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
 
+from bsd.agents.owners import layout_of
 from bsd.daemon import health as health_module
 from bsd.daemon.health import Trouble
 from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import Listener, ObserverWatches, Watches, lost_by_fsevents
-from bsd.formats.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
 from tests.daemon.told import Heard, wait_until

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from bsd.foundation.errors import BsdError
-from bsd.transcript.lock import SessionLock, inspect_lock
+from bsd.session.commit.lock import SessionLock, inspect_lock
 from tests.logs import tell_logs
 
 

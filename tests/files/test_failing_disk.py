@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import verify
 from bsd.sample import session_lines
-from bsd.transcript.reader import TranscriptFile
+from bsd.text.reader import TranscriptFile
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.retention import run_history_retention, run_retention
+from bsd.care.search import bring_up_to_date, forget_stored, search, search_as_it_is
+from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.memory_settings import MemorySettings
-from bsd.lifecycle.retention import run_history_retention, run_retention
-from bsd.lifecycle.search import bring_up_to_date, forget_stored, search, search_as_it_is
-from bsd.lifecycle.trash import Trash
 from bsd.memory.opening import open_memory
+from bsd.session.commit.lock import own_lock
+from bsd.session.commit.orphans import Orphan, keep_orphan
+from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
-from bsd.surgeon import Surgeon
-from bsd.transcript.lock import own_lock
-from bsd.transcript.orphans import Orphan, keep_orphan
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 
 OUT = "leads out of"

@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from bsd.foundation import process
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
-from bsd.transcript import lock_file, process
-from bsd.transcript.lock import (
+from bsd.foundation.mount import judge as judge_mount
+from bsd.session.commit import lock_file
+from bsd.session.commit.lock import (
     Free,
     Held,
     SessionLock,
@@ -29,7 +31,6 @@ from bsd.transcript.lock import (
     inspect_lock,
     lock_path,
 )
-from bsd.transcript.mount import judge as judge_mount
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 
@@ -505,7 +506,7 @@ def test_a_forked_child_does_not_release_its_parents_lock(session: Path) -> None
     program = """if True:
         import os, sys
         from pathlib import Path
-        from bsd.transcript.lock import SessionLock, lock_path
+        from bsd.session.commit.lock import SessionLock, lock_path
         session = Path(sys.argv[1])
         lock = SessionLock(session)
         lock.acquire()

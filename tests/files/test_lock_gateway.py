@@ -13,7 +13,7 @@ import pytest
 
 from bsd.foundation.errors import Busy
 from bsd.host import HOST_TOKEN
-from bsd.transcript.lock import Held, SessionLock, Stale, inspect_lock, lock_path
+from bsd.session.commit.lock import Held, SessionLock, Stale, inspect_lock, lock_path
 from tests.needs import require_linux, require_node
 
 GATEWAY = Path(__file__).with_name("gateway.mjs")

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.transcript.lock import own_lock
+from bsd.session.commit.lock import own_lock
 
 NAME = SessionName("main", "abc")
 OTHER = SessionName("main", "other")
@@ -76,7 +76,7 @@ def test_it_ends_with_its_process(layout: Layout) -> None:
         import sys
         from pathlib import Path
         from bsd.foundation.layout import Layout, SessionName
-        from bsd.transcript.lock import own_lock
+        from bsd.session.commit.lock import own_lock
         with own_lock(Layout(Path(sys.argv[1])), SessionName("main", "abc")):
             print("held", flush=True)
             input()

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.formats.openclaw import running as running_by
+from bsd.agents.openclaw import running as running_by
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import verify
 from bsd.sample import session_lines
-from bsd.transcript.change import Identity
+from bsd.text.change import Identity
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session

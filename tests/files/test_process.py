@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from bsd.transcript import process
+from bsd.foundation import process
 from tests.needs import require_linux
 
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.ages import Ages, Kind, Step
-from bsd.foundation.errors import Forbidden
-from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle import retention
-from bsd.lifecycle.expiry import Cleaned, clean, forecast
-from bsd.lifecycle.retention import (
+from bsd.care import retention
+from bsd.care.expiry import Cleaned, clean, forecast
+from bsd.care.retention import (
     HistoryShelf,
     StoreShelf,
     in_plain_words,
     run_history_retention,
     run_retention,
 )
+from bsd.foundation.ages import Ages, Kind, Step
+from bsd.foundation.errors import Forbidden
+from bsd.foundation.layout import Layout, SessionName
+from bsd.session.commit.lock import own_lock
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from bsd.store.lasting import UNDONE
-from bsd.transcript.lock import own_lock
 from tests.logs import capture_logs
 
 NOW = time.time()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.api.metrics import MetricsPage
+from bsd.doors.http.metrics import MetricsPage
 from bsd.foundation.log_outputs import FileOutput
 from tests.needs import require_program
 from tests.packaging.nginx import nginx, nginx_config

@@ -37,7 +37,7 @@ def test_groff_has_no_objection_to_the_man_page() -> None:
 
 
 def test_the_man_page_tells_of_every_command() -> None:
-    from bsd.cli.commands import COMMANDS
+    from bsd.doors.cli.commands import COMMANDS
 
     page = _MAN_PAGE.read_text(encoding="ascii").replace("\\-", "-")
     assert [name for name in COMMANDS if f"\\fBbsd {name}\\fP" not in page] == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, Route, expect
 
-from bsd.api.server import ApiServer
+from bsd.doors.http.server import ApiServer
 from tests.daemon.api import serving
 from tests.openclaw_tree import add_session
 from tests.unit.api.fake import FakeDaemon

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from bsd.care.search import bring_up_to_date
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.search import bring_up_to_date
 from tests.daemon.api import over_socket, serving
 from tests.unit.api.fake import FakeDaemon
 from tests.web.browser import SCREENSHOTS, chromium, screenshot, watched

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.inband import InBand
-from bsd.agent.scope import Scope
-from bsd.agent.tools import carry_out, read_call
+from bsd.doors.agent.inband import InBand
+from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.tools import carry_out, read_call
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.state import StateDb
-from bsd.surgeon import Patience, Surgeon
 
 NAME = SessionName("main", "s1")
 LONG = "lorem ipsum dolor sit amet " * 40

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.agent.memory_tools import MEMORY_TOOLS, MemoryHands, carry_out
+from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, carry_out
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
 from bsd.memory.classes import Classes
 from bsd.memory.facts import Memory

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agent.client import ancestors, sessions_of_client
-from bsd.agent.scope import Scope
-from bsd.formats.owner import Process
-from bsd.formats.owners import at_work
+from bsd.agents.owner import Process
+from bsd.agents.owners import at_work
+from bsd.doors.agent.client import ancestors, sessions_of_client
+from bsd.doors.agent.scope import Scope
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
-from bsd.transcript.process import starttime
+from bsd.foundation.process import starttime
 from tests.files.agent.conftest import NAME, Desk
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.scope import Scope
-from bsd.agent.tools import carry_out, read_call
-from bsd.cli.tools import wait_for
 from bsd.daemon.instance import SingleInstance, is_running
+from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.tools import carry_out, read_call
+from bsd.doors.cli.tools import wait_for
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.surgeon import Patience, Surgeon
-from bsd.transcript.lock import own_lock
+from bsd.session.commit.lock import own_lock
+from bsd.session.surgeon import Patience, Surgeon
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
 from tests.openclaw_tree import set_at_rest, set_status
 from tests.sources import CODEX, KINDS

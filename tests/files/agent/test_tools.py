@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.scope import Scope
+from bsd.care.search import search
+from bsd.doors.agent.scope import Scope
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.lifecycle.search import search
 from bsd.store.search import use
 from tests.files.agent.conftest import LONG, NAME, Desk, call
 

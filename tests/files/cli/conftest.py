@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bsd.cli.main import run
+from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session, set_at_rest, set_status

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.cli import demo
-from bsd.cli.demo_stage import Stage
-from bsd.cli.main import run
+from bsd.doors.cli import demo
+from bsd.doors.cli.demo_stage import Stage
+from bsd.doors.cli.main import run
 from tests.files.cli.conftest import DEADLINE_SECONDS, Program, snapshot
 from tests.needs import require_linux
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from bsd.cli.call import BsdCommand, Call
-from bsd.cli.commands import COMMANDS
-from bsd.cli.main import bsd as all_commands
-from bsd.lifecycle.strangers import Stranger, strangers
+from bsd.care.strangers import Stranger, strangers
+from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.main import bsd as all_commands
 from tests.files.cli.conftest import Ended, open_up
 from tests.needs import NOBODY, python_for_all
 

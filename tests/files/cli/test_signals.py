@@ -84,7 +84,7 @@ def signalled(*_):
     raise ConfigError("still there")
 
 settings.load_settings = signalled
-from bsd.cli.main import run
+from bsd.doors.cli.main import run
 sys.exit(run(["run"]))
 """
 

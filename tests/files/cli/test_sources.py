@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.cli.main import run
+from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
 from tests.files.cli.conftest import Call, Ended, out_of
 from tests.openclaw_tree import set_at_rest

@@ -48,7 +48,7 @@ def test_help_of_a_command_needs_nothing_but_click(argv: list[str]) -> None:
     loaded = _modules_after(*argv)
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & _HEAVY
-    assert "bsd.surgeon" not in loaded
+    assert "bsd.session.surgeon" not in loaded
 
 
 @pytest.mark.parametrize("command", ["extract --dry-run main/a", "show main/a", "context main/a"])
@@ -59,6 +59,13 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
     sessions.mkdir(parents=True)
     (sessions / "a.jsonl").write_bytes(b"".join(session_lines(turns=2)))
     loaded = _modules_after("--root", str(tmp_path), *command.split())
-    too_much = {"pydantic", "structlog", "filelock", "asyncio", "rich.console", "bsd.surgeon"}
-    assert "bsd.examiner" in loaded
+    too_much = {
+        "pydantic",
+        "structlog",
+        "filelock",
+        "asyncio",
+        "rich.console",
+        "bsd.session.surgeon",
+    }
+    assert "bsd.session.examiner" in loaded
     assert not loaded & too_much

@@ -80,7 +80,7 @@ def test_the_answer_counts(
         asked.append(question)
         return answer
 
-    monkeypatch.setattr("bsd.cli.restore_all.confirm", confirm)
+    monkeypatch.setattr("bsd.doors.cli.restore_all.confirm", confirm)
     ended = bsd("delete", "main/alpha", "--permanent")
     assert (root / "agents/main/sessions/alpha.jsonl").exists() is not goes
     assert ended.code == (0 if goes else 1)
@@ -95,7 +95,7 @@ def test_permanent_leaves_nothing_in_the_trash(bsd: Call, root: Path) -> None:
 
 
 def test_a_running_session_is_busy(bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.cli.call.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("bsd.doors.cli.call.LONGEST_WAIT", 0.0)
     set_status(root, "main/alpha", "running")
     ended = bsd("--json", "delete", "main/alpha", "--yes")
     assert ended.code == 4
@@ -146,7 +146,7 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from bsd.foundation.layout import Layout, SessionName\n"
-        "from bsd.lifecycle.trash import Trash\n"
+        "from bsd.care.trash import Trash\n"
         "def step(name):\n"
         "    if name == 'transcript': os.kill(os.getpid(), signal.SIGKILL)\n"
         "trash = Trash(Layout(Path(sys.argv[1])), '14d', after_step=step)\n"
@@ -170,7 +170,7 @@ def test_what_was_cut_off_is_finished_by_the_next_call(program: Program, root: P
 
 
 def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
-    from bsd.cli.commands import takes_lock
+    from bsd.doors.cli.commands import takes_lock
 
     assert takes_lock(["delete", "main/a"])
     assert takes_lock(["trash", "restore", "x"])
@@ -178,11 +178,11 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
+    from bsd.care.expiry import forecast
+    from bsd.care.trash_shelf import TrashShelf, run_trash_retention
     from bsd.foundation.ages import Ages
     from bsd.foundation.clock_record import steady
     from bsd.foundation.layout import Layout
-    from bsd.lifecycle.expiry import forecast
-    from bsd.lifecycle.trash_shelf import TrashShelf, run_trash_retention
 
     bsd("delete", "main/alpha", "--yes")
     layout = Layout(root)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
-from bsd.transcript.change import Change, Edit, Identity
-from bsd.transcript.commit import Outcome, commit
-from bsd.transcript.exchangers import DirectExchanger, Exchanger, Step, no_step
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.mount import Strength, strength
-from bsd.transcript.recovery import Access, Recovered, recover
+from bsd.foundation.mount import Strength, strength
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.protocol import Outcome, commit
+from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.text.change import Change, Edit, Identity
 
 NAME = SessionName("main", "s1")
 HEADER = b'{"type":"session","version":3,"id":"s1"}\n'

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.transcript import build
-from bsd.transcript.build import FileChanged, keep_metadata, splice
-from bsd.transcript.change import Change, Edit, Identity
-from bsd.transcript.leases import is_spliced
+from bsd.foundation.leases import is_spliced
+from bsd.session.commit import build
+from bsd.session.commit.build import FileChanged, keep_metadata, splice
+from bsd.text.change import Change, Edit, Identity
 from tests.files.commit.scene import NAME
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bsd.foundation import leases
 from bsd.foundation.errors import Forbidden, TemporaryFailure, Unavailable
-from bsd.transcript import exchange, leases
-from bsd.transcript.change import Change, Edit, Identity
-from bsd.transcript.commit import GiveUp
-from bsd.transcript.exchangers import DirectExchanger, HelperExchanger
+from bsd.session.commit import exchange
+from bsd.session.commit.exchangers import DirectExchanger, HelperExchanger
+from bsd.session.commit.protocol import GiveUp
+from bsd.text.change import Change, Edit, Identity
 from tests.files.commit.scene import (
     EDITED,
     HEADER,

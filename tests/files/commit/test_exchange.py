@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import Unavailable
-from bsd.transcript import exchange
-from bsd.transcript.commit import GiveUp, Outcome
-from bsd.transcript.recovery import State
+from bsd.session.commit import exchange
+from bsd.session.commit.protocol import GiveUp, Outcome
+from bsd.session.commit.recovery import State
 from tests.files.commit.scene import (
     EDITED,
     HEADER,

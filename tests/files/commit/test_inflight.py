@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, Forbidden, Unavailable
-from bsd.transcript import inflight as inflight_module
-from bsd.transcript.commit import GiveUp
-from bsd.transcript.inflight import InFlight, read_record
-from bsd.transcript.recovery import State
+from bsd.session.commit import inflight as inflight_module
+from bsd.session.commit.inflight import InFlight, read_record
+from bsd.session.commit.protocol import GiveUp
+from bsd.session.commit.recovery import State
 from tests.files.commit.scene import EDITED, NAME, SESSION, Scene
 from tests.needs import as_ordinary_user, require_linux
 

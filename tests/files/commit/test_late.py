@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.transcript.late import missing, without
+from bsd.session.commit.late import missing, without
 
 A, B, C = (json.dumps({"id": name, "deep": {"id": name * 5}}).encode() + b"\n" for name in "abc")
 

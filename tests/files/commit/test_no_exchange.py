@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.doctor import examine
 from bsd.daemon.guarantee import Mounts
+from bsd.foundation import mount
 from bsd.foundation.errors import LeftAlone
-from bsd.lifecycle.doctor import examine
 from bsd.sample import session_lines
-from bsd.transcript import mount
-from bsd.transcript.inflight import InFlight
+from bsd.session.commit.inflight import InFlight
 from tests.daemon.running import configure, running, wait_for
 from tests.files.commit.scene import EDITED, SESSION, Scene
 from tests.needs import require_program
@@ -74,7 +74,7 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
 
 
 def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.lifecycle.doctor.strength", lambda _: mount.judge(0x65735546))
+    monkeypatch.setattr("bsd.care.doctor.strength", lambda _: mount.judge(0x65735546))
     (before,) = (check for check in examine(scene.layout) if check.name == "leases")
     assert before.level == "warn"  # nothing of ours is there yet to try it with
     assert not scene.layout.own.exists()

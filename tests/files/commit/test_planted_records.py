@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from bsd.care.doctor import examine
+from bsd.care.verify import verify
 from bsd.foundation.errors import Conflict, Forbidden
 from bsd.foundation.layout import SessionName
-from bsd.lifecycle.doctor import examine
-from bsd.lifecycle.verify import verify
-from bsd.transcript.change import Identity
-from bsd.transcript.exchangers import DirectExchanger
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.orphans import list_orphans
-from bsd.transcript.recovery import State, retire
+from bsd.session.commit.exchangers import DirectExchanger
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.recovery import State, retire
+from bsd.text.change import Identity
 from tests.files.commit.scene import EDITED, HEADER, SESSION, Scene, line
 from tests.needs import NOBODY
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.doctor import Level, examine
+from bsd.foundation import mount
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.lifecycle.doctor import Level, examine
-from bsd.transcript import mount, reach
-from bsd.transcript.inflight import InFlight
-from bsd.transcript.reach import unreached
+from bsd.session.commit import reach
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.reach import unreached
 from tests.daemon.fast_forward import Clock, machine
 from tests.files.commit.test_inflight import bind, mounted
 from tests.openclaw_tree import add_session

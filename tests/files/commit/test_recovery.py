@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import Conflict
-from bsd.transcript import late as late_module
-from bsd.transcript.commit import GiveUp
-from bsd.transcript.exchangers import Step
-from bsd.transcript.inflight import read_record
-from bsd.transcript.orphans import list_orphans
-from bsd.transcript.recovery import Recovered, State
+from bsd.session.commit import late as late_module
+from bsd.session.commit.exchangers import Step
+from bsd.session.commit.inflight import read_record
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.protocol import GiveUp
+from bsd.session.commit.recovery import Recovered, State
 from tests.files.commit.scene import (
     EDITED,
     HEADER,

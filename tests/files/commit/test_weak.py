@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.transcript import leases
-from bsd.transcript.commit import GiveUp
-from bsd.transcript.mount import judge, open_elsewhere, strength
-from bsd.transcript.recovery import State
+from bsd.foundation import leases
+from bsd.foundation.mount import judge, open_elsewhere, strength
+from bsd.session.commit.protocol import GiveUp
+from bsd.session.commit.recovery import State
 from tests.files.commit.scene import (
     EDITED,
     SESSION,
@@ -38,7 +38,7 @@ def weak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         raise AssertionError("no leases here")
 
     for name in ("take_lease", "release_lease", "somebody_waits"):
-        monkeypatch.setattr(f"bsd.transcript.exchange.{name}", refuse)
+        monkeypatch.setattr(f"bsd.session.commit.exchange.{name}", refuse)
     scene = Scene(tmp_path / "root", strength=lambda _: WEAK)
     scene.age(40)
     yield scene

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from bsd.formats.base import Format
-from bsd.formats.claude_code import CLAUDE_CODE
-from bsd.formats.codex import CODEX
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
-from bsd.formats.pi import PI
+from bsd.agents.base import Format
+from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.codex import CODEX
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.pi import PI
 from tests import sources
 from tests.sources.tree import LONG
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format
-from bsd.formats.marker import Marker, ends_in_placeholder, is_placeholder
+from bsd.agents.base import Format
+from bsd.agents.marker import Marker, ends_in_placeholder, is_placeholder
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.extracted import digest
 from tests.files.copies.programs import lines_of

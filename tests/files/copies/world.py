@@ -14,16 +14,16 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from bsd.formats.owners import layout_of
+from bsd.agents.owners import layout_of
+from bsd.care import catalog
+from bsd.care.retention import run_retention
+from bsd.care.trash import Trash
+from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
-from bsd.lifecycle import catalog
-from bsd.lifecycle.retention import run_retention
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import Verification, verify
-from bsd.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Patience, Surgeon
 from tests.files.copies.programs import PROGRAMS, Program, lines_of, written
 from tests.sources.tree import EVERYTHING
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.trash import Trash
 
 NAME = SessionName("main", "s1")
 

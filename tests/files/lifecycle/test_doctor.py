@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care import doctor
+from bsd.care.doctor import Check, Level, examine
 from bsd.foundation.layout import Layout
+from bsd.foundation.mount import judge
 from bsd.foundation.sources import Source
-from bsd.lifecycle import doctor
-from bsd.lifecycle.doctor import Check, Level, examine
 from bsd.sample import session_lines
-from bsd.transcript.mount import judge
 from tests.openclaw_tree import add_session
 
 _OVERLAYFS = 0x794C7630

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from bsd.api.extracted import open_content
+from bsd.care import hand_down
+from bsd.care.retention import run_retention
+from bsd.care.trash import Trash
+from bsd.care.trash_shelf import run_trash_retention
+from bsd.care.verify import verify
+from bsd.doors.http.extracted import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle import hand_down
-from bsd.lifecycle.retention import run_retention
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.trash_shelf import run_trash_retention
-from bsd.lifecycle.verify import verify
+from bsd.session.commit.lock import own_lock
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.surgeon import Surgeon
 from bsd.surgery.targets import Discard
-from bsd.transcript.lock import own_lock
 from tests.files.surgeon.conftest import (
     HEADER,
     LONG,

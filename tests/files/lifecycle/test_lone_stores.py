@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.doctor import Level, examine
+from bsd.care.lone_stores import LoneStore, lone_stores
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.doctor import Level, examine
-from bsd.lifecycle.lone_stores import LoneStore, lone_stores
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
 from bsd.sample import session_lines
-from bsd.surgeon import Status
+from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import add_session
 from tests.sources import CLAUDE_CODE, CODEX, KINDS

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import Finding, verify
-from bsd.transcript.orphans import Orphan, keep_orphan, list_orphans
+from bsd.session.commit.orphans import Orphan, keep_orphan, list_orphans
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 
 LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","content":"late"}}\n'

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.trash import Trash
+from bsd.care.trashed import Aim, Journal, Trashed
+from bsd.care.verify import verify
 from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.trashed import Aim, Journal, Trashed
-from bsd.lifecycle.verify import verify
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session, set_at_rest
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.lifecycle.relocate import copy_file, give_up_for_copy, join, link_back
-from bsd.transcript.mount import strength
+from bsd.care.relocate import copy_file, give_up_for_copy, join, link_back
+from bsd.foundation.mount import strength
 from tests.files.commit.scene import somebody_is_blocked_on, wait_until
 
 _APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
@@ -37,7 +37,7 @@ def test_a_file_that_somebody_has_open_is_not_given_up(source: Path, tmp_path: P
     copy = tmp_path / "copy"
     copy_file(source, copy)
     with source.open("ab"):
-        program = "import sys; from pathlib import Path; from bsd.lifecycle import relocate; "
+        program = "import sys; from pathlib import Path; from bsd.care import relocate; "
         program += "print(relocate.give_up_for_copy(*map(Path, sys.argv[1:])))"
         command = [sys.executable, "-c", program, str(source), str(copy)]
         told = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
+from bsd.care import catalog, indexing, statistics
+from bsd.care import search as lifecycle
+from bsd.care.retention import run_retention
+from bsd.care.search import bring_up_to_date, search
+from bsd.care.trash import Trash
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle import catalog, indexing, statistics
-from bsd.lifecycle import search as lifecycle
-from bsd.lifecycle.retention import run_retention
-from bsd.lifecycle.search import bring_up_to_date, search
-from bsd.lifecycle.trash import Trash
+from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
-from bsd.surgeon import Patience, Status, Surgeon
-from bsd.transcript import reader
+from bsd.text import reader
 from tests.openclaw_tree import add_session, set_at_rest
 
 NAME = SessionName("main", "s1")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bsd.care.summary import document, summarize
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.summary import document, summarize
-from bsd.surgeon import Patience, Status, Surgeon
+from bsd.session.surgeon import Patience, Status, Surgeon
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")

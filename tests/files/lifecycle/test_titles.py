@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bsd.api.listing import Filter, page
+from bsd.care import catalog
+from bsd.care.search import bring_up_to_date, by_title, sessions_with
+from bsd.doors.http.listing import Filter, page
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.times import iso_utc
-from bsd.lifecycle import catalog
-from bsd.lifecycle.search import bring_up_to_date, by_title, sessions_with
-from bsd.surgeon import Patience, Status, Surgeon
+from bsd.session.surgeon import Patience, Status, Surgeon
 from tests.openclaw_tree import add_session, set_at_rest
 
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}

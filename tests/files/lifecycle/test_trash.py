@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
+from bsd.care.trash import Trash
+from bsd.care.trash_shelf import TrashShelf
+from bsd.care.trashed import Place, Trashed
+from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.trash_shelf import TrashShelf
-from bsd.lifecycle.trashed import Place, Trashed
-from bsd.lifecycle.verify import verify
+from bsd.session.commit.lock import SessionLock, own_lock
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.surgeon import Patience, Surgeon
-from bsd.transcript.lock import SessionLock, own_lock
-from bsd.transcript.orphans import list_orphans
 from tests.openclaw_tree import set_at_rest
 
 HOUR = 3600.0
@@ -486,7 +486,7 @@ def test_sessions_that_moved_to_sqlite_are_left_alone(
 ) -> None:
     put(layout)
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
-    monkeypatch.setattr("bsd.formats.owners.sqlite_database", lambda _: database)
+    monkeypatch.setattr("bsd.agents.owners.sqlite_database", lambda _: database)
     with pytest.raises(LeftAlone):
         trash_of(layout).delete(NAME)
 

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import pytest
 
+from bsd.care.trash import Trash
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.trash import Trash
 from tests.files.lifecycle import killed
 from tests.files.lifecycle.killed import NAME
 from tests.files.lifecycle.test_trash import put, register, registry, trash_of, tree

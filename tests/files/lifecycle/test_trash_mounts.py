@@ -13,7 +13,7 @@ _SCRIPT = """
 import sys, time
 from pathlib import Path
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.trash import Trash
+from bsd.care.trash import Trash
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.verify import Finding, verify
 from bsd.sample import session_lines
+from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.surgeon import Patience, Surgeon
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s")

@@ -18,7 +18,8 @@ from tests.files.memory.test_plugin import fill
 _CHILD = """
 import os, signal, sys
 from pathlib import Path
-from bsd.memory import database, schema
+from bsd.memory import database
+from bsd.memory import schema
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bsd.cli.main import run
+from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
 from bsd.memory.classes import Classes
 from bsd.memory.facts import Memory

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.fact import FIELDS

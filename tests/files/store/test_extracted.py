@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.store import durable, extracted
 from bsd.store.durable import Syncing
 from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.reader import BytesTranscript
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
 SOURCE = BytesTranscript(b"".join(LINES))

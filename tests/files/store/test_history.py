@@ -23,8 +23,8 @@ from bsd.store.history import (
     with_end,
 )
 from bsd.store.whereabouts import find_lines, happened
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.change import Edit
+from bsd.text.reader import BytesTranscript
 
 NAME = SessionName("main", "s1")
 ACT = Act("edit", "cli", "2026-02-01T00:00:00.000Z", 1, 10, 12)

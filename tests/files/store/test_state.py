@@ -17,8 +17,8 @@ from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.state import Rest, StateDb
-from bsd.transcript.change import Identity
-from bsd.transcript.reader import TranscriptFile
+from bsd.text.change import Identity
+from bsd.text.reader import TranscriptFile
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Patience, Surgeon
 
 NAME = SessionName("main", "s1")
 LONG = "x" * 600

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.verify import verify
-from bsd.surgeon import Surgeon
+from bsd.session.surgeon import Surgeon
 from tests.files.surgeon.conftest import HEADER, LONG, NAME, Clock, age, conversation, write
 
 BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation import claims
 from bsd.foundation.claims import claims_directory, elsewhere, served_by, take
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.verify import verify
-from bsd.surgeon import Patience, Status, Surgeon
+from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.surgery.result import SessionResult
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest

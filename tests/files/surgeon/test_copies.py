@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
+from bsd.session.surgeon import Status, Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
-from bsd.surgeon import Status, Surgeon
 from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CLAUDE_CODE, CODEX, KINDS

@@ -11,14 +11,14 @@ from random import Random
 
 import pytest
 
+from bsd.care.retention import run_history_retention, run_retention
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.retention import run_history_retention, run_retention
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
+from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.history import History
-from bsd.surgeon import Patience, Status, Surgeon
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest
 from tests.sources import KINDS
@@ -157,7 +157,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
         age(path)
         return nullcontext()
 
-    monkeypatch.setattr("bsd.surgeon.own_lock", lock_that_another_has)
+    monkeypatch.setattr("bsd.session.surgeon.own_lock", lock_that_another_has)
     assert daemon.extract(NAME).reasons == {"disabled": 9}
     assert path.read_bytes() == original
 

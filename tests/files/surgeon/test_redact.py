@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout
-from bsd.lifecycle.verify import verify
+from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
-from bsd.surgeon import Surgeon
 from bsd.surgery.redact import Call, Kind
 from bsd.surgery.targets import Refused, Replacement
 from tests.files.surgeon.conftest import NAME, Clock, age, make_surgeon

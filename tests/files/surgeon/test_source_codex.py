@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.owners import owner_of
+from bsd.agents.owners import owner_of
 from bsd.foundation.errors import Busy
-from bsd.surgeon import Status
-from bsd.transcript.mount import strength
+from bsd.foundation.mount import strength
+from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CODEX

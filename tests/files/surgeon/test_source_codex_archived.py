@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care import catalog
+from bsd.care.doctor import Level, examine
+from bsd.care.search import search
+from bsd.care.verify import verify
 from bsd.daemon import directories
 from bsd.daemon.health import Trouble
 from bsd.daemon.rounds import sessions_by_stat
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.lifecycle import catalog
-from bsd.lifecycle.doctor import Level, examine
-from bsd.lifecycle.search import search
-from bsd.lifecycle.verify import verify
-from bsd.surgeon import Status
-from bsd.transcript.recovery import State
+from bsd.session.commit.recovery import State
+from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CODEX

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.inband import InBand
-from bsd.formats.owners import layout_of
+from bsd.agents.owners import layout_of
+from bsd.care import catalog, statistics
+from bsd.care.search import search
+from bsd.care.summary import summarize
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
+from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
-from bsd.lifecycle import catalog, statistics
-from bsd.lifecycle.search import search
-from bsd.lifecycle.summary import summarize
-from bsd.lifecycle.trash import Trash
-from bsd.lifecycle.verify import verify
-from bsd.surgeon import Status
+from bsd.session.commit.recovered import State
+from bsd.session.surgeon import Status
 from bsd.surgery.edit import becoming, setting
-from bsd.transcript.recovered import State
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from bsd import operation
+from bsd.care.retention import run_retention
+from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.retention import run_retention
-from bsd.lifecycle.verify import verify
+from bsd.session import operation
+from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.state import StateDb
-from bsd.surgeon import Patience, Status, Surgeon
 from tests.files.surgeon.conftest import (
     HEADER,
     LONG,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bsd.agents.openclaw import read_registry
+from bsd.care.doctor import examine
+from bsd.care.verify import verify
 from bsd.daemon.ledger import Ledger
-from bsd.formats.openclaw import read_registry
 from bsd.foundation.layout import Layout, SessionName
-from bsd.lifecycle.doctor import examine
-from bsd.lifecycle.verify import verify
+from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
-from bsd.transcript.late import is_json
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 from tests.needs import require_linux
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.verify import verify
+from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
-from bsd.surgeon import Patience, Status, Surgeon
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from bsd.care.retention import run_history_retention
+from bsd.care.trash import Trash
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.lifecycle.retention import run_history_retention
-from bsd.lifecycle.trash import Trash
-from bsd.opening import open_session
+from bsd.session.commit.protocol import GiveUp, Outcome
+from bsd.session.opening import open_session
+from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
 from bsd.store.history import History
 from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
 from bsd.store.whereabouts import undone_in
-from bsd.surgeon import Patience, SessionResult, Status, Surgeon
-from bsd.transcript.commit import GiveUp, Outcome
 from tests.files.surgeon.conftest import (
     NAME,
     Clock,
@@ -158,7 +158,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
         return Outcome(GiveUp.CHANGED, "somebody wrote")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.operation.commit", gives_up)
+        patch.setattr("bsd.session.operation.commit", gives_up)
         with pytest.raises(Exception, match="somebody wrote"):
             make_surgeon(layout, clock, wait=0.0).undo(NAME)
     assert undone(layout) == frozenset()

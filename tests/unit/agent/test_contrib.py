@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.instructions import INSTRUCTIONS
-from bsd.agent.names import ran_by_shell
-from bsd.agent.tools import TOOLS, read_call
-from bsd.cli.commands import COMMANDS
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.openclaw import OPENCLAW
+from bsd.doors.agent.instructions import INSTRUCTIONS
+from bsd.doors.agent.names import ran_by_shell
+from bsd.doors.agent.tools import TOOLS, read_call
+from bsd.doors.cli.commands import COMMANDS
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.reader import BytesTranscript
 from tests.unit.surgery.theatre import HEADER, jsonl
 
 HOME = Path(__file__).parents[3] / "contrib" / "openclaw"

@@ -12,13 +12,13 @@ import anyio
 import mcp_types as types
 import pytest
 
-from bsd.agent.mcp import Toolbox
-from bsd.agent.memory_tools import MemoryHands
-from bsd.agent.scope import Scope
-from bsd.agent.tools import TOOLS
+from bsd.doors.agent.mcp import Toolbox
+from bsd.doors.agent.memory_tools import MemoryHands
+from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgeon import Surgeon
+from bsd.session.surgeon import Surgeon
 
 NAME = SessionName("main", "s1")
 DEADLINE_SECONDS = 20.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.names import NEEDLES, Ran, own_tool_name, ran_by_shell
+from bsd.doors.agent.names import NEEDLES, Ran, own_tool_name, ran_by_shell
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bsd.agent.own_calls import OwnCall, own_calls
-from bsd.formats.base import Format
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
+from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.policy import Policy
-from bsd.transcript.reader import BytesTranscript, Line
+from bsd.text.reader import BytesTranscript, Line
 from tests.unit.surgery.theatre import HEADER, config, jsonl
 
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
@@ -166,7 +166,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Counted(old + new)
     since = Checkpoint(offset=len(old), index=51, messages=50, ids=array("Q"))
     parsed: list[Line] = []
-    monkeypatch.setattr("bsd.agent.own_calls.parse_entry", spy(parsed))
+    monkeypatch.setattr("bsd.doors.agent.own_calls.parse_entry", spy(parsed))
     (call,) = own_calls(source, OPENCLAW, Policy.of(config()), since)
     assert call.index == 52
     assert min(source.offsets) == len(old)
@@ -174,7 +174,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spy(seen: list[Any]) -> Callable[[bytes], dict[str, Any] | None]:
-    from bsd.transcript.reader import parse_entry
+    from bsd.text.reader import parse_entry
 
     def parse(raw: bytes) -> dict[str, Any] | None:
         seen.append(raw)

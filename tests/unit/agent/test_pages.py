@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from bsd.agent.pages import LONGEST_TEXT, page_of
+from bsd.doors.agent.pages import LONGEST_TEXT, page_of
 from bsd.foundation.errors import Invalid
 
 

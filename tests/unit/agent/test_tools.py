@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.agent.answers import answer_schema, error_answer, is_answered
-from bsd.agent.arguments import (
+from bsd.doors.agent.answers import answer_schema, error_answer, is_answered
+from bsd.doors.agent.arguments import (
     ActOnContext,
     GetContext,
     Restore,
     SearchExtracted,
     SetExtractable,
 )
-from bsd.agent.telling import told, told_error
-from bsd.agent.tools import TOOLS, in_short, read_call
+from bsd.doors.agent.telling import told, told_error
+from bsd.doors.agent.tools import TOOLS, in_short, read_call
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.surgery.targets import Discard, Refused, Replacement, read_targets
 

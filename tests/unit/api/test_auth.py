@@ -10,8 +10,8 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bsd.api.auth import KeyGuard, OriginGuard, host_of
-from bsd.api.edge import Edge
+from bsd.doors.http.auth import KeyGuard, OriginGuard, host_of
+from bsd.doors.http.edge import Edge
 from tests.unit.api.fake import Reply, ask
 
 KEYS = ("first-key", "schlüssel")

@@ -9,8 +9,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bsd.api.answer import Answer
-from bsd.api.early import Early
+from bsd.doors.http.answer import Answer
+from bsd.doors.http.early import Early
 from tests.unit.api.fake import FakeDaemon, ask
 
 DEADLINE_SECONDS = 20.0

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.api.listing import Cursor, Filter, page
-from bsd.formats.owners import layout_of
+from bsd.agents.owners import layout_of
+from bsd.doors.http.listing import Cursor, Filter, page
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings

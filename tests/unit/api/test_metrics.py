@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.api.app import create_app
-from bsd.api.desk import Desk
-from bsd.api.metrics import MetricsPage
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.metrics import MetricsPage
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from tests.unit.api.fake import FakeDaemon, ask

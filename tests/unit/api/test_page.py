@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-import bsd.api
-from bsd.api.app import create_app
-from bsd.api.auth import KeyGuard
-from bsd.api.desk import Desk
+import bsd.doors.http
+from bsd.doors.http.app import create_app
+from bsd.doors.http.auth import KeyGuard
+from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
 from tests.unit.api.fake import FakeDaemon, ask
 
-_FOLDER = Path(bsd.api.__file__).parent / "web"
+_FOLDER = Path(bsd.doors.http.__file__).parent / "web"
 _PARTS = sorted(path.name for path in _FOLDER.iterdir())
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bsd.cli.call import Call
-from bsd.cli.main import run
+from bsd.doors.cli.call import Call
+from bsd.doors.cli.main import run
 from bsd.foundation.layout import SessionName
-from bsd.surgeon import EntryView, SessionResult, Status
+from bsd.session.surgeon import EntryView, SessionResult, Status
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException

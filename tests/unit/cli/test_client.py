@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.cli import client
-from bsd.cli.client import find_client
+from bsd.doors.cli import client
+from bsd.doors.cli.client import find_client
 from bsd.foundation.errors import ConfigError, Unavailable
 
 

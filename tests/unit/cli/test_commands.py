@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from bsd.cli.commands import COMMANDS, help_page, split_command, takes_lock
-from bsd.cli.main import bsd
+from bsd.doors.cli.commands import COMMANDS, help_page, split_command, takes_lock
+from bsd.doors.cli.main import bsd
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

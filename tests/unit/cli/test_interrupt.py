@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bsd.cli.interrupt import Stopped, StopRequest, stop_request
+from bsd.doors.cli.interrupt import Stopped, StopRequest, stop_request
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

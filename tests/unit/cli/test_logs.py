@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.cli import log_file
-from bsd.cli.log_file import LogFile
-from bsd.cli.log_lines import Filter, console_line, json_line
-from bsd.cli.main import run
+from bsd.doors.cli import log_file
+from bsd.doors.cli.log_file import LogFile
+from bsd.doors.cli.log_lines import Filter, console_line, json_line
+from bsd.doors.cli.main import run
 
 ALL = Filter()
 
@@ -283,6 +283,6 @@ def test_following_ends_with_an_interrupt(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bsd.cli.log_file.time.sleep", interrupt)
+    monkeypatch.setattr("bsd.doors.cli.log_file.time.sleep", interrupt)
     assert run(["logs", "-f"]) == 130
     assert "one" in capsys.readouterr().out

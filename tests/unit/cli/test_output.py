@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bsd.cli.output import print_table
+from bsd.doors.cli.output import print_table
 
 
 def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:

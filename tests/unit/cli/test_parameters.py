@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bsd.cli.main import run
+from bsd.doors.cli.main import run
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.cli.problem import problem_of
+from bsd.doors.cli.problem import problem_of
 from bsd.foundation.errors import Busy, FieldError, Invalid, NotFound
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from bsd.cli.interrupt import Stopped
-from bsd.cli.main import run
+from bsd.doors.cli.interrupt import Stopped
+from bsd.doors.cli.main import run
 from tests.unit.cli.conftest import Cli
 
 

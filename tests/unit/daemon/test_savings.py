@@ -7,7 +7,7 @@ import pytest
 from bsd.daemon.savings import LONGEST_SECONDS, Savings
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Plan, Report
-from bsd.transcript.change import Edit, Identity
+from bsd.text.change import Edit, Identity
 
 NAME = SessionName("main", "s1")
 MB = 1 << 20

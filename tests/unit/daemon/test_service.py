@@ -18,8 +18,8 @@ from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import load_settings
+from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.surgery.result import SessionResult, Status
-from bsd.transcript.commit import GiveUp, Outcome
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")

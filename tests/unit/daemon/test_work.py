@@ -23,11 +23,11 @@ from bsd.foundation.errors import BsdError, Forbidden, LeftAlone, NotFound, Unav
 from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.operation import Worth
+from bsd.session.operation import Worth
 from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
-from bsd.transcript.change import Edit, Identity
+from bsd.text.change import Edit, Identity
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format, NotOurs, Shape, Turn
-from bsd.formats.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
-from bsd.formats.owner import Owner
+from bsd.agents.base import Format, NotOurs, Shape, Turn
+from bsd.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
+from bsd.agents.owner import Owner
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format, NotOurs, Shape, Turn
-from bsd.formats.codex import CODEX, KIND, CodexDay
-from bsd.formats.marker import is_safe_id
+from bsd.agents.base import Format, NotOurs, Shape, Turn
+from bsd.agents.codex import CODEX, KIND, CodexDay
+from bsd.agents.marker import is_safe_id
 from bsd.foundation.sources import Source
 from bsd.foundation.value_path import format_path
 

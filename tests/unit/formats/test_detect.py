@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.formats.detect import LINES_LOOKED_AT, NotOurs, detect
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.detect import LINES_LOOKED_AT, NotOurs, detect
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

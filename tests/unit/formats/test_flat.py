@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Shape, Turn
-from bsd.formats.flat import FLAT
+from bsd.agents.base import Shape, Turn
+from bsd.agents.flat import FLAT
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600

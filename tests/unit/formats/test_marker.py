@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.marker import (
+from bsd.agents.marker import (
     Marker,
     is_placeholder,
     is_safe_id,

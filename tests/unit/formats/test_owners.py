@@ -1,11 +1,11 @@
-"""Nobody outside of bsd/formats knows whose sessions an agent's are."""
+"""Nobody outside of bsd/agents knows whose sessions an agent's are."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from bsd.formats.owners import KINDS
+from bsd.agents.owners import KINDS
 
 BSD = Path(__file__).parents[3] / "bsd"
 # Its import, or its word as a text of its own.
@@ -15,7 +15,7 @@ _NAMED = re.compile(
 
 
 def test_each_program_has_a_file_and_nobody_else_names_it() -> None:
-    files = {path.stem for path in (BSD / "formats").glob("*.py")}
+    files = {path.stem for path in (BSD / "agents").glob("*.py")}
     assert {kind.replace("-", "_") for kind in KINDS} == {"claude_code", "codex", "pi"} <= files
     naming = {path for path in BSD.rglob("*.py") if _NAMED.search(path.read_text())}
-    assert {path.parent.name for path in naming} == {"formats"}
+    assert {path.parent.name for path in naming} == {"agents"}

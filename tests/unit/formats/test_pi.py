@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format, NotOurs, Turn
-from bsd.formats.pi import PI, PiProject
+from bsd.agents.base import Format, NotOurs, Turn
+from bsd.agents.pi import PI, PiProject
 
 PROJECT = PiProject(Path("/none/sessions"), Path("/none/sessions/--p--"))
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2025-12-01T10:00:00.000Z"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bsd.foundation import parsed_size
 from bsd.foundation.parsed_size import MOST_EXTRA, is_too_large
-from bsd.transcript.reader import parse_entry, parse_kept
+from bsd.text.reader import parse_entry, parse_kept
 
 _SIZE = 12 << 20
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import VALUE_TYPES
+from bsd.agents.base import VALUE_TYPES
 from bsd.foundation.durations import DAY, HOUR
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.field_words import shown

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from bsd.care import saved
+from bsd.care.saved import SavedByHour
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
-from bsd.lifecycle import saved
-from bsd.lifecycle.saved import SavedByHour
 
 HOUR = 3600
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bsd.formats.base import Format, Turn
-from bsd.formats.openclaw import OPENCLAW
-from bsd.transcript.reader import BytesTranscript, parse_entry
+from bsd.agents.base import Format, Turn
+from bsd.agents.openclaw import OPENCLAW
+from bsd.text.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.theatre import HEADER, jsonl
 
 Blocks = list[dict[str, Any]]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import Format
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound
 from bsd.foundation.value_path import format_path
 from bsd.surgery.edit import (
@@ -26,7 +26,7 @@ from bsd.surgery.edit import (
     show_entry,
     write_document,
 )
-from bsd.transcript.reader import BytesTranscript, parse_entry
+from bsd.text.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES
 from tests.unit.surgery.theatre import HEADER, NOW, Session, jsonl

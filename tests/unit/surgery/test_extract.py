@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.flat import FLAT
+from bsd.agents.flat import FLAT
 from bsd.foundation.errors import NotFound
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import Span
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Outcome
-from bsd.transcript.splice import set_member
+from bsd.text.splice import set_member
 from tests.unit.surgery.theatre import HEADER, NOW, Session, config, data, jsonl, without_restored
 
 LONG = "long text " * 60

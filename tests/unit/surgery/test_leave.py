@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import Format
-from bsd.formats.flat import FLAT
-from bsd.formats.marker import EXTRACTABLE
+from bsd.agents.base import Format
+from bsd.agents.flat import FLAT
+from bsd.agents.marker import EXTRACTABLE
 from bsd.store.history import ChangedLine, Damaged, Deed
 from bsd.store.lasting import Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
-from bsd.transcript.reader import BytesTranscript, parse_entry
-from bsd.transcript.splice import SpliceError, remove_members
+from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.text.splice import SpliceError, remove_members
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES
 from tests.unit.surgery.test_undo import Memory, Patient, something

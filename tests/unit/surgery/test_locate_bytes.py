@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from bsd.formats.base import Format
-from bsd.formats.codex import CODEX
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.codex import CODEX
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.errors import NotFound
 from bsd.surgery import locate as locating
 from bsd.surgery.locate import locate
-from bsd.transcript.reader import BytesTranscript, parse_entry
+from bsd.text.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.theatre import HEADER, jsonl
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.api.outlines import Outlines
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.openclaw import OPENCLAW
+from bsd.doors.http.outlines import Outlines
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines
 from bsd.surgery.outline import outline_of
 from bsd.surgery.view import EntryView, views
-from bsd.transcript.change import Identity
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.change import Identity
+from bsd.text.reader import BytesTranscript
 
 MARKER = (
     b'"_extracted":{"ref":"0002_tool_result","hash":"sha256:00","size":9,'
@@ -99,7 +99,7 @@ def test_outlines_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     for number, source in enumerate(sources):
         kept.of(SessionName("main", f"s{number}"), source, OPENCLAW)
         assert kept.memory <= 3 * small
-    monkeypatch.setattr("bsd.api.outlines.outline_of", None)
+    monkeypatch.setattr("bsd.doors.http.outlines.outline_of", None)
     for number in (2, 3, 4):
         kept.of(SessionName("main", f"s{number}"), sources[number], OPENCLAW)
     with pytest.raises(TypeError):

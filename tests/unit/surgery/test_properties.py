@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import Format
-from bsd.formats.flat import FLAT
-from bsd.formats.marker import MARKER, Marker
+from bsd.agents.base import Format
+from bsd.agents.flat import FLAT
+from bsd.agents.marker import MARKER, Marker
 from bsd.surgery.extract import plan_extraction
-from bsd.transcript.reader import BytesTranscript, parse_entry
+from bsd.text.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.theatre import NOW, Session, config, without_restored
 from tests.unit.transcript import nasty

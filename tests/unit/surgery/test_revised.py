@@ -10,8 +10,8 @@ from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.revised import Revised
-from bsd.transcript.change import Edit
-from bsd.transcript.reader import BytesTranscript, Line
+from bsd.text.change import Edit
+from bsd.text.reader import BytesTranscript, Line
 
 
 def planned(line: Line, new: bytes, revised: Revised, values: int = 1) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bsd.formats.flat import FLAT
+from bsd.agents.flat import FLAT
 from bsd.foundation.times import iso_utc
 from tests.unit.surgery.theatre import NOW, Session, jsonl
 

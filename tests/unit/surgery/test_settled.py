@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import Format
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.policy import Policy
@@ -21,7 +21,7 @@ from bsd.surgery.rules import Reason
 from bsd.surgery.settled import fingerprint
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.reader import BytesTranscript
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_extract import message, turn
 from tests.unit.surgery.test_prefix import entries

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bsd.formats.base import Entry, Format
-from bsd.formats.claude_code import CLAUDE_CODE, SUBAGENT
-from bsd.formats.codex import CODEX
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Entry, Format
+from bsd.agents.claude_code import CLAUDE_CODE, SUBAGENT
+from bsd.agents.codex import CODEX
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 from bsd.surgery.sight import Sight
 from tests.unit.surgery.test_prefix import entries
 from tests.unit.surgery.test_properties import EXAMPLES

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format
-from bsd.formats.claude_code import CLAUDE_CODE
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.times import iso_utc
 from bsd.surgery.policy import Policy
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
-from bsd.transcript.reader import BytesTranscript
+from bsd.text.reader import BytesTranscript
 from tests.unit.surgery.test_extract import LONG, message, turn
 from tests.unit.surgery.theatre import HEADER, NOW, config, jsonl
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Entry, Format, Shape, Value
-from bsd.formats.claude_code import CLAUDE_CODE
-from bsd.formats.codex import CODEX
-from bsd.formats.figures import sent_tokens
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Entry, Format, Shape, Value
+from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.codex import CODEX
+from bsd.agents.figures import sent_tokens
+from bsd.agents.openclaw import OPENCLAW
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.hashes import line_hash

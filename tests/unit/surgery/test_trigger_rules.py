@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.flat import FLAT
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw import OPENCLAW
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Standing
 from tests.unit.surgery.test_rules import LONG, at, judge, leaving, result

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.formats.base import Format
-from bsd.formats.marker import Marker
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.marker import Marker
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import Keep, Missing, Span, Stored, digest
@@ -25,7 +25,7 @@ from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.undo import UndoAnswer, plan_undo, tell_history
-from bsd.transcript.reader import parse_entry
+from bsd.text.reader import parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES, policies
 from tests.unit.surgery.theatre import HEADER, NOW, Session, data, jsonl

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bsd.formats.base import Format
-from bsd.formats.marker import RESTORED
-from bsd.formats.openclaw import OPENCLAW
+from bsd.agents.base import Format
+from bsd.agents.marker import RESTORED
+from bsd.agents.openclaw import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.contents import Place
 from bsd.store.extracted import Keep, Missing, Span, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
-from bsd.transcript.reader import BytesTranscript
-from bsd.transcript.splice import remove_members
+from bsd.text.reader import BytesTranscript
+from bsd.text.splice import remove_members
 
 NOW = 1_800_000_000.0
 DATA = Path(__file__).parents[4] / "shared" / "data"

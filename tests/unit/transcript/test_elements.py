@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.transcript.elements import elements, prepend_elements, remove_elements
-from bsd.transcript.splice import SpliceError
+from bsd.text.elements import elements, prepend_elements, remove_elements
+from bsd.text.splice import SpliceError
 from tests.unit.transcript import nasty
 
 ITEMS = st.lists(

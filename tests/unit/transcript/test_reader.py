@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, Unavailable
-from bsd.transcript.change import Identity
-from bsd.transcript.reader import (
+from bsd.text.change import Identity
+from bsd.text.reader import (
     UNKNOWN_INDEX,
     BytesTranscript,
     ChangedWhileReading,

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bsd.foundation.value_path import ValuePath
-from bsd.transcript.splice import (
+from bsd.text.splice import (
     DuplicateKey,
     NoSuchValue,
     SpliceError,

@@ -9,7 +9,7 @@ import pytest
 
 from bsd.foundation.errors import BsdError
 from bsd.foundation.value_path import ValuePath
-from bsd.transcript.splice import (
+from bsd.text.splice import (
     BrokenLine,
     DuplicateKey,
     MemberExists,

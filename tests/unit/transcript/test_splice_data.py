@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bsd.foundation.value_path import ValuePath
-from bsd.transcript.reader import TranscriptFile, parse_entry
-from bsd.transcript.splice import edit, find, reinsert, remove_members, replace
+from bsd.text.reader import TranscriptFile, parse_entry
+from bsd.text.splice import edit, find, reinsert, remove_members, replace
 
 PLACEHOLDER = b'"[[extracted-abc]]"'
 LONG = 200  # characters

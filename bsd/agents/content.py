@@ -1,0 +1,197 @@
+"""Values inside message content: text, thinking, arguments, images, and leaves of objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from bsd.agents.base import Entry, Shape, ToolCall, Value
+from bsd.agents.marker import PLACEHOLDER_START
+from bsd.agents.reading import is_structural, text_of
+from bsd.foundation.value_path import ValuePath
+
+# Which member of a block holds a call's arguments, by the block's type.
+CALLS: Mapping[str, str] = {"toolCall": "arguments"}
+
+# Nobody nests content deeper on purpose, and Python's stack is not endless.
+_DEEPEST = 200
+
+# Names that tie a result to its call: an object that holds one never leaves as a whole.
+_LINKS = (b'"toolCallId"', b'"toolUseId"', b'"tool_call_id"', b'"tool_use_id"')
+_START = PLACEHOLDER_START.encode()
+
+
+def text_value(
+    path: ValuePath,
+    text: str,
+    type_: str | None,
+    *,
+    display: bool = False,
+    leaf: bool = False,
+    custom: bool = False,
+    fixed: bool = False,
+) -> Value:
+    """Return a string as a value."""
+    return Value(
+        path,
+        Shape.TEXT,
+        type_,
+        display,
+        len(text),
+        leaf=leaf,
+        custom=custom,
+        text=text,
+        fixed=fixed,
+    )
+
+
+def leaf_values(
+    tree: Any,
+    path: ValuePath,
+    type_: str | None,
+    at_least: int,
+    *,
+    display: bool = False,
+    custom: bool = False,
+) -> list[Value]:
+    """List the strings of ≥ `at_least` characters anywhere in an object or array."""
+    return [
+        text_value(where, text, type_, display=display, leaf=True, custom=custom)
+        for where, text in _leaves(tree, path, max(at_least, 1), _DEEPEST)
+    ]
+
+
+def _leaves(
+    tree: Any, path: ValuePath, at_least: int, depth: int
+) -> Iterator[tuple[ValuePath, str]]:
+    members: Iterator[tuple[str | int, Any]]
+    if isinstance(tree, dict):
+        members = ((key, tree[key]) for key in tree if not is_structural(key))
+    elif isinstance(tree, list):
+        members = iter(enumerate(tree))
+    else:
+        return
+    for step, value in members:
+        if isinstance(value, str):
+            if len(value) >= at_least:
+                yield (*path, step), value
+        elif depth and isinstance(value, (dict, list)):
+            yield from _leaves(value, (*path, step), at_least, depth - 1)
+
+
+def object_values(
+    tree: Any, path: ValuePath, type_: str | None, at_least: int, *, custom: bool = False
+) -> list[Value]:
+    """List an object's long leaves; if it is long only as a whole, the whole."""
+    leaves = leaf_values(tree, path, type_, at_least, custom=custom)
+    if leaves or not tree or not isinstance(tree, (dict, list)):
+        return leaves
+    text = _compact_json(tree)
+    # In bytes as far as it goes: as a text it would be there twice.
+    length = len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
+    if length < at_least or _START in text or any(link in text for link in _LINKS):
+        return []
+    return [Value(path, Shape.WHOLE, type_, display=False, length=length, leaf=True, custom=custom)]
+
+
+def _compact_json(tree: Any) -> bytes:
+    try:
+        return orjson.dumps(tree)
+    except (TypeError, ValueError):  # lone surrogates, integers of more than 64 bits
+        try:
+            text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+        except RecursionError:
+            return b""
+        return text.encode("utf-8", "surrogatepass")
+
+
+def block_values(
+    blocks: list[Any],
+    path: ValuePath,
+    entry_type: str | None,
+    at_least: int,
+    *,
+    api: str = "",
+    calls: Mapping[str, str] = CALLS,
+) -> list[Value]:
+    """List the values of typed content blocks; blocks of other types are left alone."""
+    values: list[Value] = []
+    for index, block in enumerate(blocks):
+        if not isinstance(block, dict):
+            continue
+        here = (*path, index)
+        kind = block.get("type")
+        if kind == "text":
+            if text := text_of(block.get("text")):
+                values.append(text_value((*here, "text"), text, entry_type))
+        elif kind == "thinking":
+            values.extend(_thinking(block, here, api))
+        elif kind == "image":
+            values.extend(_image(block, here, entry_type))
+        elif isinstance(kind, str) and kind in calls:
+            name = calls[kind]
+            # Arguments stay an object whatever happens; only strings inside it may leave.
+            if isinstance(block.get(name), dict):
+                values.extend(leaf_values(block[name], (*here, name), "tool_call", at_least))
+    return values
+
+
+def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
+    """Read a thinking block by the table of how providers replay them."""
+    text = text_of(block.get("thinking"))
+    signature = block.get("thinkingSignature")
+    if text is None or block.get("redacted"):
+        return []
+    if signature is not None and not isinstance(signature, str):
+        return []  # no dialect known to write this: who knows what it binds
+    where = (*path, "thinking")
+    if not signature or _keeps_signature(api):
+        return [text_value(where, text, "thinking")]
+    return [
+        Value(
+            where,
+            Shape.TEXT,
+            "thinking",
+            display=False,
+            length=len(text) + len(signature),
+            removes=((*path, "thinkingSignature"),),
+            text=text,
+        )
+    ]
+
+
+def _keeps_signature(api: str) -> bool:
+    """Whether a signature is independent of the text beside it.
+
+    For the OpenAI family it is an item of its own or the name of a field. Everywhere else it
+    proves the text (Anthropic, Bedrock, Google), so it leaves with it. For an API nobody has
+    described we do the same: without a signature every adapter sends the block as plain text or
+    drops it, while a signature beside a changed text may be refused.
+    """
+    return api.startswith(("openai-", "azure-openai-")) or "codex" in api
+
+
+def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]:
+    source = block.get("source")
+    data = text_of(block.get("data"))
+    if data is None and isinstance(source, dict):
+        data = text_of(source.get("data"))
+    # The whole block leaves: a placeholder is not valid base64.
+    return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
+
+
+def calls_in(
+    blocks: Any, path: ValuePath, calls: Mapping[str, str] = CALLS
+) -> tuple[ToolCall, ...]:
+    """List the tool calls among content blocks."""
+    if not isinstance(blocks, list):
+        return ()
+    found = []
+    for index, block in enumerate(blocks):
+        if isinstance(block, dict) and isinstance(kind := block.get("type"), str) and kind in calls:
+            call_id, name = text_of(block.get("id")), text_of(block.get("name"))
+            found.append(ToolCall(call_id or "", name or "", (*path, index)))
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
+
+What a person imports keeps the name it had: to pi, every `.jsonl` there is a session.
+
+The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
+in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
+session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
+only if its last answer says that it has come to its end by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bsd.agents.base import Entry, Facts, Format, NotOurs, Turn, Value
+from bsd.agents.detect import detect, first_entries
+from bsd.agents.openclaw import OPENCLAW, OpenClaw
+from bsd.agents.owner import ENDING, Kind, Process, Registry
+from bsd.agents.reading import message_of, text_of
+
+_VERSIONS = (2, 3)
+_SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
+_QUIET_SECONDS = 60.0
+
+
+class Pi(OpenClaw):
+    """Entries below a header of version 2 or 3, as pi writes them for itself."""
+
+    name = "pi"
+
+    def facts(self, entry: Entry) -> Facts:
+        facts = super().facts(entry)
+        if facts.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
+            # Broken off, and pi may go on with it: the next prompt ends it.
+            return replace(facts, turn=Turn.NONE)
+        return facts
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        values = super().values(entry, at_least)
+        if message_of(entry).get("role") == "system":  # what pi begins its context with
+            return [replace(value, fixed=True) for value in values]
+        return values
+
+
+PI = Pi()
+
+
+@dataclass(frozen=True, slots=True)
+class PiProject:
+    """What pi did in one working directory: its sessions are an agent's."""
+
+    sessions: Path
+    directory: Path
+    quiet_seconds = _QUIET_SECONDS
+    keeps_mtime = True  # it continues the latest session
+    undeletable = "it is pi's to delete"
+    uncallable = (
+        "pi holds its sessions in memory while it runs, so nothing may be taken out of them; give"
+        " it the tools with `pi mcp add bsd -- bsd mcp`"
+    )
+
+    def is_session_file(self, name: str) -> bool:
+        return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
+
+    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
+        return None
+
+    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
+        lines = list(_until_header(first_lines))
+        found = detect(lines)
+        if found is not OPENCLAW:
+            return found if isinstance(found, NotOurs) else NotOurs("not a session of pi")
+        header = next(first_entries(lines))
+        if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
+            return NotOurs("a session of pi of unknown form")
+        return PI
+
+    def in_use(self, session: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def registry(self) -> Registry:
+        return Registry()
+
+    def database(self) -> Path | None:
+        return None
+
+    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
+        return nullcontext()  # it has none
+
+
+def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """The first lines, up to one that is an entry: it must be the header."""
+    for line in lines:
+        yield line
+        if line.strip():
+            return
+
+
+# What its process is called, and what runs it when it is called something else.
+_PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
+_SEPARATORS = re.compile(r"[/\\:]")
+_CLOCKS_DIFFER_SECONDS = 5.0
+
+
+def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
+    """The sessions of its directory that were written to since it began: it says it nowhere."""
+    if process.cwd is None or process.begun is None:
+        return
+    if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
+        return
+    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
+    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+        files = [(each.stat(follow_symlinks=False).st_mtime, each) for each in found]
+        since = process.begun - _CLOCKS_DIFFER_SECONDS
+        for _, each in sorted(((at, one) for at, one in files if at >= since), key=_newest_first):
+            if each.name.endswith(ENDING):
+                yield Path(each.path)
+
+
+def _newest_first(one: tuple[float, os.DirEntry[str]]) -> float:
+    return -one[0]
+
+
+KIND = Kind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)

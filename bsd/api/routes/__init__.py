@@ -1,1 +1,0 @@
-"""One small file per group of routes; `bsd.api.app` puts them together."""

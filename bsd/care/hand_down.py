@@ -1,0 +1,311 @@
+"""Before a store goes for good: what other sessions name in it is handed down to one of them.
+
+Programs copy lines into other sessions, markers included, and `store.contents` finds what these
+name in whatever store. One that leaves for good could take the only copy along; so a session that
+names it, in its place, put aside or in the trash, gets it into its own store, as old as it is. And
+what histories name, or nobody could take back there what was done to an entry that was away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bsd.agents.base import Entry, NotOurs
+from bsd.agents.marker import MARKER, Marker, mentioned_ids
+from bsd.agents.owners import owner_of
+from bsd.care import catalog
+from bsd.care.trashed import transcripts
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import LARGEST_LINE, read_plain
+from bsd.session.commit.exchangers import Step, no_step
+from bsd.session.commit.lock import own_lock
+from bsd.store.contents import Place, contents_of, entry_key
+from bsd.store.extracted import Keep, SessionStore, digest
+from bsd.store.history import NAMED_FILE, named_files
+from bsd.store.index import Record
+from bsd.store.markers import NEEDLES, Markers
+from bsd.text.change import Identity
+from bsd.text.reader import Line, TranscriptFile, parse_entry
+from bsd.text.splice import SpliceError, find
+
+_log = get_logger("trash")
+
+_AT_ONCE = 16 * 1024 * 1024  # bytes held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A session's store that goes for good, and the transcript that goes with it."""
+
+    name: SessionName
+    store: Path
+    transcript: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A session in its place, put aside or in the trash."""
+
+    name: SessionName
+    transcript: Path
+    store: Path | None  # in the trash; None: where the stores of sessions lie
+    history: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Legacy:
+    """A stored line that a session names, and that no store has but one that leaves."""
+
+    marker: Marker
+    index: int | None  # line number in the session, 0-based; None: only its history names it
+    place: Place
+
+
+class HandDown:
+    """Hands down. `wait` is in seconds, for another bsd that works on a session."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        wait: float,
+        sleep: Callable[[float], None],
+        actor: str,
+        clock: Callable[[], float],
+        after_step: Step = no_step,
+    ) -> None:
+        self._layout = layout
+        self._wait = wait
+        self._sleep = sleep
+        self._actor = actor
+        self._audit = AuditLog(layout.audit_file, clock)
+        self._after_step = after_step
+        self._contents = contents_of(layout)
+        # Transcripts that name nothing at all, as they were: they are read once.
+        self._silent: dict[Path, Identity] = {}
+
+    def provide(
+        self,
+        leaving: Collection[Leaving],
+        locked: Collection[SessionName],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Give other sessions what would leave with these; durable when this returns.
+
+        The caller holds bsd's own lock of those that are `locked`; others are waited for, unless
+        it is to be `at_once`. If it raises, nothing may leave: Busy if a session is being worked
+        on, Unavailable on a full disk, Forbidden.
+        """
+        self._contents.changed()  # what it knows shall be as it is now
+        going = self._going(leaving)
+        needs = self._needs(leaving, going) if going else {}
+        if not needs:
+            return
+        with ExitStack() as locks:
+            for name in sorted({session.name for session in needs} - set(locked)):
+                wait = 0.0 if at_once else self._wait
+                locks.enter_context(own_lock(self._layout, name, wait, sleep=self._sleep))
+            # Looked at anew: while it was waited for, a session may have changed, or moved.
+            again = self._needs(leaving, going)
+            if {one.name for one in again} - {one.name for one in needs}:
+                raise Busy("sessions that need what would go have just changed", hint="again later")
+            for session, legacies in again.items():
+                self._hand_down(session, legacies)
+
+    def _going(self, leaving: Collection[Leaving]) -> dict[str, Place]:
+        """What lies in these stores and, whole, in no other: by hash."""
+        stores = {one.store for one in leaving}
+        going = {place.hash: place for store in stores for place in self._contents.of_store(store)}
+        return {
+            hash_: place
+            for hash_, place in going.items()
+            if not any(
+                other.directory not in stores and _line(other) is not None
+                for other in self._contents.with_hash(hash_)
+            )
+        }
+
+    def _needs(
+        self, leaving: Collection[Leaving], going: Mapping[str, Place]
+    ) -> dict[_Session, list[_Legacy]]:
+        """Which sessions name something of that, each thing once."""
+        left, needs = dict(going), {}
+        entries = {place.entry for place in going.values()}
+        transcripts_leaving = {one.transcript for one in leaving}
+        for session in self._sessions():
+            if not left:
+                break
+            if session.transcript in transcripts_leaving:
+                continue
+            legacies = [
+                _Legacy(marker, index, place)
+                for index, marker in self._named(session, left, entries)
+                if (place := left.pop(marker.hash, None)) is not None
+            ]
+            if legacies:
+                needs[session] = legacies
+        return needs
+
+    def _sessions(self) -> Iterator[_Session]:
+        """All sessions of the root: those in their place first, those in the trash last."""
+        layout = self._layout
+        with suppress(BsdError):  # a root without agents
+            for agent in catalog.agents(layout):
+                with suppress(BsdError):  # it leads elsewhere: bsd works on none of its sessions
+                    for name in catalog.names(layout, agent.name):
+                        path = layout.session_file(name)
+                        yield _Session(name, path, None, layout.history_dir(name))
+                    for name, path in catalog.put_aside(layout, agent.name):
+                        yield _Session(name, path, None, layout.history_dir(name))
+        for name, place in transcripts(layout):
+            yield _Session(name, place.transcript, place.store, place.history)
+
+    def _named(
+        self, session: _Session, hashes: Container[str], entries: Container[int]
+    ) -> list[tuple[int | None, Marker]]:
+        """What of these its lines name, with their numbers, and what only its history names."""
+        kept = (Marker(*named, size=0, keys=(), at="") for named in named_files(session.history))
+        lines = self._in_lines(session, hashes, entries)
+        return [*lines, *((None, marker) for marker in kept)]
+
+    def _in_lines(
+        self, session: _Session, hashes: Container[str], entries: Container[int]
+    ) -> list[tuple[int, Marker]]:
+        def may_name(raw: bytes) -> bool:
+            if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
+                return True
+            if NEEDLES[0] in raw:  # what a marker does not name is nobody's but in odd sessions
+                return False
+            return any(entry_key(one) in entries for one in _mentioned(raw))
+
+        try:
+            with TranscriptFile(session.transcript) as source:
+                if self._silent.get(session.transcript) == source.identity:
+                    return []
+                lines = [one for one in source.lines() if any(map(one.raw.__contains__, NEEDLES))]
+                if not lines:
+                    self._silent[session.transcript] = source.identity
+                lines = [line for line in lines if may_name(line.raw)]
+                return list(self._read(session, source, lines)) if lines else []
+        except NotFound as error:
+            problem = f"{session.transcript} has just been moved"
+            raise Busy(problem, hint="again in a moment") from error
+
+    def _read(
+        self, session: _Session, source: TranscriptFile, lines: Iterable[Line]
+    ) -> Iterator[tuple[int, Marker]]:
+        found = owner_of(self._layout, session.name.agent).detect(one.raw for one in source.lines())
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        store = SessionStore(self._layout, session.name, session.store)
+        for line in lines:
+            entry = parse_entry(line.raw) or _marker_alone(line.raw)
+            if entry is None:
+                continue
+            if fmt is None:
+                named = [marker] if (marker := Marker.of(entry)) else []
+            else:
+                named = Markers(source, fmt, store).of(entry, fmt.facts(entry))
+            yield from ((line.index, marker) for marker in named)
+
+    def _hand_down(self, session: _Session, legacies: list[_Legacy]) -> None:
+        own = SessionStore(self._layout, session.name, session.store)
+        files = amount = 0
+        for portion in _portions(legacies):
+            used: set[str] = set()
+            keeps = []
+            for legacy, line in portion:
+                ref = own.free_ref(legacy.marker.ref, used)
+                used.add(ref)
+                keeps.append(_keep(legacy, ref, line))
+            own.keep(keeps)
+            self._after_step("handed_down")
+            together = [(legacy, keep) for (legacy, _), keep in zip(portion, keeps, strict=True)]
+            for legacy, keep in together:
+                _make_as_old(own.file(keep.ref), _file(legacy.place))
+            with suppress(Unavailable):  # a cache
+                own.index.add(self._records(together))
+            self._after_step("indexed")
+            files, amount = files + len(keeps), amount + sum(keep.size for keep in keeps)
+        if files:
+            self._tell(session, files, amount)
+
+    def _records(self, kept: Iterable[tuple[_Legacy, Keep]]) -> Iterator[Record]:
+        """What the index says of them; `verify --repair` knows what to say if it said nothing."""
+        for legacy, keep in kept:
+            # Whose store it was matters to nobody: an index is read by its path.
+            store = SessionStore(self._layout, SessionName("store", "any"), legacy.place.directory)
+            if known := store.index.records.get(f"{legacy.place.ref}.json"):
+                index = known.index if legacy.index is None else legacy.index
+                yield replace(known, file=f"{keep.ref}.json", index=index)
+
+    def _tell(self, session: _Session, files: int, amount: int) -> None:
+        _log.info(f"hand_down: {session.name}, files {files}", actor=self._actor, bytes=amount)
+        try:
+            self._audit.record(
+                actor=self._actor,
+                action="hand_down",
+                agent=session.name.agent,
+                session_id=session.name.session,
+                files=files,
+                bytes=amount,
+            )
+        except BsdError as error:  # what is done is done
+            _log.error("The audit log cannot be written", error=error.message, action="hand_down")
+
+
+def _mentioned(raw: bytes) -> list[str]:
+    return mentioned_ids(raw.decode("utf-8", "replace"))
+
+
+def _file(place: Place) -> Path:
+    return place.directory / f"{place.ref}.json"
+
+
+def _line(place: Place) -> bytes | None:
+    """What lies there, if it is what it shall be."""
+    with suppress(OSError):
+        line = read_plain(_file(place), LARGEST_LINE)
+        return line if digest(line) == place.hash else None
+    return None
+
+
+def _marker_alone(raw: bytes) -> Entry | None:
+    """Of a line that is too large to be parsed, what says where its original is."""
+    with suppress(SpliceError):
+        span = find(raw, [(MARKER,)])[(MARKER,)]
+        return parse_entry(b'{"%b":%b}' % (MARKER.encode(), raw[slice(*span)]))
+    return None
+
+
+def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
+    portion, size = [], 0
+    for legacy in legacies:
+        line = _line(legacy.place)
+        if line is None:
+            continue  # its time was up since we looked
+        portion.append((legacy, line))
+        size += len(line)
+        if size >= _AT_ONCE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _keep(legacy: _Legacy, ref: str, line: bytes) -> Keep:
+    marker, kind = legacy.marker, ref.partition("_")[2].partition("-")[0]
+    return Keep(ref, "", legacy.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
+
+
+def _make_as_old(file: Path, as_file: Path) -> None:
+    """Age is what retention goes by; a crash before this leaves the file younger than it is."""
+    with suppress(FileNotFoundError):
+        was = as_file.stat()
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))

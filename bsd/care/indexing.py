@@ -1,0 +1,358 @@
+"""Reads sessions into the search index: only what is new, in slices that keep nobody waiting.
+
+Each slice is a transaction of its own, and the session is open only while its bytes are read: our
+own open file would stand in the way of a commit (DESIGN §4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from bsd.agents.base import Format, NotOurs
+from bsd.agents.owners import owner_of
+from bsd.agents.reading import entry_id
+from bsd.agents.words import words_at, words_of
+from bsd.care import catalog
+from bsd.care.statistics import Statistics
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.extracted import SessionStore
+from bsd.store.search import SearchIndex
+from bsd.store.search_rows import Known, Seen, Slice, Words
+from bsd.text.change import Identity
+from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
+
+SLICE_BYTES = 1 << 20
+_PIECE = 256 * 1024  # bytes read at once for a hash
+_GUARDED = 4096  # bytes before the offset that must be what they were
+# A directory just written may change again without its time showing it.
+_UNCERTAIN_NS = 2 * 10**9
+_NO_SHELF = (0, 0)
+_MOST_LINES = 1 << 62  # a name or an index may say anything
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A session that is not as it was; `size` is about how many bytes are to be read."""
+
+    name: SessionName
+    shelf: tuple[int, int] = _NO_SHELF  # its store directory, as it will have been read
+    size: int = 0
+
+
+# --- what is new ---
+
+
+def find_due(
+    layout: Layout, index: SearchIndex, agent: str | None = None
+) -> tuple[list[Due], list[str]]:
+    """Which sessions are not as they were, and the names of those that are gone; by stat alone."""
+    shelves = _shelves(layout)
+    due: list[Due] = []
+    gone: list[str] = []
+    left = {agent} if agent else index.agents()
+    # One agent after the other: of very many sessions only a few are in memory at once.
+    for name, found in groupby(catalog.with_stats(layout, agent), lambda one: one[0].agent):
+        left.discard(name)
+        known = index.seen(name)
+        due += _due_among(layout, found, known, shelves)
+        gone += known
+    return due, gone + [name for each in left for name in index.seen(each)]
+
+
+def _due_among(
+    layout: Layout,
+    found: Iterable[tuple[SessionName, os.stat_result]],
+    known: dict[str, Seen],
+    shelves: dict[str, tuple[int, int]],
+) -> Iterator[Due]:
+    """Those that are not as they were; what is found is taken out of `known`."""
+    for name, stat in found:
+        was = known.pop(str(name), None)
+        shelf = shelves.get(layout.trash_name(name), _NO_SHELF)
+        now = _state(Identity.of(stat))
+        if was is None or was[:7] != (*now, *shelf):
+            appended = was is not None and was.ino == now[1]
+            begin = was.offset if was and appended else 0
+            yield Due(name, shelf, max(0, stat.st_size - begin))
+
+
+def due_as_it_is(layout: Layout, name: SessionName) -> Due:
+    """One session that may not be as it was."""
+    shelf = _NO_SHELF
+    with suppress(FileNotFoundError, NotADirectoryError):
+        shelf = _shelf(layout.store_dir(name).lstat(), time.time_ns() - _UNCERTAIN_NS)
+    return Due(name, shelf)
+
+
+def has_changed(layout: Layout, was: Known) -> bool:
+    """Whether a session's file is not as it was read; raises NotFound, Forbidden, OSError."""
+    path = layout.session_file(SessionName.parse(was.name))
+    return _file(was) != _state(Identity.of(path.stat()))
+
+
+def _shelves(layout: Layout) -> dict[str, tuple[int, int]]:
+    """The store directories: inode and mtime by name; an mtime of 0 is looked at again."""
+    found = {}
+    certain = time.time_ns() - _UNCERTAIN_NS
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.extracted) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.name] = _shelf(entry.stat(follow_symlinks=False), certain)
+    return found
+
+
+def _shelf(stat: os.stat_result, certain: int) -> tuple[int, int]:
+    return _signed(stat.st_ino), stat.st_mtime_ns if stat.st_mtime_ns < certain else 0
+
+
+# --- reading ---
+
+
+def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE_BYTES) -> bool:
+    """Read on in a session, about `budget` bytes; whether there is more to read.
+
+    The caller opened a `change()`. Raises NotFound, Busy, Forbidden.
+    """
+    name = due.name
+    with TranscriptFile(layout.session_file(name)) as source:
+        was = index.known_as(name)
+        if was is None or _file(was) != _state(source.identity):
+            part = _Part(layout, index, name, source, was)
+            part.read(budget)
+        else:
+            part = None
+    if part is not None:  # the file is closed: this may take its time
+        was = part.write()
+        index.note(was)
+        if not part.complete:
+            return True
+    assert was is not None  # noqa: S101 - known, or just noted
+    if not _read_store(layout, index, name, budget):
+        return True
+    shelf_ino, shelf_mtime = due.shelf
+    index.note(replace(was, shelf_ino=shelf_ino, shelf_mtime=shelf_mtime))
+    return False
+
+
+class _Part:
+    """The lines of one slice, read and not yet indexed.
+
+    A last line without its end counts, but is read again: it belongs to no slice.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        index: SearchIndex,
+        name: SessionName,
+        source: Transcript,
+        was: Known | None,
+    ) -> None:
+        self._layout, self._index, self._name = layout, index, name
+        self._identity = source.identity
+        self._source = source
+        self._offset, self._first, self._settled = 0, 0, Statistics()
+        self._go_on_with: Slice | None = None
+        self._digest = hashlib.sha256()
+        self._lines: list[Line] = []
+        self._unfinished: Line | None = None
+        self.complete = False
+        if was is not None and _was_appended_to(was, source):
+            self._offset, self._first = was.offset, was.lines
+            self._settled = Statistics.loads(was.settled)
+            self._go_on_with = index.slice_before(name, was.lines)
+        elif was is None:
+            index.note(self._known((0, 0), b"", Statistics()))
+
+    def read(self, budget: int) -> None:
+        """Pass over what is as before, and read what comes then."""
+        source = self._source
+        owner = owner_of(self._layout, self._name.agent)
+        found = owner.detect(line.raw for line in source.lines())
+        self._fmt = found.reads if isinstance(found, NotOurs) else found
+        before = self._index.slices(self._name, self._first)
+        while before and self._is_as_before(before[0]):
+            same = before.pop(0)
+            self._settled.add(Statistics.loads(same.statistics))
+            self._offset, self._first = self._offset + same.size, self._first + same.lines
+        # Up to where the next one begins: it may be as before in turn.
+        stop = next((each.first for each in before if each.first > self._first), None)
+        self._read_lines(budget, stop)
+        self._guard = _guard(source, self._end)
+        last = self._go_on_with
+        if last is not None and last.size < SLICE_BYTES // 2:  # or each append had its own
+            _hash_into(self._digest, source, self._offset - last.size, last.size)
+        else:
+            self._go_on_with = None
+
+    def _read_lines(self, budget: int, stop: int | None) -> None:
+        taken = 0
+        for line in self._source.lines(self._offset, self._first):
+            if not line.raw.endswith(b"\n"):
+                self._unfinished = line
+                break
+            if self._lines and (taken >= budget or line.index == stop):
+                return
+            self._lines.append(line)
+            taken += len(line.raw)
+        self.complete = True
+
+    def _is_as_before(self, was: Slice) -> bool:
+        if was.first != self._first or self._offset + was.size > self._identity.size:
+            return False
+        return _hash(self._source, self._offset, was.size) == was.hash
+
+    @property
+    def _end(self) -> int:
+        return self._offset + sum(len(line.raw) for line in self._lines)
+
+    def write(self) -> Known:
+        """Put the words into the index; returns how far the session is known now."""
+        index, name = self._index, self._name
+        read, statistics = Statistics(), Statistics()
+        lines = self._first + len(self._lines)
+        words = self._words(read, statistics)
+        index.set_lines(name, words, self._first, None if self.complete else lines)
+        if self._lines:
+            index.set_slice(name, self._slice(read))
+        if self.complete:
+            index.drop_slices(name, lines)
+        return self._known((self._end, lines), self._guard, statistics)
+
+    def _words(self, read: Statistics, statistics: Statistics) -> Iterator[Words]:
+        """The words of one line after the other, which are counted as they are given."""
+        for line in self._lines:
+            self._digest.update(line.raw)
+            yield _words_of(line, self._fmt, read)
+        self._settled.add(read)
+        statistics.add(self._settled)
+        if self._unfinished is not None:
+            yield _words_of(self._unfinished, self._fmt, statistics)
+
+    def _slice(self, read: Statistics) -> Slice:
+        first, size = self._first, self._end - self._offset
+        if (last := self._go_on_with) is not None:
+            first, size = last.first, size + last.size
+            read = Statistics.loads(last.statistics).add(read)
+        lines = self._first + len(self._lines) - first
+        return Slice(first, lines, size, self._digest.digest(), read.dumps())
+
+    def _known(self, place: tuple[int, int], guard: bytes, statistics: Statistics) -> Known:
+        dev, ino, size, mtime, ctime = _state(self._identity)
+        offset, lines = place
+        if not self.complete:  # as a file that ended there, and was appended to
+            size, mtime, ctime = offset, 0, 0
+        shelf_ino, shelf_mtime = _NO_SHELF
+        return Known(
+            name=str(self._name),
+            agent=self._name.agent,
+            store=self._layout.trash_name(self._name),
+            dev=dev,
+            ino=ino,
+            size=size,
+            mtime=mtime,
+            ctime=ctime,
+            offset=offset,
+            lines=lines,
+            guard=guard,
+            settled=self._settled.dumps(),
+            statistics=statistics.dumps(),
+            shelf_ino=shelf_ino,
+            shelf_mtime=shelf_mtime,
+        )
+
+
+def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
+    entry = parse_entry(line.raw)
+    if entry is None and is_too_large(line.raw):
+        return Words(line.index, None, "")
+    if entry is None:  # no JSON, but perhaps somebody's words
+        return Words(line.index, None, line.raw.decode("utf-8", "replace").strip())
+    statistics.take(entry, fmt, len(line.raw))
+    name = fmt.facts(entry).id if fmt else entry_id(entry)
+    return Words(line.index, name, words_of(entry, fmt))
+
+
+def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: int) -> bool:
+    """Follow a session's store directory; whether that is all of it."""
+    store = SessionStore(layout, name)
+    there = set(store.refs())
+    known = index.stored(name)
+    index.forget_stored(store.directory.name, known - there)
+    taken = 0
+    for ref in sorted(there - known):
+        if taken >= budget:
+            return False
+        if (words := _stored_words(store, ref)) is not None:
+            index.add_stored(name, words)
+            taken += len(words.text)
+    return True
+
+
+def _stored_words(store: SessionStore, ref: str) -> Words | None:
+    data = store.read(ref)
+    if data is None:
+        return None  # deleted since it was listed
+    entry = parse_entry(data) or {}
+    record = store.index.records.get(f"{ref}.json")
+    number = record.index if record else int(ref.partition("_")[0])
+    paths = list(_paths(record.keys)) if record else []
+    text = words_at(entry, paths) if paths else words_of(entry, None)
+    name = record.entry_id if record else entry_id(entry)
+    return Words(number if 0 <= number < _MOST_LINES else 0, name, text, ref)
+
+
+def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:
+    for key in keys:
+        with suppress(ValueError):
+            yield parse_path(key)
+
+
+# --- is it as it was? ---
+
+
+def _was_appended_to(was: Known, source: Transcript) -> bool:
+    dev, ino, size, *_ = _state(source.identity)
+    if (was.dev, was.ino) != (dev, ino) or size <= was.size:
+        return False
+    return _guard(source, was.offset) == was.guard
+
+
+def _guard(source: Transcript, offset: int) -> bytes:
+    start = max(0, offset - _GUARDED)
+    return hashlib.sha256(source.read(start, offset - start)).digest()
+
+
+def _hash(source: Transcript, offset: int, length: int) -> bytes:
+    digest = hashlib.sha256()
+    _hash_into(digest, source, offset, length)
+    return digest.digest()
+
+
+def _hash_into(digest: hashlib._Hash, source: Transcript, offset: int, length: int) -> None:
+    for start in range(offset, offset + length, _PIECE):
+        digest.update(source.read(start, min(_PIECE, offset + length - start)))
+
+
+def _file(known: Known) -> tuple[int, ...]:
+    return known.dev, known.ino, known.size, known.mtime, known.ctime
+
+
+def _state(identity: Identity) -> tuple[int, ...]:
+    """A file's state, in integers that SQLite can hold."""
+    numbers = (identity.dev, identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
+    return tuple(map(_signed, numbers))
+
+
+def _signed(number: int) -> int:
+    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,200 @@
+"""Stores of sessions whose transcript is not there, and where it may have gone.
+
+Programs delete transcripts, compress them, put them aside, and give them other names. What was
+taken out of them stays in the store until its time is up, and nothing is wrong with that; but
+whoever looks for it wants to know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bsd.agents.detect import first_entries
+from bsd.agents.links import conversations
+from bsd.agents.owners import owner_of
+from bsd.care import catalog
+from bsd.care.trashed import transcripts
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.text.reader import TranscriptFile
+
+_ENDING = ".jsonl"
+_STORED = re.compile(r"[0-9]{4,}_.+\.json")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoneStore:
+    """A store with content, of a session without transcript."""
+
+    directory: Path
+    session: SessionName | None  # None: the name was too long to stand in the directory's
+    files: int
+    size: int  # bytes
+    where: tuple[str, ...]  # where the transcript may be, the likeliest first
+    beside: bool = False  # its program has the file under a longer name
+
+    @property
+    def message(self) -> str:
+        """What is known of it, as one sentence."""
+        files = "1 stored file" if self.files == 1 else f"{self.files} stored files"
+        where = "; ".join(self.where) or "its program or somebody has deleted it"
+        return f"{files} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: mostly nothing."""
+        if self.beside:
+            return "nothing, unless you need it: its program can bring the file back"
+        what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
+        return f"nothing: it is kept as long as `retention` says; {what} removes it now"
+
+
+def lone_stores(layout: Layout) -> Iterator[LoneStore]:
+    """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
+    places = _Places(layout)
+    for store in _directories(layout.extracted):
+        if store in places.stores or not (files := _stored(layout.extracted / store)):
+            continue
+        name = _whose(layout, store)
+        if name is not None and _is_there(layout, name):
+            continue
+        size = sum(files)
+        where = tuple(places.of(name)) if name else ()
+        beside = name is not None and bool(kept_beside(layout, name))
+        yield LoneStore(layout.extracted / store, name, len(files), size, where, beside)
+
+
+def kept_beside(layout: Layout, name: SessionName) -> list[Path]:
+    """The session's file under longer names: compressed, put aside, or a backup."""
+    found: list[Path] = []
+    with suppress(BsdError):
+        for directory in (layout.sessions_dir(name.agent), *layout.put_away_dirs()):
+            with suppress(OSError):
+                beginning = f"{name.session}{_ENDING}."
+                found += (
+                    directory / file
+                    for file in sorted(os.listdir(directory))
+                    if file.startswith(beginning)
+                )
+    return found
+
+
+def _directories(path: Path) -> list[str]:
+    try:
+        with os.scandir(path) as found:
+            return sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _stored(store: Path) -> list[int]:
+    """The sizes of what lies in a store."""
+    sizes = []
+    with os.scandir(store) as found:
+        for file in found:
+            with suppress(FileNotFoundError):
+                if _STORED.fullmatch(file.name):
+                    sizes.append(file.stat(follow_symlinks=False).st_size)
+    return sizes
+
+
+def _whose(layout: Layout, store: str) -> SessionName | None:
+    try:
+        return layout.session_of_store(store)
+    except BsdError:
+        return None
+
+
+def _is_there(layout: Layout, name: SessionName) -> bool:
+    """Whether something is at the transcript's place, whatever it is."""
+    with suppress(BsdError):
+        return os.path.lexists(layout.transcript(name))
+    return False
+
+
+class _Places:
+    """Where sessions are: looked up once, and only as far as somebody asks."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    @cached_property
+    def _names(self) -> list[SessionName]:
+        return list(catalog.names(self._layout))
+
+    @cached_property
+    def stores(self) -> set[str]:
+        """What the stores of all sessions are called whose transcripts are there."""
+        return {self._layout.trash_name(name) for name in self._names}
+
+    @cached_property
+    def _by_file(self) -> dict[str, list[SessionName]]:
+        return _grouped((name.session, name) for name in self._names)
+
+    @cached_property
+    def _by_conversation(self) -> dict[str, list[SessionName]]:
+        return _grouped((id_, name) for name in self._names for id_ in self._ids_in(name))
+
+    @cached_property
+    def _trashed(self) -> set[SessionName]:
+        return {name for name, _ in transcripts(self._layout)}
+
+    def of(self, name: SessionName) -> Iterator[str]:
+        """Say where the transcript of `name` may be."""
+        if name in self._trashed:
+            yield "it is in the trash (`bsd trash list`)"
+        if aside := kept_beside(self._layout, name):
+            yield f"its program keeps it as {_listed(map(str, aside))}"
+        same = self._by_file.get(name.session, [])
+        if same:
+            yield f"a file of that name is {_listed(map(str, same))}"
+        ids = {name.session, name.session.rpartition("_")[2], *_UUID.findall(name.session)}
+        kin = {other for id_ in ids for other in self._by_conversation.get(id_, ())}
+        if kin := kin - {*same, name}:
+            yield f"the same conversation goes on in {_listed(map(str, sorted(kin)))}"
+        yield from self._agent_of(name)
+
+    def _agent_of(self, name: SessionName) -> Iterator[str]:
+        """What is to be said of the agent's directory."""
+        try:
+            directory = self._layout.sessions_dir(name.agent)
+            if database := owner_of(self._layout, name.agent).database():
+                yield f"the sessions of {name.agent} are in {database} now"
+            os.scandir(directory).close()
+        except (FileNotFoundError, NotADirectoryError):
+            if ":" in name.agent and self._layout.source_of(name.agent) is None:
+                source = name.agent.partition(":")[0]
+                yield f"no source is called {source}, as the settings are now"
+            else:
+                yield f"its directory {directory} is gone"
+        except OSError as error:
+            yield f"{directory} cannot be read: {error.strerror}"
+        except BsdError as error:
+            yield error.message
+
+    def _ids_in(self, name: SessionName) -> set[str]:
+        """The conversations that a session says it is, or comes from."""
+        with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
+            entries = first_entries(line.raw for line in source.lines())
+            return next((ids for entry in entries if (ids := conversations(entry))), set())
+        return set()
+
+
+def _grouped(pairs: Iterator[tuple[str, SessionName]]) -> dict[str, list[SessionName]]:
+    found: dict[str, list[SessionName]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found
+
+
+def _listed(names: Iterator[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" * (len(every) > _SHOWN))

@@ -1,0 +1,382 @@
+"""The ways into the trash, out of it, and away for good; each may be cut off between any two steps.
+
+The order: into the trash go the transcript, then its entries in `sessions.json`, then the store,
+then the meta file is written. Until the transcript has gone, nothing has happened; from then on a
+recovery finishes. Out of it come the store, the transcript, the entries. Away goes the meta file
+last. Steps, as `after_step` hears of them, for each session: (staged, copied across mounts,)
+transcript, excerpt, entries, store, meta, audited; transcript_gone, store_gone, gone on the way
+away; ended when the journal is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bsd.agents.openclaw import registered
+from bsd.care import registry_edit
+from bsd.care.family import keys_of
+from bsd.care.registry_edit import PutBack
+from bsd.care.relocate import (
+    copy_file,
+    copy_tree,
+    give_up_for_copy,
+    link_back,
+    move_tree,
+    remove_file,
+    remove_tree,
+    rename,
+    sync_names,
+)
+from bsd.care.trashed import Aim, Journal, Place, Trashed, read_meta
+from bsd.foundation.atomic import sync_dir, write_private
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, Busy, Conflict
+from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.logs import get_logger
+from bsd.foundation.plain import plain_stream
+from bsd.store.extracted import SessionStore
+from bsd.store.index import Index
+from bsd.store.lasting import RESTORED, UNDONE, Lasting
+
+_log = get_logger("trash")
+
+_INDEX = "index.json"
+JOINED = (_INDEX, UNDONE, RESTORED)  # what a session and one in the trash may have both
+REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
+
+
+class Taken(Conflict):
+    """A session of that name is there again."""
+
+
+class Replaced(Busy):
+    """Another file is in the place of the one that was to be moved."""
+
+
+class Moves:
+    """Makes the steps of a journal. The caller holds bsd's own lock of every session in it."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        clock: Callable[[], float],
+        after_step: Callable[[str], None],
+        *,
+        registry_wait: float = REGISTRY_WAIT_SECONDS,
+    ) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._after_step = after_step
+        self._audit = AuditLog(layout.audit_file, clock)
+        self._registry_wait = registry_wait
+        self.put_back: dict[str, PutBack] = {}  # by id of what came back
+        self.refused: dict[str, Taken | Replaced] = {}  # by id of what stayed where it was
+
+    def run(self, journal: Journal) -> None:
+        """Take every session all the way, or note why it is `refused`; then `end` must follow.
+
+        Raises BsdError, OSError.
+        """
+        if journal.aim is Aim.TRASH:
+            make_private_dir(self._layout.trash_dir())
+            self._each(journal, self._into_trash)
+            if journal.permanent:
+                journal.aim = Aim.AWAY
+                journal.save()
+                self._after_step("condemned")
+        elif journal.aim is Aim.BACK:
+            self._each(journal, self._back)
+        if journal.aim is Aim.AWAY:
+            self._each(journal, self._away)
+
+    def end(self, journal: Journal) -> None:
+        """All is done, and the gateway's locks are given back."""
+        journal.end()
+        self._after_step("ended")
+
+    def _each(self, journal: Journal, move: Callable[[Journal, Trashed], None]) -> None:
+        # Last out, first in: then each finds its place in sessions.json as it left it.
+        for item in journal.items[::-1] if journal.aim is Aim.BACK else journal.items[:]:
+            try:
+                move(journal, item)
+            except (Taken, Replaced) as refusal:
+                self.refused[item.id] = refusal
+                journal.items = [each for each in journal.items if each.id != item.id]
+                journal.save()
+
+    def place(self, item: Trashed) -> Place:
+        return Place(self._layout.trash_dir(), item.id)
+
+    def session_path(self, name: SessionName) -> Path:
+        """Where the transcript of a session is, was, or would be."""
+        return self._layout.transcript(name)
+
+    def left(self, item: Trashed) -> bool:
+        """Whether the transcript has left its place for the trash."""
+        place = self.place(item)
+        staged = place.beside(self.session_path(item.name), "deleted")
+        return os.path.lexists(place.transcript) or os.path.lexists(staged)
+
+    # --- into the trash ---
+
+    def _into_trash(self, journal: Journal, item: Trashed) -> None:
+        place = self.place(item)
+        if place.meta.exists():
+            item = read_meta(self._layout, place.meta)
+        else:
+            if item.transcript is not None:
+                self._take_transcript(journal, item, place)
+            self._after_step("transcript")
+            back = os.path.lexists(self.session_path(item.name))  # somebody began it anew
+            if not back:
+                item = self._take_entries(journal, item)
+            self._after_step("entries")
+            item = self._take_store(journal, item, place, copy=back)
+            self._after_step("store")
+            if not journal.permanent:
+                write_private(place.meta, json.dumps(item.document(), indent=2).encode() + b"\n")
+            self._after_step("meta")
+        self._tell_deleted(journal, item)
+        self._after_step("audited")
+
+    def _take_transcript(self, journal: Journal, item: Trashed, place: Place) -> None:
+        path = self.session_path(item.name)
+        staged = place.beside(path, "deleted")
+        if os.path.lexists(path) and not self.left(item):
+            if item.transcript is None or path.lstat().st_ino != item.transcript[0]:
+                raise Replaced(f"session {item.name} was written anew meanwhile", hint="try again")
+            if not rename(path, place.transcript):
+                os.rename(path, staged)
+                sync_names(staged)
+                self._after_step("staged")
+        if os.path.lexists(staged) and not journal.permanent:
+            copy_file(staged, place.transcript)
+            sync_names(place.transcript)
+            self._after_step("copied")
+            if not give_up_for_copy(staged, place.transcript):
+                raise Busy(
+                    f"somebody has session {item.name} open; its file waits in {staged}",
+                    hint="the next call of bsd finishes it",
+                )
+        with suppress(FileNotFoundError):
+            place.transcript.chmod(0o600)
+
+    def _take_entries(self, journal: Journal, item: Trashed) -> Trashed:
+        sessions = self._layout.sessions_dir(item.name.agent)
+
+        def ours(content: dict[str, Any]) -> Collection[str]:
+            return keys_of(registered(content), sessions, item.name.session)
+
+        def keep(text: str) -> None:
+            nonlocal item
+            item = journal.update(item, sessions_json=text)
+            journal.save()
+            self._after_step("excerpt")
+
+        try:
+            registry_edit.take_out(sessions, ours, keep, wait=self._registry_wait)
+        except Conflict as problem:
+            if isinstance(problem, Busy):
+                raise
+            _log.warning(
+                "Entries of a deleted session stay in sessions.json",
+                session=str(item.name),
+                problem=problem.message,
+            )
+        return item
+
+    def _take_store(self, journal: Journal, item: Trashed, place: Place, *, copy: bool) -> Trashed:
+        for there, here in self._directories(item, place):
+            if not copy:
+                move_tree(there, here)
+            elif there.is_dir() and not here.is_dir():
+                copy_tree(there, here)  # the new session may refer to it, too
+        files, amount = weigh(place.store)
+        return journal.update(item, extracted_files=files, extracted_bytes=amount)
+
+    def _directories(self, item: Trashed, place: Place) -> list[tuple[Path, Path]]:
+        """Store and history: where they lie for a session, and where in the trash."""
+        layout, name = self._layout, item.name
+        return [(layout.store_dir(name), place.store), (layout.history_dir(name), place.history)]
+
+    def _tell_deleted(self, journal: Journal, item: Trashed) -> None:
+        kept = not journal.permanent
+        _log.info(
+            f"delete: {item.name}, entries {item.entries}",
+            actor=journal.actor,
+            trash_id=item.id if kept else None,
+            bytes=item.size,
+        )
+        self._record(journal, "delete", item, moved_to_trash=kept, bytes=item.size)
+        if item.extracted_files:
+            self._record(
+                journal,
+                "delete_extracted",
+                item,
+                files_removed=item.extracted_files,
+                bytes_removed=item.extracted_bytes,
+            )
+
+    # --- back ---
+
+    def _back(self, journal: Journal, item: Trashed) -> None:
+        place = self.place(item)
+        path = self.session_path(item.name)
+        if place.meta.exists():
+            make_private_dir(path.parent)
+            self._return_store(journal, item, place)
+            self._after_step("store")
+            if item.transcript is not None:
+                try:
+                    self._return_transcript(item, place, path, item.transcript[3])
+                except Taken:
+                    self._undo_return(item, place)
+                    raise
+            self._after_step("transcript")
+            self._return_entries(item)
+            self._after_step("entries")
+            place.meta.unlink()
+            sync_names(place.meta)
+            self._after_step("meta")
+        _log.info(f"restore_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
+        self._record(
+            journal,
+            "restore_from_trash",
+            item,
+            files_restored=item.extracted_files,
+            bytes_restored=item.size + item.extracted_bytes,
+        )
+        self._after_step("audited")
+
+    def _return_store(self, journal: Journal, item: Trashed, place: Place) -> None:
+        store = SessionStore(self._layout, item.name)
+        records = list(Index(place.store / _INDEX, item.name).records.values())
+        if store.directory.is_dir():
+            remove_file(place.store / _INDEX)  # the two become one
+        history = self._layout.history_dir(item.name)
+        if history.is_dir():
+            Lasting(history, item.name).join(Lasting(place.history, item.name))
+        for there, here in self._directories(item, place):
+            if here.is_dir():
+                # Time in the trash does not count as time kept, or retention would take it all.
+                _make_younger(here, journal.at - item.trashed_at, journal.at)
+                make_private_dir(there.parent)
+                move_tree(here, there)
+        if records and records[-1].file not in store.index.records:
+            store.index.add(records)
+
+    def _return_transcript(self, item: Trashed, place: Place, path: Path, mode: int) -> None:
+        temporary = place.beside(path, "restored")
+        try:
+            with suppress(FileNotFoundError):
+                place.transcript.chmod(stat.S_IMODE(mode))
+            link_back(place.transcript, path, temporary)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                place.transcript.chmod(0o600)
+            remove_file(temporary)
+            raise Taken(
+                f"there is a session {item.name} again",
+                hint="delete or rename that one, then try again",
+            ) from None
+
+    def _return_entries(self, item: Trashed) -> None:
+        if item.sessions_json is None:
+            return
+        sessions = self._layout.sessions_dir(item.name.agent)
+        try:
+            done = registry_edit.put_back(sessions, item.sessions_json, wait=self._registry_wait)
+        except Busy:
+            raise
+        except Conflict as problem:
+            done = PutBack(taken=tuple(item.keys))
+            _log.warning("sessions.json was left as it is", problem=problem.message)
+        self.put_back[item.id] = done
+        if done.taken:
+            _log.warning(
+                "Keys in sessions.json are taken", session=str(item.name), keys=list(done.taken)
+            )
+
+    def _undo_return(self, item: Trashed, place: Place) -> None:
+        """Bring the store back to the trash, as its transcript has to stay there."""
+        for there, here in self._directories(item, place):
+            if there.is_dir() and not here.is_dir():
+                copy_tree(there, here)  # a copy: a session of that name is there again
+
+    # --- away ---
+
+    def _away(self, journal: Journal, item: Trashed) -> None:
+        self._remove(item, self.place(item))
+        if journal.permanent:
+            return  # that has been told
+        _log.info(f"delete_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
+        self._record(
+            journal,
+            "delete_from_trash",
+            item,
+            files_removed=item.extracted_files,
+            bytes_removed=item.size + item.extracted_bytes,
+        )
+        self._after_step("audited")
+
+    def _remove(self, item: Trashed, place: Place) -> None:
+        """Remove all parts, the meta file last."""
+        with suppress(BsdError):  # the agent's directory may be a link by now, and hold nothing
+            remove_file(place.beside(self.session_path(item.name), "deleted"))
+        remove_file(place.transcript)
+        self._after_step("transcript_gone")
+        remove_tree(place.store)
+        remove_tree(place.history)
+        self._after_step("store_gone")
+        remove_file(place.meta)
+        with suppress(FileNotFoundError):
+            sync_dir(place.trash)
+        self._after_step("gone")
+
+    def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
+        # What is done is done; a full disk under the audit log must not make it look undone.
+        try:
+            self._audit.record(
+                actor=journal.actor,
+                action=action,
+                agent=item.name.agent,
+                session_id=item.name.session,
+                **what,
+            )
+        except BsdError as error:
+            _log.error("The audit log cannot be written", error=error.message, action=action)
+
+
+def weigh(store: Path) -> tuple[int, int]:
+    """Count the files of a store directory, and their bytes; its index is none of them."""
+    count = amount = 0
+    with suppress(FileNotFoundError), os.scandir(store) as entries:
+        for entry in entries:
+            if entry.name != _INDEX and entry.is_file(follow_symlinks=False):
+                count += 1
+                amount += entry.stat(follow_symlinks=False).st_size
+    return count, amount
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
+    count, last = 0, b"\n"
+    with plain_stream(path) as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+def _make_younger(directory: Path, seconds: float, now: float) -> None:
+    for path in directory.iterdir():
+        if path.is_file() and not path.is_symlink():
+            found = path.stat()
+            then = min(found.st_mtime + max(0.0, seconds), max(now, found.st_mtime))
+            os.utime(path, (found.st_atime, then))

@@ -1,0 +1,191 @@
+"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from bsd.agents.base import Entry
+from bsd.agents.marker import Marker
+from bsd.care import catalog
+from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
+from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
+from bsd.store.extracted import SessionStore
+from bsd.store.search import SearchIndex, drop_for_good, use
+from bsd.store.search_query import Hit, match_expression, terms_of
+from bsd.store.search_rows import Known
+from bsd.text.reader import parse_entry
+
+_log = get_logger("search")
+
+Progress = Callable[[int, int], None]  # bytes read, of so many
+
+
+@traced(_log)
+def search(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    extracted_from: SessionName | None = None,
+    progress: Progress | None = None,
+) -> list[Hit]:
+    """Entries that hold all the words, the best first; the index is brought up to date before.
+
+    With `extracted_from` only what was taken out of that session is looked at, and no other is
+    read. Raises Invalid (no word), Unavailable (no FTS5, disk full), Busy, ConfigError.
+    """
+    match_expression(words)  # before the work, not after it
+
+    def work(index: SearchIndex) -> list[Hit]:
+        if extracted_from is None:
+            _follow(layout, index, agent, progress)
+        else:
+            _read_all(layout, index, [due_as_it_is(layout, extracted_from)], progress)
+        return index.search(words, agent=agent, limit=limit, extracted_from=extracted_from)
+
+    return use(layout.search_db, work)
+
+
+def by_title(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    but: Collection[SessionName] = (),
+) -> list[tuple[SessionName, str]]:
+    """The sessions whose titles hold all the words, and these titles; none is read as a whole.
+
+    `but` are those that were found by their text: most titles are what was first asked.
+    """
+    terms = [term.strip('"*') for term in terms_of(words.casefold())]
+    found: list[tuple[SessionName, str]] = []
+    for info in catalog.sessions(layout, agent):
+        title = (info.title or "").casefold()
+        if info.title and info.name not in but and all(term in title for term in terms):
+            found.append((info.name, info.title))
+            if len(found) == limit:
+                break
+    return found
+
+
+def search_as_it_is(
+    layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
+) -> list[Hit]:
+    """As `search`, in what the index knows already; nothing is read, and nothing is created."""
+    match_expression(words)
+    if not layout.search_db.exists():
+        return []
+    return use(layout.search_db, lambda index: index.search(words, agent=agent, limit=limit))
+
+
+def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
+    """The sessions with an entry that holds all words, or such that begin so, as far as is known.
+
+    Nothing is read, and nothing is created. Raises Unavailable, Busy.
+    """
+    if not layout.search_db.exists():
+        return set()
+
+    def ask(index: SearchIndex) -> set[str]:
+        try:
+            return index.sessions_with(words, agent=agent)
+        except Invalid:  # signs, or too many words: no text is known by them
+            return set()
+
+    return {SessionName.parse(name) for name in use(layout.search_db, ask)}
+
+
+def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
+    """The models that wrote in each session, by the session's name, as far as is known."""
+    if not layout.search_db.exists():
+        return {}
+    return use(layout.search_db, lambda index: index.models(agent))
+
+
+def bring_up_to_date(
+    layout: Layout, *, agent: str | None = None, progress: Progress | None = None
+) -> None:
+    """Read what is new in all sessions, statistics included; raises as `search` does."""
+    use(layout.search_db, lambda index: _follow(layout, index, agent, progress))
+
+
+def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
+    """Take the text of deleted stored files (refs by store directory) out of the index, for good.
+
+    A session that changed since it was read is read now: the text may have been in its lines when
+    it was. A problem is logged.
+    """
+
+    def drop(index: SearchIndex) -> bool:
+        known = False
+        for store, refs in gone.items():
+            with index.change():
+                if (was := index.kept_in(store)) is None:
+                    continue
+                known = True
+                index.forget_stored(store, refs)
+            _catch_up(layout, index, was)
+        return known
+
+    drop_for_good(layout.search_db, drop)
+
+
+def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
+    name = SessionName.parse(was.name)
+    try:
+        if has_changed(layout, was):
+            read_to_the_end(layout, index, Due(name))
+    except (BsdError, OSError) as problem:
+        _log.debug("Forgotten, as it cannot be read", session=was.name, problem=str(problem))
+        with index.change():
+            index.forget(was.name)
+
+
+def read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
+    """Read what is new in a session; raises NotFound, Busy, Forbidden."""
+    more = True
+    while more:
+        with index.change():
+            more = read_slice(layout, index, due)
+
+
+def _follow(
+    layout: Layout, index: SearchIndex, agent: str | None, progress: Progress | None
+) -> None:
+    due, gone = find_due(layout, index, agent)
+    if gone:
+        with index.change():
+            dropped = sum(map(index.forget, gone))
+        if dropped:
+            index.scrub()
+    _read_all(layout, index, due, progress)
+
+
+def _read_all(
+    layout: Layout, index: SearchIndex, due: list[Due], progress: Progress | None
+) -> None:
+    total, done = sum(each.size for each in due), 0
+    for each in due:
+        try:
+            read_to_the_end(layout, index, each)
+        except (NotFound, Busy):
+            continue  # deleted or shortened meanwhile: the next search sees it as it is then
+        except BsdError as problem:
+            _log.warning(
+                "A session cannot be searched", session=str(each.name), problem=problem.message
+            )
+        done += each.size
+        if progress is not None:
+            progress(done, total)
+
+
+def original(entry: Entry, store: SessionStore) -> Entry:
+    """The entry as it was before values were taken out of it, if the store has them."""
+    marker = Marker.of(entry)
+    line = store.load(marker.ref, marker.hash) if marker else None
+    return (parse_entry(line) if isinstance(line, bytes) else None) or entry

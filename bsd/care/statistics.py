@@ -1,0 +1,183 @@
+"""Figures of a session: counted while the search index reads it, and kept there (O(sessions))."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bsd.agents.base import Entry, Format
+from bsd.agents.figures import answer_of, model_of, tokens_of
+from bsd.agents.marker import Marker
+from bsd.agents.titles import Rank, Title, better
+from bsd.care.catalog import SessionInfo
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.times import iso_utc
+from bsd.store.search import SearchIndex, use
+from bsd.store.search_rows import Known
+
+STALE_SECONDS = 24 * 3600.0
+_MOST_MODELS = 50
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was counted in the lines of a session. Times are milliseconds since 1970."""
+
+    entries: int = 0
+    messages: int = 0
+    tool_calls: int = 0
+    tool_outputs: int = 0
+    models: list[str] = field(default_factory=list)  # in order of appearance
+    tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
+    created_ms: float | None = None
+    last_ms: float | None = None
+    saved_bytes: int = 0  # by which the lines are shorter than they were
+    title: str | None = None  # how the session is called by what stands in it
+    title_rank: int = 0  # `bsd.agents.titles.Rank`
+    _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
+
+    def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
+        """Count an entry; `size` is its line's bytes."""
+        self.entries += 1
+        if (marker := Marker.of(entry)) is not None:
+            self.saved_bytes += max(0, marker.size - size)
+        if model := model_of(entry):
+            self._add_model(model)
+        answer = answer_of(entry)
+        if answer is None or answer != self._answer:
+            for word, count in tokens_of(entry).items():
+                self.tokens[word] = self.tokens.get(word, 0) + count
+        self._answer = answer or self._answer
+        if fmt is None:
+            return
+        self._call(fmt.title(entry))
+        facts = fmt.facts(entry)
+        self.messages += facts.is_message
+        self.tool_calls += len(facts.calls)
+        self.tool_outputs += facts.kind == "tool_result"
+        if facts.time_ms is not None:
+            self.created_ms = min(facts.time_ms, self.created_ms or facts.time_ms)
+            self.last_ms = max(facts.time_ms, self.last_ms or facts.time_ms)
+
+    def add(self, later: Statistics) -> Statistics:
+        """Count what was counted in the lines that follow, too; returns itself."""
+        self.entries += later.entries
+        self.messages += later.messages
+        self.tool_calls += later.tool_calls
+        self.tool_outputs += later.tool_outputs
+        self.saved_bytes += later.saved_bytes
+        if later.title is not None:
+            self._call(Title(later.title, Rank(later.title_rank)))
+        for model in later.models:
+            self._add_model(model)
+        for word, count in later.tokens.items():
+            self.tokens[word] = self.tokens.get(word, 0) + count
+        times = [self.created_ms, later.created_ms]
+        self.created_ms = min((time for time in times if time is not None), default=None)
+        times = [self.last_ms, later.last_ms]
+        self.last_ms = max((time for time in times if time is not None), default=None)
+        return self
+
+    def _call(self, new: Title | None) -> None:
+        old = None if self.title is None else Title(self.title, Rank(self.title_rank))
+        if new is not None and better(old, new) is new:
+            self.title, self.title_rank = new
+
+    def _add_model(self, model: str) -> None:
+        if model not in self.models and len(self.models) < _MOST_MODELS:
+            self.models.append(model)
+
+    def dumps(self) -> str:
+        kept = {key: value for key, value in asdict(self).items() if not key.startswith("_")}
+        return json.dumps(kept)  # in ASCII: a model's name may be any text
+
+    @classmethod
+    def loads(cls, text: str) -> Statistics:
+        """Read what `dumps` wrote; what another version wrote counts nothing."""
+        with suppress(ValueError, TypeError):
+            return cls(**json.loads(text))
+        return cls()
+
+    def as_json(self, updated: float, now: float) -> dict[str, Any]:
+        """The fields of the contract, for a session `updated` then (epoch seconds)."""
+        lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
+        return {
+            "entry_count": self.entries,
+            "messages": self.messages,
+            "tool_calls": self.tool_calls,
+            "tool_outputs": self.tool_outputs,
+            "model": self.models[-1] if self.models else None,
+            "models": self.models,
+            "tokens": self.tokens,
+            "created": _iso(self.created_ms),
+            "duration_minutes": round(lasted / 60_000, 1),
+            "is_stale": is_stale(updated, now),
+            "saved_bytes": self.saved_bytes,
+        }
+
+
+def is_stale(updated: float, now: float) -> bool:
+    """Whether nothing was written to a session for a day. Epoch seconds."""
+    return now - updated > STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted in a session; `current` says whether in all of it, as it is now."""
+
+    statistics: Statistics
+    current: bool
+
+
+def counted(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Counted]:
+    """What is known of these sessions; none is read, and nothing is created."""
+    if not layout.search_db.exists():
+        return {}
+
+    def read(index: SearchIndex) -> dict[str, Known]:
+        return index.known_among(str(info.name) for info in infos)
+
+    known = _if_readable(layout, read)
+    return {
+        info.name: Counted(Statistics.loads(found.statistics), _is_of(found, info))
+        for info in infos
+        if (found := known.get(str(info.name))) is not None
+    }
+
+
+def warm(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Statistics]:
+    """What is known of these sessions as they are now."""
+    found = counted(layout, infos).items()
+    return {name: one.statistics for name, one in found if one.current}
+
+
+def as_listed(info: SessionInfo, found: Counted | None, now: float) -> dict[str, Any]:
+    """The fields of the contract for one session; null is what was never counted."""
+    figures = (found.statistics if found else Statistics()).as_json(info.updated, now)
+    if found is None:
+        figures = dict.fromkeys(figures) | {"is_stale": figures["is_stale"]}
+    return figures | {"counted": found is not None and found.current}
+
+
+def _if_readable(
+    layout: Layout, read: Callable[[SearchIndex], dict[str, Known]]
+) -> dict[str, Known]:
+    # A list of sessions without these figures is better than none.
+    with suppress(BsdError, OSError, sqlite3.Error):
+        return use(layout.search_db, read)
+    return {}
+
+
+def _is_of(known: Known, info: SessionInfo) -> bool:
+    return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5
+
+
+def _iso(time_ms: float | None) -> str | None:
+    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
+        return None if time_ms is None else iso_utc(time_ms / 1000)
+    return None

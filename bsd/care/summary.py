@@ -1,0 +1,201 @@
+"""What a session was about, by plain rules on its words: no model is asked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bsd.agents.base import Entry, Facts, Format, NotOurs, Value
+from bsd.agents.figures import model_of
+from bsd.agents.owners import owner_of
+from bsd.agents.reading import message_of, text_of
+from bsd.care.search import original
+from bsd.foundation.durations import format_duration
+from bsd.foundation.errors import LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.times import iso_utc
+from bsd.store.extracted import SessionStore
+from bsd.text.reader import TranscriptFile, parse_entry
+
+# What runs by itself says one of these; nobody asked for it, and it is no part of the story.
+_HEARTBEATS = (
+    "heartbeat",
+    "checking token",
+    "context compacted",
+    "compacted (",
+    "tokens:",
+    "token count",
+    "system: [",
+    "[system]",
+    "you've been rate limited",
+    "rate limit",
+    "compacting context",
+    "continue on your open tasks",
+)
+_ACTION = re.compile(
+    r"\b(?:(?:implement|build|fix|add|deploy|refactor)(?:s|es|ed|ing)?"
+    r"|(?:creat|updat|configur|integrat|optimiz)(?:e|es|ed|ing))\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_COMMIT = re.compile(r"\bgit\b[^\n|;&]*\bcommit\b")
+_WRITES = re.compile(r"^(?:write|create|write_file|create_file|file_write)$", re.IGNORECASE)
+_PATHS = ("path", "file_path", "filePath", "filename", "file")
+_LONGEST = 200  # characters of each thing that is listed
+_LOOKED_AT = 20_000  # characters of a text in which an action is looked for
+_MANY_CALLS, _MANY_MESSAGES = 5, 30
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was found; each list holds the first of its kind, none twice."""
+
+    key_actions: list[str] = field(default_factory=list)
+    user_requests: list[str] = field(default_factory=list)
+    thinking_insights: list[str] = field(default_factory=list)
+    tools_used: list[str] = field(default_factory=list)
+    models_used: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    files_created: list[str] = field(default_factory=list)
+    message_count: int = 0
+    user_messages: int = 0
+    meaningful_messages: int = 0
+    tool_calls: int = 0
+    has_git_commits: bool = False
+    times: list[float] = field(default_factory=list)  # first and last, ms since 1970
+
+    @property
+    def session_type(self) -> str:
+        if self.has_git_commits:
+            return "development"
+        if self.tool_calls > _MANY_CALLS:
+            return "tool_heavy"
+        return "long_chat" if self.meaningful_messages > _MANY_MESSAGES else "chat"
+
+    def take(self, entry: Entry, fmt: Format) -> None:
+        """Look at an entry."""
+        facts = fmt.facts(entry)
+        if model := model_of(entry):
+            _list(self.models_used, model, 50)
+        if facts.time_ms is not None:
+            self.times = [min([*self.times, facts.time_ms]), max([*self.times, facts.time_ms])]
+        self.message_count += facts.is_message
+        values = fmt.values(entry)
+        self._take_calls(entry, facts)
+        self._take_text(facts, values)
+        self._take_error(entry, facts, values)
+
+    def _take_calls(self, entry: Entry, facts: Facts) -> None:
+        self.tool_calls += len(facts.calls)
+        for call in facts.calls:
+            if call.name:
+                _list(self.tools_used, call.name, 15)
+            arguments = _arguments(entry, call.path)
+            for text in arguments.values():
+                if isinstance(text, str) and _COMMIT.search(text):
+                    self.has_git_commits = True
+            if _WRITES.match(call.name):
+                path = next((p for key in _PATHS if (p := text_of(arguments.get(key)))), None)
+                if path:
+                    _list(self.files_created, path, 8)
+
+    def _take_text(self, facts: Facts, values: Iterable[Value]) -> None:
+        spoken = []
+        for value in values:
+            if value.type == "thinking" and value.text:
+                _list(self.thinking_insights, value.text, 5)
+            elif value.type == facts.role and value.text and not value.display:
+                spoken.append(value.text)
+        if facts.role == "user":
+            self.user_messages += 1
+        text = "\n".join(spoken).strip()
+        if facts.role not in {"user", "assistant"} or not text or _is_heartbeat(text):
+            return
+        self.meaningful_messages += 1
+        if facts.role == "user":
+            _list(self.user_requests, text, 5)
+            return
+        for sentence in _SENTENCE.split(text[:_LOOKED_AT]):
+            if _ACTION.search(sentence):
+                _list(self.key_actions, sentence, 5)
+
+    def _take_error(self, entry: Entry, facts: Facts, values: Iterable[Value]) -> None:
+        message = message_of(entry)
+        if text := text_of(message.get("errorMessage")):
+            _list(self.errors, text, 3)
+        elif facts.kind == "tool_result" and (message.get("isError") or entry.get("isError")):
+            text = next((value.text for value in values if value.text), None)
+            _list(self.errors, text or "(an error without words)", 3)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        lasted = self.times[-1] - self.times[0] if self.times else 0.0
+        return {
+            "session_type": self.session_type,
+            "key_actions": self.key_actions,
+            "user_requests": self.user_requests,
+            "thinking_insights": self.thinking_insights,
+            "tools_used": self.tools_used,
+            "models_used": self.models_used,
+            "errors": self.errors,
+            "duration_estimate": format_duration(int(lasted)),
+            "message_count": self.message_count,
+            "user_messages": self.user_messages,
+            "meaningful_messages": self.meaningful_messages,
+            "tool_calls": self.tool_calls,
+            "has_git_commits": self.has_git_commits,
+            "files_created": self.files_created,
+        }
+
+
+def summarize(layout: Layout, name: SessionName) -> Summary:
+    """Read a session, and what was taken out of it; raises NotFound, LeftAlone, Busy."""
+    store = SessionStore(layout, name)
+    summary = Summary()
+    with TranscriptFile(layout.session_file(name)) as source:
+        fmt = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
+        if isinstance(fmt, NotOurs):
+            raise LeftAlone(f"{name}: {fmt.reason}", hint="bsd knows OpenClaw's and flat sessions")
+        for line in source.lines():
+            if (entry := parse_entry(line.raw)) is not None:
+                summary.take(original(entry, store), fmt)
+    return summary
+
+
+def document(name: SessionName, summary: Summary, now: float | None = None) -> dict[str, Any]:
+    """The whole answer; `now` is in epoch seconds."""
+    return {
+        "session_id": name.session,
+        "agent": name.agent,
+        "summary": summary.as_json(),
+        "generated_at": iso_utc(time.time() if now is None else now),
+    }
+
+
+def _is_heartbeat(text: str) -> bool:
+    lowered = text.casefold()
+    return any(words in lowered for words in _HEARTBEATS)
+
+
+def _list(found: list[str], text: str, most: int) -> None:
+    line = " ".join(text[: 8 * _LONGEST].split())
+    line = line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    if line and len(found) < most and line not in found:
+        found.append(line)
+
+
+def _arguments(entry: Entry, path: Iterable[str | int]) -> dict[str, Any]:
+    """The arguments of a call, whatever its dialect calls them."""
+    block: Any = entry
+    for step in path:
+        try:
+            block = block[step]
+        except (KeyError, IndexError, TypeError):
+            return {}
+    for key in ("arguments", "input"):
+        if isinstance(block, dict) and isinstance(block.get(key), dict):
+            return dict(block[key])
+    return {}

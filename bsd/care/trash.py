@@ -1,0 +1,445 @@
+"""The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
+
+What is under way is written into a journal first (`trashed.Journal`) and made in small steps
+(`moves.Moves`); `recover` finishes or undoes what a crash has left.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from bsd.agents.owners import owner_of
+from bsd.care.damaged import is_anything_there, known_from_names
+from bsd.care.expiry import lifetime_seconds
+from bsd.care.family import Member, family, keys_of
+from bsd.care.hand_down import HandDown, Leaving
+from bsd.care.lone_stores import kept_beside
+from bsd.care.moves import JOINED, Moves, count_lines, weigh
+from bsd.care.relocate import in_the_way
+from bsd.care.rest import Rest
+from bsd.care.trashed import (
+    Aim,
+    Deleted,
+    Journal,
+    Place,
+    Returned,
+    Trashed,
+    ids,
+    journals,
+    read_meta,
+)
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    Invalid,
+    LeftAlone,
+    NotFound,
+    os_problem,
+)
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.lock import own_lock
+from bsd.store.search import forget_sessions
+
+_log = get_logger("trash")
+
+
+@traced(_log)
+class Trash:
+    """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
+
+    `keep` is the setting `trash_retention`; `wait` and `quiet` are seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - who waits, by which clock, each by its name
+        self,
+        layout: Layout,
+        keep: str,
+        *,
+        actor: str = "cli",
+        wait: float = 30.0,
+        quiet: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        exchanger: Exchanger | None = None,
+        after_step: Step = no_step,
+    ) -> None:
+        self.layout = layout
+        self._keep = keep
+        self._actor = actor
+        self._wait = wait
+        self._clock = clock
+        self._sleep = sleep
+        self._after_step = after_step
+        self._hand_down = HandDown(layout, wait, sleep, actor, clock, after_step)
+        self._rest = Rest(layout, exchanger or DirectExchanger(), quiet, clock, sleep)
+
+    # --- looking ---
+
+    def items(self) -> list[Trashed]:
+        """All that lies in the trash, the oldest first.
+
+        What has a `problem` cannot be brought back, only deleted for good.
+        """
+        hidden = self._on_their_way(Aim.AWAY)
+        found = []
+        for each in ids(self.layout):
+            if each in hidden:
+                continue
+            try:
+                found.append(self._read(Place(self.layout.trash_dir(), each)))
+            except NotFound:
+                continue
+            except OSError as error:
+                raise os_problem(error, "reading the trash") from error
+        return found
+
+    def find(self, text: str) -> Trashed:
+        """The one with this id, or the only one of this session; raises NotFound, Invalid."""
+        if "/" not in text:
+            place = Place(self.layout.trash_dir(), text)
+            if is_anything_there(place):
+                return self._read(place)
+        else:
+            name = SessionName.parse(text)
+            found = [item for item in self.items() if item.name == name]
+            if len(found) > 1:
+                choice = ", ".join(item.id for item in found)
+                raise Invalid(f"{text} is in the trash {len(found)} times", hint=f"one of {choice}")
+            if found:
+                return found[0]
+        raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
+
+    def _read(self, place: Place) -> Trashed:
+        """What is known of one; raises NotFound if it is on its way, or gone."""
+        try:
+            item = read_meta(self.layout, place.meta)
+        except FileNotFoundError:
+            if place.id in self._on_their_way(*Aim) or not is_anything_there(place):
+                raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
+            problem = f"{place.meta} is gone: of what it said only the files beside it are known"
+            item = known_from_names(self.layout, place, problem)
+        except Conflict as damaged:
+            item = known_from_names(self.layout, place, damaged.message)
+        return replace(item, expires_at=self._expiry(item.trashed_at))
+
+    def _expiry(self, trashed_at: float) -> float | None:
+        lifetime = lifetime_seconds(self._keep)
+        return None if lifetime is None else trashed_at + lifetime
+
+    def doomed(self, name: SessionName) -> list[Trashed]:
+        """What deleting a session would take: itself and its children, as they are now."""
+        self._refuse_others(name)
+        now = self._now()
+        return [self._look(m, None, now) for m in self._family(name)]
+
+    # --- into the trash ---
+
+    def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
+        """Move a session and its children to the trash, or `permanent`ly away.
+
+        All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
+        """
+        self._refuse_others(name)
+        deadline = self._clock() + self._wait
+        with self._family_locked(name) as members, _explained(f"deleting {name}"):
+            names = [member.name for member in members]
+            self._rest.settle(names)
+            self._rest.wait_for(names, deadline)
+            if permanent:
+                self._hand_down.provide([self._leaving(each) for each in names], names)
+            with ExitStack() as gateway:
+                for each in names:
+                    gateway.enter_context(self._rest.gateway_lock(each, deadline))
+                self._rest.refuse_unless(names)
+                self._refuse_others(name)  # it may be back by now
+                journal = self._journal(members, permanent=permanent)
+                head = journal.items[0].id
+                journal.save()
+                self._after_step("journal")
+                moves = self._moves()
+                moves.run(journal)
+            moves.end(journal)
+        self._forget(journal)
+        if head in moves.refused:
+            raise moves.refused[head]
+        return Deleted(tuple(journal.items), permanent)
+
+    def _refuse_others(self, name: SessionName) -> None:
+        """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
+        owner = owner_of(self.layout, name.agent)
+        hint = "delete them with the program that owns them"
+        if database := owner.database():
+            raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
+        if owner.undeletable is None:
+            return
+        if os.path.lexists(self.layout.transcript(name)):
+            raise LeftAlone(f"{name}: {owner.undeletable}", hint=hint)
+        for kept in kept_beside(self.layout, name):
+            raise LeftAlone(f"{name} lies in {kept}: {owner.undeletable}", hint=hint)
+
+    def _family(self, name: SessionName) -> list[Member]:
+        """The session and its children; raises NotFound if nothing at all is left of it."""
+        moves = self._moves()
+        members = []
+        for member in family(self.layout, name):
+            path = moves.session_path(member.name)
+            if os.path.lexists(path):
+                self.layout.session_file(member.name)  # a plain file
+            elif not self._is_there(member.name):
+                if member.name == name:
+                    raise NotFound(f"there is no session {name}", hint="`bsd sessions` lists them")
+                continue
+            members.append(member)
+        return members
+
+    def _is_there(self, name: SessionName) -> bool:
+        """Whether there is a trace of a session without its transcript."""
+        sessions = self.layout.sessions_dir(name.agent)
+        registry = owner_of(self.layout, name.agent).registry()
+        listed = keys_of(registry.sessions, sessions, name.session)
+        return bool(listed) or self.layout.store_dir(name).is_dir()
+
+    @contextmanager
+    def _family_locked(self, name: SessionName) -> Iterator[list[Member]]:
+        """The family under bsd's own locks; a child that is born meanwhile is locked, too."""
+        names: set[SessionName] = set()
+        while True:
+            with ExitStack() as locks:
+                names |= {member.name for member in self._family(name)}
+                # In one order everywhere: so two that each want several never wait in a ring.
+                for each in sorted(names):
+                    locks.enter_context(own_lock(self.layout, each, self._wait, sleep=self._sleep))
+                members = self._family(name)
+                if {member.name for member in members} <= names:
+                    yield members
+                    return
+
+    def _now(self) -> float:
+        """The time, as exact as it is written down."""
+        return round(self._clock() * 1000) / 1000
+
+    def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
+        now = self._now()
+        items: dict[SessionName, Trashed] = {}
+        for member in members:
+            parent = items.get(member.parent) if member.parent else None
+            items[member.name] = self._look(member, parent.id if parent else None, now)
+        found = list(items.values())
+        journal = Journal.begin(self.layout, Aim.TRASH, self._actor, now, found)
+        journal.permanent = permanent
+        return journal
+
+    def _look(self, member: Member, parent: str | None, now: float) -> Trashed:
+        """What is there of a session now."""
+        path = self._moves().session_path(member.name)
+        files, amount = weigh(self.layout.store_dir(member.name))
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            known, entries = None, 0
+        else:
+            mode = stat.S_IMODE(found.st_mode)
+            known = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
+            entries = count_lines(path)
+        return Trashed(
+            id=Place.new(self.layout, member.name, now).id,
+            name=member.name,
+            trashed_at=now,
+            expires_at=self._expiry(now),
+            parent=parent,
+            original_path=str(path),
+            transcript=known,
+            entries=entries,
+            extracted_files=files,
+            extracted_bytes=amount,
+        )
+
+    # --- out of the trash ---
+
+    def restore(self, text: str) -> Returned:
+        """Bring a session back, and the children that went with it.
+
+        Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
+        """
+        wanted = self._with_children(self.find(text))
+        head = wanted[0]
+        if head.problem is not None:
+            hint = f"its files lie there; `bsd trash delete {head.id}` removes them"
+            raise Conflict(head.problem, hint=hint)
+        self._refuse_others(head.name)
+        with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
+            if not items or items[0].id != head.id:
+                raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
+            refused = {item.id: why for item in items if (why := self._in_the_way(item))}
+            if head.id in refused:
+                raise refused[head.id]
+            coming = [item for item in items if item.id not in refused]
+            journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
+            journal.save()
+            self._after_step("journal")
+            moves = self._moves()
+            moves.run(journal)
+            moves.end(journal)
+        if head.id in moves.refused:
+            raise moves.refused[head.id]
+        stayed = {**refused, **moves.refused}
+        return Returned(
+            tuple(journal.items),
+            tuple(key for done in moves.put_back.values() for key in done.taken),
+            {each: problem.message for each, problem in stayed.items()},
+        )
+
+    def _in_the_way(self, item: Trashed) -> Conflict | None:
+        """Why a session cannot come back."""
+        path = self._moves().session_path(item.name)
+        if os.path.lexists(path):
+            return Conflict(
+                f"there is a session {item.name} again",
+                hint="delete or rename that one, then try again",
+            )
+        place = Place(self.layout.trash_dir(), item.id)
+        store, history = self.layout.store_dir(item.name), self.layout.history_dir(item.name)
+        for here, there in ((place.store, store), (place.history, history)):
+            if names := [name for name in in_the_way(here, there) if name not in JOINED]:
+                return Conflict(
+                    f"{there} has another {names[0]} than the one in the trash",
+                    hint="move that directory away, then try again",
+                )
+        return None
+
+    def remove(self, text: str) -> Trashed:
+        """Delete one session in the trash for good; raises NotFound, Busy."""
+        item = self.find(text)
+        with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
+            self._hand_down.provide([self._gone(item)], [item.name])
+            journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
+            journal.save()
+            self._after_step("journal")
+            moves = self._moves()
+            moves.run(journal)
+            moves.end(journal)
+        return item
+
+    def _leaving(self, name: SessionName) -> Leaving:
+        """What goes with a session that is still in its place."""
+        return Leaving(name, self.layout.store_dir(name), self._moves().session_path(name))
+
+    def _gone(self, item: Trashed) -> Leaving:
+        """What goes with a session that lies in the trash."""
+        place = Place(self.layout.trash_dir(), item.id)
+        return Leaving(item.name, place.store, place.transcript)
+
+    def _with_children(self, item: Trashed) -> list[Trashed]:
+        by_parent: dict[str | None, list[Trashed]] = {}
+        for each in self.items():
+            by_parent.setdefault(each.parent, []).append(each)
+        found = [item]
+        for each in found:  # it grows while it is walked
+            found += [child for child in by_parent.get(each.id, ()) if child not in found]
+        return found
+
+    @contextmanager
+    def _locked(self, items: list[Trashed], *, to_delete: bool = False) -> Iterator[list[Trashed]]:
+        """Those of the items that still lie in the trash, under bsd's own locks."""
+        with ExitStack() as locks:
+            for name in sorted({item.name for item in items}):
+                locks.enter_context(own_lock(self.layout, name, self._wait, sleep=self._sleep))
+            trash = self.layout.trash_dir()
+            there = [item for item in items if is_anything_there(Place(trash, item.id))]
+            if to_delete and not there:
+                raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
+            yield there
+
+    # --- after a crash ---
+
+    def recover(self) -> None:
+        """Finish or undo what an earlier process left half done; what is busy waits for later."""
+        for path in journals(self.layout):
+            try:
+                self._recover(path)
+            except FileNotFoundError:
+                continue  # its process has just finished
+            except Busy as busy:
+                _log.debug("A delete or restore is under way", why=busy.message)
+            except (BsdError, OSError) as error:
+                problem = error if isinstance(error, BsdError) else os_problem(error, str(path))
+                _log.error("A delete or restore cannot be finished", problem=problem.message)
+
+    def _recover(self, path: Path) -> None:
+        names = sorted({item.name for item in Journal.read(self.layout, path).items})
+        with ExitStack() as locks:
+            for name in names:
+                locks.enter_context(own_lock(self.layout, name, 0.0))
+            journal = Journal.read(
+                self.layout, path
+            )  # its process may have ended it until just now
+            _log.info("Finishing what was interrupted", aim=str(journal.aim), journal=str(path))
+            if journal.aim is Aim.AWAY or journal.permanent:  # copies may have been made since
+                leaving = [self._gone(item) for item in journal.items]
+                if journal.aim is Aim.TRASH:
+                    leaving += [self._leaving(item.name) for item in journal.items]
+                self._hand_down.provide(leaving, names, at_once=True)
+            if journal.aim is Aim.TRASH:
+                for item in [each for each in journal.items if self._goes_on(each)]:
+                    journal.items.remove(item)
+                    with suppress(Busy), self._rest.gateway_lock(item.name, self._clock()):
+                        pass  # the lock that the killed process held is buried
+                journal.save()
+            with ExitStack() as gateway:
+                for item in journal.items if journal.deletes else ():
+                    lock = self._rest.gateway_lock(item.name, self._clock())
+                    gateway.enter_context(lock)
+                moves = self._moves()
+                moves.run(journal)
+            moves.end(journal)
+        if journal.deletes:
+            self._forget(journal)
+
+    def _forget(self, journal: Journal) -> None:
+        """Take what is gone out of the search index; restoring reads it again."""
+        forget_sessions(self.layout.search_db, [item.name for item in journal.items])
+
+    def _goes_on(self, item: Trashed) -> bool:
+        """Whether a session that was to be deleted is still in its place, and was used since."""
+        moves = self._moves()
+        path = moves.session_path(item.name)
+        if item.transcript is None or moves.left(item) or moves.place(item).meta.exists():
+            return False
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return False
+        if (found.st_ino, found.st_size, found.st_mtime_ns) != item.transcript[:3]:
+            return True
+        return self._rest.why_not(item.name) is not None
+
+    def _on_their_way(self, *aims: Aim) -> set[str]:
+        """The ids of what somebody is moving, or was when it was killed."""
+        found = set()
+        for path in journals(self.layout):
+            with suppress(OSError, Conflict):
+                journal = Journal.read(self.layout, path)
+                if journal.aim in aims:
+                    found |= {item.id for item in journal.items}
+        return found
+
+    def _moves(self) -> Moves:
+        return Moves(self.layout, self._clock, self._after_step)
+
+
+@contextmanager
+def _explained(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise os_problem(error, doing) from error

@@ -1,0 +1,505 @@
+"""Checks that everything taken out is still there, and nothing is left in between (SPEC §7)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bsd.agents.base import Entry, Facts, Format, NotOurs
+from bsd.agents.marker import Marker, is_placeholder, standing_at
+from bsd.agents.owners import owner_of
+from bsd.care import catalog
+from bsd.care.expiry import expired_before
+from bsd.care.lone_stores import lone_stores
+from bsd.care.orphaned import adds_nothing
+from bsd.care.trash import Trash
+from bsd.care.trashed import Aim, Journal, journals
+from bsd.foundation.claims import elsewhere
+from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.sources import Source
+from bsd.foundation.times import iso_utc
+from bsd.foundation.trace import traced
+from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
+from bsd.session.commit.inflight import MEND_PLANTED, InFlight
+from bsd.session.commit.lock import own_lock
+from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.store.extracted import Missing, SessionStore, digest
+from bsd.store.index import Record
+from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
+from bsd.text import splice
+from bsd.text.reader import Line, TranscriptFile, parse_entry
+
+_log = get_logger("verify")
+
+_MISSING = {
+    Missing.GONE: ("missing_file", "the file {}.json that holds its values is gone"),
+    Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
+    Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
+}
+
+# A displaced file is kept for a minute, and goes with the next call after that.
+_STUCK_SECONDS = 24 * 3600.0
+# A delete takes moments, unless the trash is on another disk.
+_MOVING_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    kind: str
+    where: str  # session and entry, or a file
+    message: str
+    repaired: bool = False
+    hint: str | None = None
+    harmless: bool = False  # worth knowing, and nothing is wrong
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is still wrong."""
+        return not (self.repaired or self.harmless)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    sessions: int = 0
+    placeholders: int = 0
+    expired: int = 0  # of these: their content was kept for as long as `retention` said
+    unmarked: int = 0  # of these: some program has dropped the marker beside them
+    files: int = 0
+    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing is wrong, or all of it has been repaired."""
+        return not any(finding.is_open for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "clean": self.clean,
+            "sessions": self.sessions,
+            "elsewhere": self.elsewhere,
+            "placeholders": self.placeholders,
+            "expired": self.expired,
+            "unmarked": self.unmarked,
+            "files": self.files,
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+@traced(_log)
+def verify(
+    layout: Layout,
+    *,
+    repair: bool = False,
+    wait: float = 30.0,
+    clock: Callable[[], float] = time.time,
+    remark: Callable[[SessionName], Collection[str]] | None = None,
+) -> Verification:
+    """Look at every session and every store file; `repair` mends what can be mended.
+
+    `remark` puts markers back that a program has dropped, and names the entries. Missing and
+    rotten content cannot be mended; it is listed. `wait` is for sessions that another bsd works
+    on, in seconds each.
+    """
+    result = Verification()
+    due = expired_before(layout)
+    others = _of_other_roots(layout)
+    result.elsewhere += others.values()
+    for name in _names(layout):
+        if layout.source_of(name.agent) in others:
+            continue  # what was taken out of them lies there
+        try:
+            with _apart_from_other_bsd(layout, name, wait, repair=repair):
+                session = _Session(layout, name, result, repair=repair, expired_before=due)
+                session.check()
+            if session.unmarked:
+                _remark(name, session.unmarked, result, remark if repair else None)
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, "reading")
+            result.findings.append(
+                Finding("unreadable", str(name), problem.message, hint=problem.hint)
+            )
+        result.sessions += 1
+    _check_orphans(layout, result, repair=repair)
+    _check_in_flight(layout, result, clock())
+    _check_moves(layout, result, clock())
+    _check_trash(layout, result)
+    _check_lone_stores(layout, result)
+    return result
+
+
+def _remark(
+    name: SessionName,
+    entries: list[str],
+    result: Verification,
+    remark: Callable[[SessionName], Collection[str]] | None,
+) -> None:
+    """Put lost markers back, or say that they are lost."""
+    repaired: Collection[str] = ()
+    hint = "bsd verify --repair"
+    if remark is not None:
+        try:
+            repaired = remark(name)
+            hint = "`bsd restore` finds the content without a marker"
+        except BsdError as error:
+            hint = f"again later: {error.message}"
+    for entry in entries:
+        done = entry in repaired
+        result.findings.append(
+            Finding(
+                "unmarked_placeholder",
+                f"{name} {entry}",
+                "placeholders stand here without their `_extracted` member; what they stand for "
+                "is stored",
+                repaired=done,
+                hint=None if done else hint,
+            )
+        )
+
+
+def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
+    """Remove what a crash left in a session's store, and mend its index if it lacks a file.
+
+    Whether it had to; raises NotFound, Busy after `wait` seconds, and what reading a session does.
+    """
+    with own_lock(layout, name, wait):
+        store = SessionStore(layout, name)
+        store.sweep()
+        if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
+            return False
+        _Session(layout, name, Verification(), repair=True).mend_index()
+        return True
+
+
+def _check_orphans(layout: Layout, result: Verification, *, repair: bool) -> None:
+    for orphan in list_orphans(layout):
+        message = f"{orphan.size} late bytes of {orphan.session} could not be put back: "
+        message += orphan.reason
+        done, files = False, shlex.join(map(str, orphan.files))
+        hint: str | None = f"look at them, put what is missing where it belongs, then `rm {files}`"
+        if adds_nothing(layout, orphan):
+            message += "; the session or its store has all that they say"
+            done, hint = repair, None if repair else "bsd verify --repair"
+            if repair:
+                forget_orphan(orphan)
+        result.findings.append(Finding("orphan_bytes", str(orphan.file), message, done, hint))
+
+
+def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
+    """What recovery should have dealt with long ago; younger records are as it should be."""
+    inflight = InFlight(layout)
+    for path, why in inflight.planted():
+        message = f"is left alone, it is not bsd's own: {why}"
+        hint = MEND_PLANTED.format(path)
+        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+    for path in inflight.records():
+        try:
+            record = inflight.read(path)
+        except FileNotFoundError:
+            continue  # it has just been finished
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            found = Finding("in_flight", str(path), problem.message, hint=problem.hint)
+            result.findings.append(found)
+            continue
+        if record is None:
+            message = "is not readable"
+        elif now - record.created_ns / 1e9 > _STUCK_SECONDS:
+            message = (
+                f"has been in flight for {record.session} since {iso_utc(record.created_ns / 1e9)}"
+            )
+        else:
+            continue
+        hint = "run `bsd verify --repair` again when the session is idle"
+        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+
+
+def _check_moves(layout: Layout, result: Verification, now: float) -> None:
+    """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
+    for path in journals(layout):
+        try:
+            journal = Journal.read(layout, path)
+        except FileNotFoundError:
+            continue  # it has just ended
+        except (BsdError, OSError) as error:
+            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            found = Finding("half_moved", str(path), problem.message, hint=problem.hint)
+        else:
+            if now - journal.at <= _MOVING_SECONDS:
+                continue
+            names = ", ".join(str(item.name) for item in journal.items)
+            what = "restore from the trash" if journal.aim is Aim.BACK else "delete"
+            message = f"a {what} of {names} has been under way since {iso_utc(journal.at)}"
+            hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
+            found = Finding("half_moved", str(path), message, hint=hint)
+        result.findings.append(found)
+
+
+def _check_trash(layout: Layout, result: Verification) -> None:
+    """What lies in the trash and cannot be brought back, since nothing says how it was."""
+    for item in Trash(layout, "never").items():
+        if item.problem is not None:
+            message = f"{item.name} cannot be brought back from the trash: {item.problem}"
+            hint = f"`bsd trash delete {item.id}`, or make its files a session by hand"
+            result.findings.append(Finding("broken_trash", item.id, message, hint=hint))
+
+
+def _check_lone_stores(layout: Layout, result: Verification) -> None:
+    """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
+    for store in lone_stores(layout):
+        where = str(store.session or store.directory)
+        found = Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
+        result.findings.append(found)
+
+
+def _apart_from_other_bsd(
+    layout: Layout, name: SessionName, wait: float, *, repair: bool
+) -> AbstractContextManager[Any]:
+    # Looking at a directory that no bsd has worked in yet shall not leave traces there. And a
+    # backup is mounted read-only: nobody works there, and no lock can be taken.
+    if layout.locks.is_dir() and (repair or os.access(layout.locks, os.W_OK)):
+        return own_lock(layout, name, wait)
+    return nullcontext()
+
+
+def _of_other_roots(layout: Layout) -> dict[Source | None, str]:
+    """Sources that another root serves, and which one."""
+    found = ((source, elsewhere(layout, source, look_inside=True)) for source in layout.sources)
+    return {source: why for source, why in found if why is not None}
+
+
+def _names(layout: Layout) -> Iterator[SessionName]:
+    moved = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
+    return (name for name in catalog.names(layout) if name.agent not in moved)
+
+
+@dataclass(slots=True)
+class _Marked:
+    """A line that says where its original is."""
+
+    entry_id: str
+    marker: Marker
+
+
+class _Session:
+    """One session and its store, looked at together."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        name: SessionName,
+        result: Verification,
+        *,
+        repair: bool,
+        expired_before: str = "",
+    ) -> None:
+        self.path = layout.session_file(name)
+        self.owner = owner_of(layout, name.agent)
+        self.name = name
+        self.store = SessionStore(layout, name)
+        self.result = result
+        self.repair = repair
+        self.expired_before = expired_before
+        self.fmt: Format | None = None
+        self.marked: dict[str, _Marked] = {}  # by ref
+        self.unmarked: list[str] = []  # entries whose markers could be put back
+
+    def check(self) -> None:
+        self._check_lines()
+        self._check_modes()
+        self._check_leftovers()
+        self._check_index()
+
+    def mend_index(self) -> None:
+        self._check_lines()  # which say what the files are
+        self._check_index()
+
+    def _found(self, kind: str, where: str, message: str, hint: str | None = None) -> None:
+        self.result.findings.append(Finding(kind, where, message, hint=hint))
+
+    def _mended(self, kind: str, where: str, message: str) -> None:
+        hint = None if self.repair else "bsd verify --repair"
+        self.result.findings.append(Finding(kind, where, message, self.repair, hint))
+
+    def _check_lines(self) -> None:
+        with TranscriptFile(self.path) as source:
+            found = self.owner.detect(line.raw for line in source.lines())
+            fmt = found.reads if isinstance(found, NotOurs) else found
+            if fmt is None:
+                return
+            self.fmt = fmt
+            markers = Markers(source, fmt, self.store)
+            for line in source.lines():
+                if is_too_large(line.raw):
+                    self._too_large(line)
+                    continue
+                if not any(map(line.raw.__contains__, NEEDLES)):
+                    continue
+                if (entry := parse_entry(line.raw)) is not None:
+                    editable = not isinstance(found, NotOurs)
+                    self._check_entry(line, entry, fmt, markers, editable=editable)
+
+    def _too_large(self, line: Line) -> None:
+        where = f"{self.name} #{line.index}"
+        message = f"{len(line.raw):,} bytes that would take too much memory, so it is left alone"
+        found = Finding("too_large_in_memory", where, message, harmless=True)
+        self.result.findings.append(found)
+
+    def _check_entry(
+        self, line: Line, entry: Entry, fmt: Format, markers: Markers, *, editable: bool
+    ) -> None:
+        facts = fmt.facts(entry)
+        entry_id = facts.id or f"#{line.index}"
+        own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
+        for marker in markers.of(entry, facts):
+            alone -= set(keys_of(entry, marker))
+            if marker == own:
+                self._check_marker(entry_id, line.raw, entry, marker, fmt)
+                continue
+            self.result.placeholders += len(marker.keys)
+            self.result.unmarked += len(marker.keys)
+            self.marked[marker.ref] = _Marked(entry_id, marker)
+            if editable and own is None:
+                self.unmarked.append(entry_id)
+        wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
+        wanted |= {path for path in alone if self._is_all(entry, path, markers)}
+        for path in sorted(alone & wanted, key=str):
+            self._check_alone(entry_id, path, facts)
+
+    def _is_all(self, entry: Entry, path: ValuePath, markers: Markers) -> bool:
+        """Whether a placeholder is all that a value is, and of no entry that stands here itself."""
+        text = value_at(entry, path)
+        name = standing_at(entry, path)
+        whole = isinstance(text, str) and is_placeholder(text)
+        return whole and name is not None and not markers.stands_here(name)
+
+    def _check_alone(self, entry_id: str, path: ValuePath, facts: Facts) -> None:
+        """A placeholder without marker, for which nothing is stored."""
+        self.result.placeholders += 1
+        self.result.unmarked += 1
+        written = iso_utc(facts.time_ms / 1000) if facts.time_ms is not None else ""
+        if written < self.expired_before:
+            self.result.expired += 1
+            return
+        self._found(
+            "unmarked_placeholder",
+            f"{self.name} {entry_id}",
+            f"a placeholder stands in {format_path(path)} without its `_extracted` member, and "
+            "no store of this root has what it stands for",
+            hint="bring the store directory of the session it came from back from a backup",
+        )
+
+    def _check_marker(
+        self, entry_id: str, raw: bytes, entry: Entry, marker: Marker, fmt: Format
+    ) -> None:
+        self.result.placeholders += len(marker.keys)
+        where = f"{self.name} {entry_id}"
+        content = stored_line(raw, entry, marker, fmt, self.store)
+        if content is Missing.GONE and marker.at < self.expired_before:
+            self.result.expired += len(marker.keys)
+        elif isinstance(content, Missing):
+            kind, message = _MISSING[content]
+            self._found(
+                kind,
+                where,
+                message.format(marker.ref),
+                hint="bring it back from a backup into the session's store directory",
+            )
+        else:
+            self.marked[marker.ref] = _Marked(entry_id, marker)
+
+    def _check_modes(self) -> None:
+        wanted = [(self.store.directory, 0o700)] if self.store.directory.is_dir() else []
+        wanted += [(self.store.file(ref), 0o600) for ref in self.store.refs()]
+        self.result.files += len(wanted) - 1 if wanted else 0
+        for path, mode in wanted:
+            present = stat.S_IMODE(path.stat(follow_symlinks=False).st_mode)
+            if present == mode:
+                continue
+            if self.repair:
+                path.chmod(mode)
+            self._mended("mode", str(path), f"has mode {present:04o} instead of {mode:04o}")
+
+    def _check_leftovers(self) -> None:
+        for path in self.store.leftovers():
+            if self.repair:
+                try:
+                    path.unlink()
+                except OSError as error:
+                    self._found("leftover", str(path), f"cannot be removed: {error.strerror}")
+                    continue
+            self._mended("leftover", str(path), "was left by an interrupted extraction")
+
+    def _check_index(self) -> None:
+        index = self.store.index
+        there = set(self.store.refs())
+        records = {ref: record for record in index.records.values() if (ref := record.ref) in there}
+        if index.broken:
+            self._mended("index_broken", str(index.path), f"cannot be used: {index.broken}")
+        for file in sorted(set(index.records) - {record.file for record in records.values()}):
+            self._mended("index_stale", str(index.path), f"names {file}, which is gone")
+        for ref in sorted(there - records.keys()):
+            if record := self._record(ref):
+                records[ref] = record
+                self._mended("not_indexed", str(self.store.file(ref)), "is not in index.json")
+            else:
+                self._found("unknown_file", str(self.store.file(ref)), "holds no readable entry")
+        if self.repair and (index.broken or records.keys() != {*_refs(index.records)}):
+            index.replace(sorted(records.values(), key=lambda record: record.extracted_at))
+
+    def _record(self, ref: str) -> Record | None:
+        """What the index would say of a file, read from the file and from the session."""
+        line = self.store.read(ref)
+        entry = parse_entry(line) if line is not None else None
+        if line is None or entry is None:
+            return None
+        marked = self.marked.get(ref)
+        keys = marked.marker.keys if marked else ()
+        path: Path = self.store.file(ref)
+        return Record(
+            entry_id=marked.entry_id if marked else self._id_of(entry),
+            index=int(ref.partition("_")[0]),
+            file=path.name,
+            hash=digest(line),
+            size=len(line),
+            keys=keys,
+            sizes_bytes=_sizes(line, keys),
+            extracted_at=(marked.marker.at if marked else "") or iso_utc(path.stat().st_mtime),
+        )
+
+    def _id_of(self, entry: Entry) -> str:
+        if self.fmt is not None and (known := self.fmt.facts(entry).id):
+            return known
+        return str(entry.get("__id") or entry.get("id") or "")
+
+
+def _refs(records: Mapping[str, Record]) -> Iterator[str]:
+    return (record.ref for record in records.values())
+
+
+def _sizes(line: bytes, keys: tuple[str, ...]) -> dict[str, int]:
+    paths = {key: parse_path(key) for key in keys}
+    try:
+        spans = splice.find(line, paths.values())
+    except splice.SpliceError:
+        return {}
+    return {key: splice.text_size(line[slice(*spans[path])]) for key, path in paths.items()}

@@ -1,0 +1,273 @@
+"""The tools as an MCP server on stdin and stdout: `bsd mcp`.
+
+Nobody waits long for an answer: programs give up on tools that do, and a model calls them again.
+What takes longer goes on, and whoever makes the same call again is given what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from bsd import __version__
+from bsd.doors.agent import memory_tools
+from bsd.doors.agent.answers import error_answer, output_schema
+from bsd.doors.agent.instructions import INSTRUCTIONS
+from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
+from bsd.doors.agent.restoring import Hands, Meanwhile
+from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.tools import TOOLS, Tool, carry_out, in_short, read_call, reads_much
+from bsd.foundation.errors import BsdError, Invalid, Unavailable
+from bsd.foundation.logs import get_logger
+
+_log = get_logger("mcp")
+
+_AT_ONCE = 8  # calls; more wait for their turn
+_LEAVE_SECONDS = 10.0  # a commit that has begun is finished
+_ANSWER_SECONDS = 4.0
+_MOST_LATE = 32  # calls whose answers nobody came for
+
+
+class Stopping(Exception):
+    """The server stops; raised where nothing is half done."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """One call, from when it is made until its answer is there."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    answer: types.CallToolResult | None = None
+    meanwhile: dict[str, Any] | None = None  # what is true before that
+
+    def is_under_way(self, answer: dict[str, Any]) -> None:
+        self.meanwhile = answer
+
+    def so_far(self) -> types.CallToolResult:
+        """What whoever can wait no longer is told."""
+        if self.meanwhile is not None:
+            return _result(self.meanwhile)
+        return _result(error_answer(_NOT_YET), failed=True)
+
+
+_NOT_YET = Unavailable(
+    "it takes longer than an answer may, and goes on",
+    hint="make the very same call again in a while: it is given the answer, and not begun anew",
+)
+
+
+class Toolbox:
+    """Answers calls of tools, each on a thread of its own."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        scope: Scope,
+        memory: MemoryHands,
+        stopping: threading.Event,
+        *,
+        offered: Collection[str],
+        patience: float = _ANSWER_SECONDS,
+    ) -> None:
+        """`offered`: the names of the tools that there are; `patience`: seconds until an answer."""
+        self._offered = offered
+        self._hands = hands
+        self._memory = memory
+        self._scope = scope
+        self._stopping = stopping
+        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._one_by_one = anyio.CapacityLimiter(1)
+        self._patience = patience
+        self._late: OrderedDict[str, _Work] = OrderedDict()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._idle = threading.Condition()
+        self._working = 0
+
+    async def list(
+        self, _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """Say which tools there are."""
+        classes = self._memory.classes
+        for_sessions = [self._described(tool) for tool in TOOLS.values()]
+        for_facts = [_memory_described(tool, classes) for tool in MEMORY_TOOLS.values()]
+        tools = [*for_sessions, *for_facts]
+        return types.ListToolsResult(tools=[one for one in tools if one.name in self._offered])
+
+    async def call(
+        self, _: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """Carry a call out; what goes wrong with it is an answer, too."""
+        which = json.dumps([params.name, params.arguments], sort_keys=True, default=str)
+        work = self._late.pop(which, None) or self._begin(params)
+        with anyio.move_on_after(self._patience):
+            await work.done.wait()
+        if work.answer is not None:
+            return work.answer
+        self._late[which] = work
+        if len(self._late) > _MOST_LATE:
+            self._late.popitem(last=False)
+        return work.so_far()
+
+    def works_in(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Say where work goes on for which nobody waits any more; before the first call."""
+        self._tasks = tasks
+
+    def _begin(self, params: types.CallToolRequestParams) -> _Work:
+        work = _Work()
+        assert self._tasks is not None  # noqa: S101 - `serve` has said it
+        self._tasks.start_soon(self._do, work, params)
+        return work
+
+    async def _do(self, work: _Work, params: types.CallToolRequestParams) -> None:
+        answer = partial(self._answer, params.name, params.arguments, work.is_under_way)
+        much = reads_much(params.name, params.arguments)
+        limiter = self._one_by_one if much else self._limiter
+        try:
+            work.answer = await run_sync(answer, abandon_on_cancel=True, limiter=limiter)
+        finally:
+            work.done.set()
+
+    def leave(self) -> bool:
+        """Let everyone finish what must not be left half done; whether they did in time."""
+        self._stopping.set()
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._working, _LEAVE_SECONDS)
+
+    def _described(self, tool: Tool) -> types.Tool:
+        return types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.schema(takes_session=self._scope.session is None),
+            output_schema=output_schema(tool.name),
+            annotations=types.ToolAnnotations(
+                title=tool.title,
+                read_only_hint=not tool.changes,
+                destructive_hint=tool.name == "context",
+                idempotent_hint=tool.name != "context",
+                open_world_hint=False,
+            ),
+        )
+
+    def _answer(
+        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+    ) -> types.CallToolResult:
+        with self._at_work():
+            try:
+                return _result(self._carry_out(name, arguments, meanwhile))
+            except Stopping:
+                problem: BsdError = Unavailable("the server stops")
+            except BsdError as error:
+                problem = error
+            except Exception as error:  # noqa: BLE001 - one call's trouble is not the others'
+                _log.exception("A call has failed", tool=name)
+                problem = Unavailable(f"internal error: {error!r}")
+        return _result(error_answer(problem), failed=True)
+
+    def _carry_out(
+        self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
+    ) -> dict[str, Any]:
+        if self._stopping.is_set():
+            raise Stopping
+        if name not in self._offered:
+            raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._offered)}")
+        if (tool := MEMORY_TOOLS.get(name)) is not None:
+            return memory_tools.carry_out(tool, arguments, self._memory)
+        call = read_call(name, arguments)
+        session = self._scope.find(self._hands.layout, call.session, call.lacks)
+        return in_short(carry_out(call, session, self._hands, meanwhile))
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        with self._idle:
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._working -= 1
+                self._idle.notify_all()
+
+
+def _memory_described(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.schema(classes),
+        output_schema=tool.output_schema(),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=False,  # also what is only found lives on
+            destructive_hint=tool.deletes,
+            idempotent_hint=False,
+            open_world_hint=False,
+        ),
+    )
+
+
+def serve(toolbox: Toolbox) -> None:
+    """Serve until stdin ends, or a signal comes; the toolbox is left then."""
+    anyio.run(_serve, toolbox)
+
+
+async def _serve(toolbox: Toolbox) -> None:
+    server: Server[Any] = Server(
+        "bsd",
+        version=__version__,
+        title="BrainSurgeon",
+        instructions=INSTRUCTIONS,
+        on_list_tools=toolbox.list,
+        on_call_tool=toolbox.call,
+    )
+    async with anyio.create_task_group() as group:
+        toolbox.works_in(group)
+        group.start_soon(_obey_signals, toolbox)
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+            await run_sync(toolbox.leave)
+        group.cancel_scope.cancel()
+
+
+async def _obey_signals(toolbox: Toolbox) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async for number in received:
+            await run_sync(toolbox.leave)
+            # A thread that waits for the next line of stdin would keep us for ever.
+            os._exit(128 + number)
+
+
+def _result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
+    pictures = answer.get("pictures", {})
+    said = {key: value for key, value in answer.items() if key != "pictures"}
+    text = json.dumps(said, ensure_ascii=False, default=str)
+    # Transcripts hold lone surrogates, and messages are UTF-8.
+    text = text.encode("utf-8", "replace").decode()
+    return types.CallToolResult(
+        content=[
+            types.TextContent(text=text),
+            *(
+                types.ImageContent(data=one["data"], mime_type=one["media_type"])
+                for one in pictures.values()
+            ),
+        ],
+        # A program that is given both may show its model this alone, and then no picture.
+        structured_content=None if failed or pictures else json.loads(text),
+        is_error=failed,
+    )

@@ -1,0 +1,197 @@
+"""Finds calls of our tools in a transcript: only real ones, and what has become of them. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
+from bsd.agents.marker import is_placeholder
+from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
+from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
+from bsd.doors.cli.tools import AFTER_THE_TURN, TEXT_ONLY
+from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.value_path import ValuePath
+from bsd.store.checkpoint import Checkpoint
+from bsd.surgery.plan import Source
+from bsd.surgery.policy import Policy
+from bsd.text.reader import Line, parse_entry
+
+REDACTED = "_redacted"
+# Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
+ANSWERED = "_answered"
+
+# What our commands print when the session is in use, as an agent's own is during its turn.
+_BUSY = re.compile(r"session \S+ is in use: ")
+_LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
+# Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
+_WITH_TEXT = re.compile(
+    rf"^(?:{AFTER_THE_TURN}|{TEXT_ONLY}|Restored \d+ keys for entry .*(?:\n.+)*\n\n\S)",
+    re.MULTILINE,
+)
+_ARGUMENTS = ("arguments", "input", "args", "parameters")
+
+
+@dataclass(slots=True)
+class OwnCall:
+    """One call, with what the lines after it say of it."""
+
+    tool: str  # ours that is meant
+    name: str  # as it stands there
+    call_id: str  # "" if it has none
+    entry_id: str | None
+    index: int  # line number
+    arguments: Any
+    by_shell: bool = False
+    alone: bool = True  # the shell was asked for nothing else
+    ended: bool = False  # its message says that no result will come
+    over: bool = False  # its turn is
+    bound: bool = False  # a later signature covers it: the provider refuses what is changed
+    result: str | None = None
+    result_index: int | None = None  # line number
+    failed: bool = False  # its owner says so
+
+    @property
+    def key(self) -> str:
+        """What tells it from other calls in its entry."""
+        return self.call_id or self.entry_id or ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one of our doors has dealt with it already: a shell, or the MCP server."""
+        if self.result is None:
+            return False
+        if self.by_shell:
+            later = _LATER.search(self.result) or is_for_later(read_answer(self.result))
+            return not later and _BUSY.search(self.result) is None
+        return is_answered(self.tool, self.result)
+
+    @property
+    def gives_text(self) -> bool:
+        """Whether its result carries text that was taken out of a session."""
+        if self.result is None:
+            return False
+        if self.by_shell and _WITH_TEXT.search(self.result):
+            return True
+        return gives_text(read_answer(self.result))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it can be dealt with now, for good."""
+        if not self.over or (self.result is None and (self.ended or self.by_shell)):
+            return False  # nobody has run it, or nobody knows what it did
+        # What is away of its result may be our answer: it is not done twice.
+        return self.result is None or not is_placeholder(self.result.strip())
+
+
+def own_calls(
+    source: Source, fmt: Format, policy: Policy, since: Checkpoint | None
+) -> list[OwnCall]:
+    """List the calls from a checkpoint on that nothing says have been dealt with.
+
+    A line that cannot hold one costs no more than looking at its bytes, up to the first call.
+    """
+    watch = _Watch(policy)
+    start = (since.offset, since.index) if since else (0, 0)
+    for line in source.lines(*start):
+        if not watch.calls and not any(needle in line.raw for needle in NEEDLES):
+            continue
+        entry = parse_entry(line.raw)
+        if entry is not None:
+            watch.follow(line, entry, fmt)
+    return watch.calls
+
+
+class _Watch:
+    """Follows a session from its first call on."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.calls: list[OwnCall] = []
+
+    def follow(self, line: Line, entry: Entry, fmt: Format) -> None:
+        facts = fmt.facts(entry)
+        if facts.turn in {Turn.STARTS, Turn.CLOSES}:
+            for call in self.calls:
+                call.over = True
+        if facts.signed_by is not None and self._policy.binds(facts.signed_by):
+            for call in self.calls:
+                call.bound = True
+        if facts.result_of is not None or facts.result_tool is not None:
+            self._note_result(line, entry, facts, fmt)
+        if entry.get(REDACTED) is not True:
+            self.calls.extend(_calls_of(line, entry, facts))
+
+    def _note_result(self, line: Line, entry: Entry, facts: Facts, fmt: Format) -> None:
+        for call in self.calls:
+            if call.result is None and _answers(facts, call):
+                texts = [value.text for value in fmt.values(entry) if value.text]
+                call.result = "\n".join(texts)
+                call.result_index = line.index
+                call.failed = any(flag for _, flag in error_flags(entry))
+                return
+
+
+def _calls_of(line: Line, entry: Entry, facts: Facts) -> Iterator[OwnCall]:
+    answered = entry.get(ANSWERED)
+    known = answered if isinstance(answered, dict) else {}
+    for call in facts.calls:
+        found = _own_call(line, entry, facts, call)
+        if found is not None and found.key not in known:
+            yield found
+
+
+def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall | None:
+    arguments = _arguments(entry, call)
+    ran = ran_by_shell(call.name, arguments)
+    tool = ran.tool if ran else own_tool_name(call.name, arguments)
+    if tool is None:
+        return None
+    return OwnCall(
+        tool,
+        call.name,
+        call.id,
+        facts.id,
+        line.index,
+        ran.arguments if ran else arguments,
+        by_shell=ran is not None,
+        alone=ran is None or ran.alone,
+        ended=facts.turn is Turn.CLOSES,
+        # Entries without turns: whoever wrote it is at rest, or nobody would look.
+        over=facts.turn in {Turn.NONE, Turn.CLOSES},
+    )
+
+
+def _arguments(entry: Entry, call: ToolCall) -> Any:
+    holder: Any = entry
+    for step in call.path:
+        holder = holder[step]
+    given = next((holder[key] for key in _ARGUMENTS if key in holder), None)
+    if isinstance(given, str):  # some write the object as its JSON text
+        if is_too_large(given.encode("utf-8", "surrogatepass")):
+            return given
+        try:
+            return json.loads(given)
+        except (ValueError, RecursionError):
+            return given
+    return given
+
+
+def _answers(facts: Facts, call: OwnCall) -> bool:
+    if facts.result_of is not None:
+        return facts.result_of == call.key
+    return facts.result_tool == call.name
+
+
+def error_flags(entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+    """Where a result says whether its call has failed, and what it says."""
+    for path in (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error")):
+        holder: Any = entry
+        for step in path[:-1]:
+            holder = holder.get(step)
+        flag = holder.get(path[-1]) if isinstance(holder, dict) else None
+        if isinstance(flag, bool):
+            yield path, flag

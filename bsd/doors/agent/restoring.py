@@ -1,0 +1,156 @@
+"""What `restore` and `restore_remote` do out of band: the text at once, and inline if that can be.
+
+The text comes first, and whoever is using the session: an agent's own session is in use while it
+waits for its answer. What becomes of the rest is said as it is (`inline`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol
+
+from bsd.agents.owners import owner_of
+from bsd.daemon.instance import is_running
+from bsd.doors.agent.arguments import Read, Restore
+from bsd.doors.agent.reading import Held, held_in
+from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.surgeon import Surgeon
+
+
+class Hands(Protocol):
+    """Who does it: a surgeon for a session, that writes or only reads."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
+
+
+class Inline(StrEnum):
+    """When a value that was asked for stands in its session again."""
+
+    NOW = "now"
+    UNDER_WAY = "under way"  # it takes longer than an answer may
+    AFTER_THE_TURN = "after the turn"  # the daemon carries the call out
+    NOT_NOW = "not now"
+    NEVER = "not in this program"  # not while it is at work
+
+
+Meanwhile = Callable[[dict[str, Any]], None]
+
+
+def read(deed: Read, name: SessionName, hands: Hands) -> dict[str, Any]:
+    """The text of an entry's values; nothing is changed. Raises NotFound, Conflict, Invalid."""
+    found = held_in(hands.surgeon(name, writes=False), name, deed.entry)
+    page = found.page(deed.keys, deed.offset)
+    return {"session": str(name), "entry_id": found.entry_id, **page}
+
+
+def restore(
+    deed: Restore, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
+) -> dict[str, Any]:
+    """Put an entry's values back if the session is at rest; the answer has their text in any case.
+
+    `meanwhile` is given the answer that is true while they are being put back. Raises what reading
+    the entry raises, and Conflict if nothing of it is away.
+    """
+    found = held_in(hands.surgeon(name, writes=False), name, deed.entry)
+    if deed.offset:  # whoever reads on has had the first page, and with it all else that was asked
+        return _text_only(deed, found, Inline.NOT_NOW, "What follows the first page is only read.")
+    if not found.away and not found.unavailable:
+        return _refused(deed, name, hands)
+    page = found.page(deed.keys)
+    if deed.inline is False:
+        return _text_only(deed, found, Inline.NOT_NOW, "The text is only here, as was asked for.")
+    meanwhile(_text_only(deed, found, Inline.UNDER_WAY, "It is being put back, which takes time."))
+    try:
+        keys = None if deed.keys is None else list(deed.keys)
+        answer = hands.surgeon(name, writes=True).restore(name, deed.entry, keys)
+    except BsdError as problem:
+        return _text_only(deed, found, *_what_becomes(problem, deed, name, hands.layout))
+    if answer["restored"]:
+        return {**page, **answer, "inline": Inline.NOW}
+    return {**page, **answer, "inline": Inline.NOT_NOW}
+
+
+def explained(busy: Busy, name: SessionName, layout: Layout) -> Busy:
+    """Tell whoever wanted to change a session in use what will become of that."""
+    if owner_of(layout, name.agent).uncallable:
+        busy.hint = (
+            "it is not done, and will not be while its program is at work: "
+            "again once the session is closed"
+        )
+    elif will_carry_out(layout):
+        busy.hint = (
+            "do not repeat it: in an agent's own session the daemon carries the call out when the "
+            "turn is over; for another session, try again later"
+        )
+    else:
+        busy.hint = "it is not done, and no bsd daemon runs that could do it later: try again"
+    return busy
+
+
+def will_carry_out(layout: Layout) -> bool:
+    """Whether a daemon is there that carries out calls which it finds in a session."""
+    return is_running(layout) and ConfigService(layout.config_file, create=False).current.enabled
+
+
+def _refused(deed: Restore, name: SessionName, hands: Hands) -> dict[str, Any]:
+    """Say that nothing of an entry is away, in seed 001's words; the text can be read all the same.
+
+    Returns only if that is no longer so.
+    """
+    try:
+        keys = None if deed.keys is None else list(deed.keys)
+        return hands.surgeon(name, writes=True).restore(name, deed.entry, keys)
+    except Busy:
+        problem = Conflict("Entry exists but has no extracted content")
+    except Conflict as conflict:
+        problem = conflict
+    problem.hint = f"read_extracted with entry {deed.entry} gives its text as it stands there"
+    raise problem
+
+
+def _what_becomes(
+    problem: BsdError, deed: Restore, name: SessionName, layout: Layout
+) -> tuple[Inline, str]:
+    """What becomes of a value that could not be put back now, and what to do about it."""
+    by_hand = f"`bsd restore {name} {deed.entry}`"
+    if isinstance(problem, LeftAlone):
+        return Inline.NEVER, f"The text is only here: the session is never changed, {problem}."
+    if not isinstance(problem, Busy):
+        return Inline.NOT_NOW, f"It was not put back: {problem.message}."
+    if owner_of(layout, name.agent).uncallable:
+        return Inline.NEVER, (
+            "The text is only here: while its program is at work, the session is not changed."
+            f" {by_hand} puts it back once that is closed."
+        )
+    if not will_carry_out(layout):
+        return Inline.NOT_NOW, (
+            "The text is only here: the session is in use, and no bsd daemon runs that could put it"
+            f" back after the turn. {by_hand} does, once the session is at rest."
+        )
+    if not deed.inline:
+        return Inline.NOT_NOW, (
+            "The text is only here: the session is in use. `inline: true` has it put back as well,"
+            " when the turn is over."
+        )
+    return Inline.AFTER_THE_TURN, (
+        f"If this is {name}, it is put back when the turn is over, and this call is tidied away."
+    )
+
+
+def _text_only(deed: Restore, found: Held, inline: Inline, note: str) -> dict[str, Any]:
+    """Seed 001's answer for what was not put back, with the text."""
+    return {
+        "restored": False,
+        "entry_id": found.entry_id,
+        "keys_restored": [],
+        "sizes_bytes": {},
+        "inline": inline,
+        "note": note,
+        **found.page(deed.keys, deed.offset),
+    }

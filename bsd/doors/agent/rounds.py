@@ -1,0 +1,366 @@
+"""Plans one round of calls: what each asks for, then that all of them leave the agent's sight."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bsd.agents.base import Format
+from bsd.agents.marker import EXTRACTABLE, standing_at
+from bsd.agents.reading import text_of
+from bsd.doors.agent.answers import error_answer, read_answer
+from bsd.doors.agent.arguments import (
+    ActOnContext,
+    Deed,
+    GetContext,
+    Read,
+    Restore,
+    SearchExtracted,
+    SetExtractable,
+)
+from bsd.doors.agent.own_calls import ANSWERED, OwnCall, error_flags
+from bsd.doors.agent.reading import held_by
+from bsd.doors.agent.telling import told, told_error
+from bsd.doors.agent.tools import read_call, search_extracted
+from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.value_path import paths_of
+from bsd.store.extracted import SessionStore
+from bsd.store.history import Touched
+from bsd.surgery.context_tool import plan_context
+from bsd.surgery.locate import locate
+from bsd.surgery.pin import plan_set_extractable
+from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.redact import Call, Kind, plan_redact
+from bsd.surgery.restore import RestoreAnswer, plan_restore
+from bsd.surgery.revised import Revised
+from bsd.surgery.targets import Refused
+from bsd.surgery.view import context
+from bsd.text.change import Edit
+from bsd.text.reader import Line, parse_entry
+from bsd.text.splice import SpliceError, edit, set_member
+
+_log = get_logger("agent")
+
+_ACTION = "in_band"
+_REMOTE = "restore_remote"
+_READING = frozenset((GetContext.action, SearchExtracted.action, Read.action))
+# Tools whose result is their answer, and is not tidied away.
+_STAYING = frozenset(("context", "search_extracted", "read_extracted"))
+_MESSAGES_TO_STAY = 10
+# What our commands print when they fail; a shell's result may not say so in any other way.
+_SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
+_FAILED = re.compile(r"Error: |Restore failed: ")
+
+Found = Mapping[str, Mapping[str, Any] | BsdError]  # answers of searches, by the call's key
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call, and what came of it."""
+
+    call: OwnCall
+    action: str
+    note: str  # for the model, in place of the result
+    failed: bool = False
+    entry_id: str | None = None  # of the entry it was about
+    values: int = 0
+    restored: RestoreAnswer | None = None
+    how: str | None = None  # it left the agent's sight: consumed, marked
+    # The note as log and audit have it: they outlive what is said in sessions, and must not quote
+    # it. None: the note quotes nothing.
+    outcome: str | None = None
+
+
+def search_for(layout: Layout, name: SessionName, calls: Sequence[OwnCall]) -> Found:
+    """Do the searches among these calls: they need the index, and planners do no I/O."""
+    found: dict[str, Mapping[str, Any] | BsdError] = {}
+    for call in calls:
+        if call.tool != "search_extracted" or call.is_done:
+            continue
+        try:
+            deed = _own_deed(call, name)
+            if isinstance(deed, SearchExtracted):
+                found[call.key] = search_extracted(layout, name, deed.query, deed.limit)
+        except BsdError as error:
+            found[call.key] = error
+    return found
+
+
+class Round:
+    """All calls of a session that are due, on one plan."""
+
+    def __init__(
+        self,
+        source: Source,
+        fmt: Format,
+        store: SessionStore,
+        name: SessionName,
+        config: PruningConfig,
+        now: float,
+        found: Found,
+    ) -> None:
+        self._revised = Revised(source)
+        self._fmt = fmt
+        self._store = store
+        self._name = name
+        self._config = config
+        self._now = now
+        self._found = found
+
+    def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
+        """Plan all of them in their order; raises only what is no fault of a call."""
+        answers = [answer for call in calls if (answer := self._answer(call)) is not None]
+        redactable = [one for one in answers if self._may_leave(one.call)]
+        gone = self._redact(redactable)
+        final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
+        for one in final:
+            nowhere = one.failed and one.call.result_index is None
+            if one.how is None or nowhere:  # an error wants a place to stand
+                self._mark(one)
+            elif one.how == Kind.MARKED and not (one.call.by_shell and one.call.is_done):
+                self._finish_result(one)
+        return self._revised.plan(_ACTION), final
+
+    def _answer(self, call: OwnCall) -> Answered | None:
+        """Do what a call asks for, unless it was done; None: there is nothing left to do."""
+        if call.by_shell and call.is_done:
+            seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
+            return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
+        if call.by_shell and not self._is_for_us(call):
+            return None
+        if call.is_done:
+            if call.tool in _STAYING or not self._may_leave(call):
+                return None  # its result is its answer
+            return self._redacted(call)
+        try:
+            return self._carry_out(call, _own_deed(call, self._name))
+        except (Busy, TemporaryFailure, Unavailable):
+            raise  # of the session or the disk, not of the call
+        except _Elsewhere as error:
+            if (read_answer(call.result or "") or {}).get("busy"):
+                return None  # a door could have reached it, and has said all there is to say
+            return _failure(call, error)
+        except BsdError as error:
+            return _failure(call, error)
+        except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
+            _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
+            problem = {"error": f"internal error: {error!r}"}
+            return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+
+    def _is_for_us(self, call: OwnCall) -> bool:
+        """Whether a command that found its session in use meant this one, and can be understood."""
+        given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
+        return given.get("session") in _names_of(self._name)
+
+    def _redacted(self, call: OwnCall) -> Answered:
+        """A call that one of our doors has dealt with; what it said was heard in its turn."""
+        text = call.result or ""
+        answer = read_answer(text)
+        if answer is None:  # in words: they may stay, if they say what went wrong
+            failed = _FAILED.match(text) is not None
+            return Answered(call, "redact", text if failed else "", failed=failed)
+        failed = "error" in answer or answer.get("success") is False
+        note = told_error(call.tool, answer) if failed else ""
+        return Answered(call, "redact", note, failed=failed)
+
+    def _carry_out(self, call: OwnCall, deed: Deed) -> Answered:
+        restored = None
+        match deed:
+            case Read() | Restore(inline=False):
+                held = held_by(self._revised, self._fmt, deed.entry, self._store)
+                answer = held.page(deed.keys, deed.offset)
+                note = told(Read(deed.entry), answer)
+                given = f"[{len(answer['texts'])} values read]"
+                entry_id = held.entry_id
+                return Answered(call, Read.action, note, entry_id=entry_id, outcome=given)
+            case Restore(entry, keys):
+                wanted = None if keys is None else list(keys)
+                plan, restored = plan_restore(
+                    self._revised, self._fmt, entry, wanted, self._now, self._store
+                )
+                answer, about = restored.as_json(), restored.entry_id
+            case SetExtractable(entry, value):
+                plan, pinned = plan_set_extractable(self._revised, self._fmt, entry, value)
+                answer, about = pinned.as_json(), pinned.entry_id or entry
+            case ActOnContext(_, targets, user):
+                plan, changed = plan_context(
+                    self._revised, self._fmt, targets, self._config, include_user=user
+                )
+                answer, about = changed.as_json(), ""
+            case GetContext():
+                answer = context(self._name, self._revised, self._fmt)
+                listed = f"[{answer['total_entries']} entries listed]"
+                return Answered(call, deed.action, told(deed, answer), outcome=listed)
+            case SearchExtracted():
+                found = self._found.get(call.key)
+                if isinstance(found, BsdError):
+                    raise found
+                answer = dict(found or {"results": []})
+                places = f"[{len(answer['results'])} places found]"
+                return Answered(call, deed.action, told(deed, answer), outcome=places)
+        self._revised.take(plan)
+        return Answered(
+            call,
+            deed.action,
+            told(deed, answer),
+            # Nothing came back: who consumed the call would hear it called again and again.
+            failed=restored is not None and not restored.keys_restored,
+            entry_id=about or None,
+            values=plan.report.values,
+            restored=restored,
+        )
+
+    def _stays(self, call: OwnCall) -> bool:
+        """Whether settings or the provider want the call to stay as it is."""
+        remote = call.tool == _REMOTE
+        config = self._config
+        kept = config.keep_restore_remote_calls if remote else config.keep_purge_control_calls
+        return kept or (call.bound and config.prefix_bound == "skip")
+
+    def _may_leave(self, call: OwnCall) -> bool:
+        return not self._stays(call) and not (call.gives_text and self._is_missed(call))
+
+    def _is_missed(self, call: OwnCall) -> bool:
+        """Whether what a result gives is not inline here, so that it would vanish with it."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        answer = read_answer(call.result or "") or {}
+        session = answer.get("session", arguments.get("session"))
+        named = (answer.get("entry_id"), arguments.get("entry"), arguments.get("entry_id"))
+        entry = next(filter(None, map(text_of, named)), None)
+        if entry is None or (session is not None and session not in _names_of(self._name)):
+            return True
+        try:
+            located = locate(self._revised, self._fmt, entry)
+        except BsdError:  # of another session, then
+            return True
+        given = answer.get("texts")
+        if isinstance(given, dict):
+            paths = list(paths_of(given).values())
+        else:
+            paths = [value.path for value in self._fmt.values(located.entry)]
+        return any(standing_at(located.entry, path) for path in paths)
+
+    def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
+        """Take calls out of sight; returns how, by where they stood."""
+        wishes: dict[tuple[int, str], Call] = {}
+        for one in answers:
+            call = one.call
+            consumed = call.tool == _REMOTE and not one.failed
+            wishes[_place(call)] = Call(
+                call.name,
+                Kind.CONSUMED if consumed else Kind.MARKED,
+                call.call_id or None,
+                call.entry_id,
+                note=one.note,
+            )
+        if not wishes:
+            return {}
+        try:
+            calls = list(wishes.values())
+            plan, answer = plan_redact(self._revised, self._fmt, calls, self._store)
+            self._revised.take(plan)
+        except (Busy, TemporaryFailure, Unavailable):
+            raise
+        except Exception:  # noqa: BLE001 - what was asked for is done all the same, and noted
+            _log.exception("Calls cannot be redacted", session=str(self._name))
+            return {}
+        return {
+            place: str(found.how)
+            for place, wish in wishes.items()
+            for found in answer.redacted
+            if found.how
+            and found.entry_id == wish.entry_id
+            and found.call in {wish.call_id, wish.entry_id}
+        }
+
+    def _mark(self, answered: Answered) -> None:
+        """Note on the entry itself what came of a call that stays as it is."""
+        call = answered.call
+        line = self._line(call.index)
+        before = (parse_entry(line.raw) or {}).get(ANSWERED)
+        notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
+        # Escapes, since texts of transcripts hold lone surrogates.
+        note = json.dumps(notes).encode()
+        with self._unless_odd(call):
+            self._put(line, set_member(line.raw, ANSWERED, note), call.entry_id)
+
+    @contextmanager
+    def _unless_odd(self, call: OwnCall) -> Iterator[None]:
+        """Let a line stay as it is that cannot be edited (a key stands in it twice)."""
+        try:
+            yield
+        except SpliceError as error:  # the audit says what came of the call
+            where = f"#{call.index}"
+            _log.warning(
+                "A call cannot be marked", session=str(self._name), line=where, why=str(error)
+            )
+
+    def _finish_result(self, answered: Answered) -> None:
+        """Make the rest of a result fit its new text: its owner knew nothing of that."""
+        if answered.call.result_index is None:
+            return
+        line = self._line(answered.call.result_index)
+        entry = parse_entry(line.raw) or {}
+        truth = b"true" if answered.failed else b"false"
+        flags = {path: truth for path, flag in error_flags(entry) if flag is not answered.failed}
+        with self._unless_odd(answered.call):
+            new = edit(line.raw, replace=flags) if flags else line.raw
+            if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
+                # Written when the turn was over, it shall be there when somebody reads it.
+                new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
+            if new != line.raw:
+                self._put(line, new, self._fmt.facts(entry).id)
+
+    def _line(self, index: int) -> Line:
+        return next(line for line in self._revised.lines() if line.index == index)
+
+    def _put(self, line: Line, new: bytes, entry_id: str | None) -> None:
+        self._revised.take(
+            Plan(
+                self._revised.identity,
+                (Edit(line.offset, len(line.raw), new),),
+                Report(_ACTION),
+                touched=(Touched(line.index, entry_id),),
+            )
+        )
+
+
+class _Elsewhere(Forbidden):
+    """A call means another session than the one in which it stands."""
+
+
+def _failure(call: OwnCall, error: BsdError) -> Answered:
+    outcome = None
+    if isinstance(error, Refused):  # it quotes what was searched for, and what is there instead
+        outcome = f"[{call.tool} failed: {', '.join(one.field for one in error.errors)} refused]"
+    note = told_error(call.tool, error_answer(error))
+    return Answered(call, call.tool, note, failed=True, outcome=outcome)
+
+
+def _own_deed(call: OwnCall, name: SessionName) -> Deed:
+    """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
+    read = read_call(call.tool, call.arguments)
+    if read.session is not None and read.session not in _names_of(name):
+        raise _Elsewhere(
+            f"{read.session} is out of reach: a call in a session reaches that session only",
+            hint="leave `session` out",
+        )
+    return read.deed
+
+
+def _names_of(name: SessionName) -> set[str]:
+    """What an agent may call its own session: the id also stands in names of topics and of pi."""
+    session = name.session
+    ids = {session, session.partition("-topic-")[0], session.rpartition("_")[2]}
+    return {*ids, *(f"{name.agent}/{one}" for one in ids)}
+
+
+def _place(call: OwnCall) -> tuple[int, str]:
+    return call.index, call.key

@@ -1,0 +1,330 @@
+"""One call of bsd: what was asked for globally, and the parts a command needs, made when needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.output import note
+from bsd.doors.cli.whose import become_owner
+
+if TYPE_CHECKING:  # start-up stays light
+    from click.shell_completion import CompletionItem
+
+    from bsd.foundation.layout import Layout, SessionName
+    from bsd.foundation.pruning_config import ConfigService
+    from bsd.foundation.rights import Owner
+    from bsd.foundation.settings import Settings
+    from bsd.session.examiner import Examiner
+    from bsd.session.surgeon import Surgeon
+
+_VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
+_WORTH_A_WORD_SECONDS = 1.0
+_Answer = TypeVar("_Answer")
+LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
+
+
+class Call:
+    """The global options of one call, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.root: str | None = None
+        self.config: str | None = None
+        self.json = False
+        self.log_file: Path | None = None  # where this call logs, if it does
+        self._begun = self._writes = False  # to do something, and to change something
+
+    @cached_property
+    def settings(self) -> Settings | None:
+        """The settings fixed at start; None if nobody has set any. Raises ConfigError.
+
+        Most calls find nothing set, and need not wait for the library that reads settings.
+        """
+        from bsd.foundation.locations import read_settings_file, settings_file
+
+        variables = any(name.startswith(_VARIABLES) for name in os.environ)
+        file = settings_file(os.environ)
+        if not self.config and not variables and not read_settings_file(file, required=False):
+            return None
+        from bsd.foundation.settings import load_settings
+
+        return load_settings(
+            Path(self.config) if self.config is not None else None,
+            Path(self.root) if self.root is not None else None,
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The paths under the root, which is there and may be entered; see `make_root`."""
+        from bsd.foundation.errors import ConfigError, os_problem
+        from bsd.foundation.layout import Layout
+        from bsd.foundation.locations import find_root
+
+        root = self.settings.root if self.settings else find_root(self.root, os.environ)
+        if self.settings:
+            self.make_root(self.settings)
+        hint = "name the OpenClaw directory with --root DIR or OPENCLAW_ROOT"
+        try:
+            mode = os.stat(root).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(f"there is no directory {root}", hint=hint) from None
+        except OSError as error:
+            raise os_problem(error, f"looking at {root}") from error
+        if not stat.S_ISDIR(mode):
+            raise ConfigError(f"{root} is not a directory", hint=hint)
+        if not (self.settings and self.settings.sources):
+            return Layout(root)
+        from bsd.agents.owners import layout_of
+
+        return layout_of(root, self.settings.sources)
+
+    def make_root(self, settings: Settings) -> None:
+        """Make the root where sources are set and it is not there: not everybody has OpenClaw.
+
+        But none that is named with --root, since that may be a slip.
+        """
+        if self.root is None and settings.sources and not settings.readonly:
+            from bsd.foundation.errors import os_problem
+            from bsd.foundation.layout import make_private_dir
+
+            try:
+                if not os.path.lexists(settings.root):
+                    make_private_dir(settings.root)
+            except OSError as error:
+                raise os_problem(error, f"making {settings.root}") from error
+
+    @cached_property
+    def pruning(self) -> ConfigService:
+        """The settings in config.json; only changing them creates the file."""
+        from bsd.foundation.pruning_config import ConfigService
+
+        return ConfigService(self.layout.config_file, create=False)
+
+    def log(self, *, writes: bool) -> None:
+        """Begin to log: to the file; a call that only reads neither creates nor needs it.
+
+        Raises Forbidden for one that writes where the settings allow reading only.
+        """
+        from bsd.foundation.logs import configure_logs, get_logger
+
+        if writes:
+            self.refuse_if_readonly()
+        self.log_file = self.layout.log_file
+        if not writes and not os.access(self.log_file, os.W_OK):
+            self.log_file = None
+        # People at a terminal get answers, not log lines; what is broken they see twice.
+        place = self.layout if self.log_file else None
+        how = (self.settings.log_level, self.settings.log_format) if self.settings else ()
+        configure_logs(place, *how, stderr_level="error")
+        context = click.get_current_context(silent=True)
+        get_logger("cli").trace(context.command_path if context else "bsd")
+
+    def refuse_if_readonly(self) -> None:
+        """Raise Forbidden if the settings say that nothing is to be changed."""
+        if self.settings and self.settings.readonly:
+            from bsd.foundation.errors import Forbidden
+
+            hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
+            raise Forbidden("bsd only reads here, its settings say", hint=hint)
+
+    def finish_due(self) -> None:
+        """Let what earlier calls have left in flight go, if it is due and this user may.
+
+        For whoever destroys or reports: replaced versions of sessions shall not lie there because
+        nobody changes a session any more.
+        """
+        if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
+            return
+        from bsd.session.commit.exchangers import DirectExchanger
+        from bsd.session.commit.inflight import InFlight
+        from bsd.session.commit.recovery import retire
+
+        retire(InFlight(self.layout), DirectExchanger())
+
+    def say_whose(self, agent: str) -> None:
+        """Tell whoever looks at a session which root serves it, if it is another one."""
+        if source := self.layout.source_of(agent):
+            from bsd.foundation.claims import elsewhere
+
+            if why := elsewhere(self.layout, source):
+                note(f"{why}: it is only looked at here.")
+
+    def session_named(self, text: str) -> SessionName:
+        """The session of this name, or the only one whose name begins so; raises Invalid."""
+        from bsd.doors.cli.names import session_named
+        from bsd.foundation.errors import ConfigError
+        from bsd.foundation.layout import SessionName
+
+        try:
+            layout = self.layout
+        except ConfigError:  # what is wrong with the line comes first, then what with the root
+            return SessionName.parse(text)
+        name = session_named(layout, text)
+        if str(name) != text:
+            self.say_who(text, str(name))
+        return name
+
+    def with_entry(self, session: SessionName, text: str, act: Callable[[str], _Answer]) -> _Answer:
+        """Do something to the entry of this name, else to the only one whose id begins so."""
+        from bsd.doors.cli.names import with_entry
+
+        def told(name: str) -> _Answer:
+            if name != text:
+                self.say_who(text, name)
+            return act(name)
+
+        return with_entry(self.layout, session, text, told)
+
+    def say_who(self, text: str, name: str) -> None:
+        """Tell somebody who changes something by the beginning of a name what its whole name is."""
+        context = click.get_current_context(silent=True)
+        if context is None or context.resilient_parsing:
+            return
+        command = COMMANDS.get(context.find_root().invoked_subcommand or "")
+        if command is not None and command.locks:
+            note(f"{text} is {name}")
+
+    def examiner(self) -> Examiner:
+        """Whoever only looks."""
+        from bsd.session.examiner import Examiner
+
+        if not self._begun:
+            self._begun = True
+            self.log(writes=False)
+        return Examiner(self.layout, self.pruning)
+
+    def surgeon(
+        self,
+        *,
+        writes: bool = True,
+        actor: str = "cli",
+        wait: float = LONGEST_WAIT,
+        sleep: Callable[[float], None] | None = None,
+    ) -> Surgeon:
+        """Whoever does the work; `wait` seconds at most for a session that is in use.
+
+        One that writes begins by finishing or undoing what an earlier call left in flight.
+        """
+        from bsd.foundation.pruning_config import ConfigService
+        from bsd.session.surgeon import Patience, Surgeon
+
+        config = ConfigService(self.layout.config_file, create=writes)
+        patience = Patience(wait, sleep=sleep or _sleep_and_say_so())
+        if self.settings:
+            patience = replace(patience, quiet=self.settings.quiet_seconds)
+        surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
+        if not self._begun or (writes and not self._writes):
+            self.log(writes=writes)
+            self._begun, self._writes = True, writes
+            if writes:
+                surgeon.recover()
+        return surgeon
+
+
+def _sleep_and_say_so() -> Callable[[float], None]:
+    """Sleep as `time.sleep` does; somebody at a terminal learns once what is waited for."""
+    told = not sys.stderr.isatty()
+
+    def sleep(seconds: float) -> None:
+        nonlocal told
+        if not told and seconds >= _WORTH_A_WORD_SECONDS:
+            note("(waiting until the session has been quiet for a moment; Ctrl-C ends it)")
+            told = True
+        time.sleep(seconds)
+
+    return sleep
+
+
+class _SessionType(click.ParamType["SessionName"]):
+    name = "AGENT/SESSION"
+
+    def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
+        from bsd.foundation.layout import SessionName
+
+        if isinstance(value, SessionName):
+            return value
+        call = ctx.find_object(Call) if ctx else None
+        return call.session_named(value) if call else SessionName.parse(value)
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        from bsd.doors.cli.complete import sessions
+
+        return sessions(ctx, incomplete)
+
+
+SESSION = _SessionType()
+
+
+class _KeysType(click.ParamType[list[str]]):
+    name = "KEY,…"
+
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> list[str]:
+        if isinstance(value, list):
+            return value
+        return [key for key in (part.strip() for part in value.split(",")) if key]
+
+
+KEYS = _KeysType()
+
+
+class BsdCommand(click.Command):
+    """A command that understands the global options after its name, too.
+
+    Called by root on another user's root, it works as that user.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it, with the rights of whoever owns the root."""
+        if ctx.invoked_subcommand is None:  # else that one knows all that was said
+            become_owner(ctx.ensure_object(Call), self.first_as_root(ctx))
+        return super().invoke(ctx)
+
+    def first_as_root(self, _ctx: click.Context) -> Callable[[Path, Owner], None] | None:
+        """What root has to do before it becomes the owner; nothing, for nearly all commands."""
+        return None
+
+
+def command(
+    name: str, more: str, cls: type[BsdCommand] = BsdCommand
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function the command `name`; `more` follows its one line of help."""
+    text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
+    return click.command(name, cls=cls, help=text)
+
+
+def global_options(*, hidden: bool) -> list[click.Parameter]:
+    """Options of every call, before the command (where `--help` shows them) or after it."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value not in (None, False):
+            setattr(context.ensure_object(Call), str(parameter.name), value)
+
+    def option(name: str, *, shown: bool = False, **how: Any) -> click.Option:
+        silent = hidden and not shown
+        # Eager: names are looked for in the root, wherever on the line that is given.
+        return click.Option(
+            [name], expose_value=False, callback=remember, hidden=silent, is_eager=True, **how
+        )
+
+    return [
+        option("--root", metavar="DIR"),
+        option("--config", metavar="FILE"),
+        option("--json", is_flag=True, shown=True, help="Print one JSON document."),
+    ]

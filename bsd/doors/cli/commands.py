@@ -1,0 +1,156 @@
+"""Which commands there are, said without importing them: help and start-up stay light."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+class Command:
+    """One command: where it is built, and what it says of itself in one line.
+
+    No NamedTuple: typing would take longer to load than the help page to print.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        help: str,
+        locks: bool = False,
+        unless: str | None = None,
+        only_with: str | None = None,
+    ) -> None:
+        self.name = name
+        self.module = module  # in this room; the click command is its attribute `name`, - as _
+        self.help = help
+        self.locks = locks  # takes the lock of a session …
+        self.unless = unless  # … but not if this word is among its arguments
+        self.only_with = only_with  # … but only if this word is
+
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Run": (
+        Command("run", "run", "Watch, extract and clean up, until told to stop.", True),
+        Command("status", "status", "Ask the running daemon how it is."),
+        Command("jobs", "jobs", "List the scheduled jobs, or run one now."),
+        Command("logs", "logs", "Show the log, and go on showing what is added."),
+    ),
+    "Look": (
+        Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
+        Command("search", "search", "Find entries by words, extracted ones included."),
+        Command("show", "show", "Show the entries of a session, or one of them in full."),
+        Command("summary", "summary", "Say what a session was about."),
+        Command("history", "history", "Show what was done to a session, and what is undone."),
+        Command("context", "context", "Show what an agent sees of a session: entries and hashes."),
+    ),
+    "Change": (
+        Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
+        Command("restore", "restore", "Put one entry's values back, exact to the byte.", True),
+        Command("restore-all", "restore_all", "Put everything back into its session.", True),
+        Command("set-extractable", "set_extractable", "Pin an entry, or let it go early.", True),
+        Command("edit", "edit", "Change values of one entry, in your editor.", True),
+        Command("replace", "replace", "Put a text in the place of a range.", True, "--dry-run"),
+        Command("discard", "discard", "Throw an entry's text away.", True, "--dry-run"),
+        Command("distill", "discard", "Put a summary in the place of an entry.", True, "--dry-run"),
+        Command("undo", "undo", "Take back what was done to a session.", True),
+    ),
+    "Throw away": (
+        Command("delete", "delete", "Move a session and its children to the trash.", True),
+        Command("trash", "trash", "List the trash, restore from it, or empty it.", True, "list"),
+    ),
+    "Care": (
+        Command(
+            "verify",
+            "verify",
+            "Check that all that was taken out is there.",
+            locks=True,
+            only_with="--repair",
+        ),
+        Command(
+            "retention",
+            "retention",
+            "Delete what was kept long enough, or say what goes.",
+            locks=True,
+            unless="--dry-run",
+        ),
+        Command("sources", "sources", "List other programs' directories, and who serves them."),
+        Command("doctor", "doctor", "Check this machine and this directory for trouble."),
+        Command("service", "service", "Start bsd at login, as a service of this user."),
+        Command("config", "config", "Show or change the settings that work at once."),
+        Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
+    ),
+    "For agents": (
+        Command("memory", "memory", "Keep facts that agents know; they fade unless recalled."),
+        Command("workspace", "workspace", "Run programs in directories that go when unused."),
+        Command("restore_remote", "tools", "Restore an entry by the id in its placeholder.", True),
+        Command(
+            "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
+        ),
+        Command("mcp", "mcp", "Serve the agent's tools over MCP, on stdin and stdout.", True),
+    ),
+}
+
+COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
+
+_HEAD = """\
+Usage: bsd [OPTIONS] COMMAND [ARGS]...
+
+  Keeps AI-agent session files lean by moving large old values into a store.
+  They stay there for as long as `retention` says: 24 hours, unless you set it.
+
+  bsd extract --dry-run    shows what would leave your sessions; changes nothing
+  bsd extract              moves it into the store, a placeholder stays
+  bsd restore-all          puts back every value that is kept, exact to the byte
+
+Options:
+  --root DIR     the OpenClaw directory [OPENCLAW_ROOT, else ~/.openclaw]
+  --config FILE  the settings file [$XDG_CONFIG_HOME/bsd/bsd.toml]
+  --json         print one JSON document instead of tables
+  --version      print the version
+  -h, --help     print this; `bsd COMMAND --help` has examples
+"""
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+# Global options that are followed by a value.
+_VALUED = ("--root", "--config", "--host")
+
+
+def help_page() -> str:
+    """The page that `bsd --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    page = _HEAD
+    for title, commands in SECTIONS.items():
+        page += f"\n{title}:\n"
+        page += "".join(f"  {command.name:<{width}}{command.help}\n" for command in commands)
+    return page
+
+
+def print_help() -> int:
+    """Print that page; returns the exit code."""
+    try:
+        sys.stdout.write(help_page())
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (`| head`) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
+        return PIPE_CLOSED
+    return 0
+
+
+def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Part a command line into global options, the command's name and its own arguments."""
+    position = 0
+    while position < len(argv) and argv[position].startswith("-"):
+        position += 2 if argv[position] in _VALUED else 1
+    name = argv[position] if position < len(argv) else None
+    return argv[:position], name, argv[position + 1 :]
+
+
+def takes_lock(argv: list[str]) -> bool:
+    """Whether this call takes the lock of a session, so that its argv must say so (SPEC §2.6)."""
+    _, name, arguments = split_command(argv)
+    command = COMMANDS.get(name or "")
+    if command is None or not command.locks or "--help" in arguments or "-h" in arguments:
+        return False
+    if command.only_with is not None:
+        return command.only_with in arguments
+    return command.unless not in arguments

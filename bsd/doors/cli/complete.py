@@ -1,0 +1,217 @@
+"""What the tab key offers: names that are there. Whatever goes wrong, it offers nothing.
+
+Only names that no shell takes for more than a name, and no more than somebody could look through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, split_arg_string
+
+if TYPE_CHECKING:
+    from bsd.doors.cli.call import Call
+    from bsd.foundation.layout import Layout, SessionName
+
+Items = list["CompletionItem[str]"]
+Complete = Callable[[click.Context, click.Parameter, str], Items]
+
+_SAFE = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
+_MOST = 500
+_MOST_WITH_TITLES = 50
+_TITLE = 60  # characters
+
+
+def _offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+    """Offer those of the names that begin with what is typed."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+        try:
+            found = dict.fromkeys(names(_call_of(context), context))
+            return [CompletionItem(name) for name in _fitting(found, incomplete)]
+        except Exception:  # noqa: BLE001 - nobody who presses a key wants to read of it
+            return []
+
+    return complete
+
+
+def _call_of(context: click.Context) -> Call:
+    from bsd.doors.cli.call import Call
+
+    return context.find_object(Call) or Call()
+
+
+def _fitting(names: Iterable[str], incomplete: str) -> Iterator[str]:
+    fitting = (name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name))
+    return islice(fitting, _MOST)
+
+
+# --- sessions and entries ---
+
+
+def sessions(context: click.Context, incomplete: str) -> Items:
+    """The sessions whose names, or ids, begin so."""
+    try:
+        return list(_sessions(_call_of(context).layout, incomplete))
+    except Exception:  # noqa: BLE001 - as above
+        return []
+
+
+def _sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
+    from bsd.care import catalog
+    from bsd.care.titles import Titles
+
+    there = list(catalog.with_stats(layout))
+    fitting = [one for one in there if str(one[0]).startswith(incomplete)]
+    # An id alone names a session, too, but the whole name is what is put there.
+    fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
+    safe = [one for one in fitting if _SAFE.fullmatch(str(one[0]))][:_MOST]
+    titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
+    for name, stat in safe:
+        title = titles.of(name, stat).title if titles else None
+        yield CompletionItem(str(name), help=title[:_TITLE] if title else None)
+
+
+def _entries(call: Call, context: click.Context) -> Iterator[str]:
+    """The ids in the session that is named, of what was taken out of it first."""
+    from bsd.doors.cli.names import session_named
+
+    # Behind an option that still waits for its value, arguments are not told apart yet.
+    given = context.params.get("session") or next(iter(context.args), None)
+    name = session_named(call.layout, given) if isinstance(given, str) else given
+    if name is None:
+        return
+    ids = list(_ids(call.layout, name))
+    yield from (one for one, is_out in ids if is_out)
+    yield from (one for one, is_out in reversed(ids) if not is_out)
+
+
+def _ids(layout: Layout, name: SessionName) -> Iterator[tuple[str, bool]]:
+    from bsd.agents.marker import MARKER
+    from bsd.session.opening import open_to_read
+    from bsd.text.reader import parse_entry
+
+    source, fmt = open_to_read(layout, name)
+    with source:
+        for line in source.lines():
+            entry = parse_entry(line.raw)
+            if entry is not None and (found := fmt.facts(entry).id):
+                yield found, MARKER in entry
+
+
+entries = _offering(_entries)
+
+
+# --- all else ---
+
+
+def _agents(call: Call, _: click.Context) -> Iterator[str]:
+    from bsd.care import catalog
+
+    return (info.name for info in catalog.agents(call.layout))
+
+
+def _fields(_call: Call, _: click.Context) -> Iterable[str]:
+    from bsd.foundation.pruning_fields import FIELDS
+
+    return FIELDS
+
+
+def _settable(_call: Call, _: click.Context) -> Iterable[str]:
+    from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
+
+    return (field for field in FIELDS if field not in NOT_SETTABLE)
+
+
+def _values(call: Call, context: click.Context) -> Iterable[str]:
+    """Of a field with few values all, of others the present one."""
+    import json
+
+    field = context.params.get("field")
+    known = {"scope": ("all", "display"), "prefix_bound": ("skip", "extract")}
+    now = call.pruning.current.as_json().get(field or "")
+    if isinstance(now, bool):
+        return ("true", "false")
+    return known.get(field or "") or [now if isinstance(now, str) else json.dumps(now)]
+
+
+def _jobs(call: Call, _: click.Context) -> Iterator[str]:
+    from bsd.doors.cli.client import find_client
+
+    answer = find_client(call.root, call.config).get("/api/jobs")
+    return (job["name"] for job in answer["jobs"])
+
+
+def _trash(call: Call, _: click.Context) -> Iterator[str]:
+    from bsd.care.trash import Trash
+
+    items = Trash(call.layout, "never").items()[::-1]
+    yield from (item.id for item in items)
+    yield from (str(item.name) for item in items)
+
+
+def _workspaces(call: Call, _: click.Context) -> Iterator[str]:
+    place = call.settings.workspace_root if call.settings else None
+    return iter(sorted(os.listdir(place)) if place else ())
+
+
+def _sources(call: Call, _: click.Context) -> Iterator[str]:
+    return (source.name for source in call.layout.sources)
+
+
+agents, fields, settable, values = map(_offering, (_agents, _fields, _settable, _values))
+jobs, trash, workspaces, sources = map(_offering, (_jobs, _trash, _workspaces, _sources))
+
+
+def words(*known: str) -> Complete:
+    """Offer these."""
+    return _offering(lambda _call, _context: known)
+
+
+# --- bash ---
+
+_BASH = """\
+%(complete_func)s() {
+    local kind value
+    COMPREPLY=()
+    while IFS=, read -r kind value; do
+        case $kind in
+            dir) compopt -o dirnames ;;
+            file) compopt -o default ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done < <(env COMP_WORDS="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
+        %(complete_var)s=bash_complete "$1" 2>/dev/null)
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """For bash, which breaks words at colons: names of sessions hold some."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """What stands before the cursor: the whole words, and the one that is being typed."""
+        line = os.environ["COMP_WORDS"]
+        typed = split_arg_string(line)
+        incomplete = typed.pop() if typed and not line[-1:].isspace() else ""
+        return typed[1:], incomplete
+
+    def complete(self) -> str:
+        """One line for each candidate, less what bash takes for words before it."""
+        arguments, incomplete = self.get_completion_args()
+        breaks = os.environ.get("COMP_WORDBREAKS", "")
+        cut = max((incomplete.rfind(sign) + 1 for sign in breaks if sign.strip()), default=0)
+        items: list[Any] = self.get_completions(arguments, incomplete)
+        for item in items:
+            if str(item.value).startswith(incomplete[:cut]):
+                item.value = item.value[cut:]
+        return "\n".join(map(self.format_completion, items))

@@ -1,0 +1,140 @@
+"""The command line as a whole: finds the command, runs it, and tells how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd import __version__
+from bsd.doors.cli.call import Call, global_options
+from bsd.doors.cli.commands import COMMANDS, PIPE_CLOSED, help_page
+from bsd.doors.cli.interrupt import Stopped
+from bsd.doors.cli.output import print_json
+
+if TYPE_CHECKING:
+    from bsd.doors.cli.problem import Problem
+
+_COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
+
+
+class _Bsd(click.Group):
+    """All commands, each imported when it is called."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        known = COMMANDS.get(cmd_name)
+        if known is None:
+            return None
+        module = import_module(f"bsd.doors.cli.{known.module}")
+        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return found
+
+    def get_help(self, _ctx: click.Context) -> str:
+        return help_page().rstrip("\n")
+
+
+def _ignore(_context: click.Context, _parameter: click.Parameter, _value: str) -> None:
+    """`--host openclaw` only stands in argv, for the gateway to read (SPEC §2.6)."""
+
+
+bsd = _Bsd(
+    name="bsd",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        *global_options(hidden=False),
+        click.Option(["--host"], hidden=True, expose_value=False, callback=_ignore),
+    ],
+)
+click.version_option(__version__, message="bsd %(version)s")(bsd)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what `argv` says and return the exit code; every error becomes a message here."""
+    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal's encoding lacks
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    call = Call()
+    try:
+        code = _run(list(argv), call)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (`| head`) has had enough
+        _silence_stdout()
+        return PIPE_CLOSED
+    except OSError as error:
+        from bsd.doors.cli.problem import problem_of
+
+        problem = problem_of(error, None)
+        _silence_stdout()
+        problem.show()
+        return problem.exit_code
+    return code
+
+
+def _run(argv: list[str], call: Call) -> int:
+    if instruction := os.environ.get(_COMPLETE):
+        from click.shell_completion import add_completion_class, shell_complete
+
+        from bsd.doors.cli.complete import Bash
+
+        add_completion_class(Bash)
+        return shell_complete(bsd, {"obj": call}, "bsd", _COMPLETE, instruction)
+    try:
+        with bsd.make_context("bsd", argv, obj=call) as context:
+            result = bsd.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:
+        raise
+    except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command
+        return _show_commands(asked, json=call.json or "--json" in argv)
+    except Stopped as stopped:  # before there was an answer to print
+        from bsd.doors.cli.problem import Problem
+
+        text = "stopped; what was in flight, if anything, the next call finishes or undoes"
+        return _report(Problem(text, stopped.exit_code), json="--json" in argv)
+    except (KeyboardInterrupt, EOFError, click.Abort):
+        sys.stderr.write("\nstopped\n")
+        return 128 + signal.SIGINT
+    except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
+        from bsd.doors.cli.problem import problem_of
+
+        problem = problem_of(error, call.log_file).with_hint(argv)
+        return _report(problem, json=call.json or "--json" in argv)
+    return result if isinstance(result, int) else 0
+
+
+def _show_commands(asked: click.exceptions.NoArgsIsHelpError, *, json: bool) -> int:
+    """Show the help of a group; programs are told what is missing."""
+    from bsd.doors.cli.problem import Problem
+
+    if json:
+        hint = f"`{asked.ctx.command_path} --help`"
+        return _report(Problem("missing command", asked.exit_code, hint), json=True)
+    sys.stderr.write(f"{asked.format_message()}\n")
+    return asked.exit_code
+
+
+def _report(problem: Problem, *, json: bool) -> int:
+    if json:
+        print_json(problem.as_json())
+    problem.show()
+    return problem.exit_code
+
+
+def _silence_stdout() -> None:
+    """Make sure that Python's own flush at exit does not fail once more."""
+    try:
+        target = sys.stdout.fileno()
+    except (OSError, ValueError):  # no real file stands behind it
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, target)
+    os.close(nowhere)

@@ -1,0 +1,321 @@
+"""Many sessions, one after the other: progress, interruption, what became of each (SPEC §9)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from bsd.doors.cli.call import LONGEST_WAIT, Call
+from bsd.doors.cli.interrupt import Stopped, StopRequest, stop_request
+from bsd.doors.cli.text import one_line
+from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
+from bsd.foundation.layout import SessionName
+from bsd.surgery.result import SessionResult, Status
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from bsd.session.examiner import Examiner
+    from bsd.session.surgeon import Surgeon
+
+Progressed = Callable[[int], None]
+Sleep = Callable[[float], None]
+Who = TypeVar("Who")  # does the work
+Work = Callable[[Who, SessionName, Progressed], SessionResult]
+
+_REFRESH_SECONDS = 0.1
+
+
+@dataclass
+class Outcomes:
+    """What became of all sessions of one call."""
+
+    aim: Status  # of a session that something was done to
+    dry_run: bool = False
+    results: list[SessionResult] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped_by: int | None = None  # signal
+    stopped_in: SessionName | None = None
+    torn_off: bool = False  # a second signal came: the next call tidies up
+    not_begun: int = 0
+
+    def count(self, *statuses: Status) -> int:
+        return sum(result.status in statuses for result in self.results)
+
+    @property
+    def bytes_saved(self) -> int:
+        return sum(result.bytes_before - result.bytes_after for result in self.results)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for result in self.results:
+            total.update(result.reasons)
+        return total
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, 4 if some were only busy, 128 + n if stopped.
+
+        1 if something that was to come back did not. If sessions failed, the code of their errors
+        (69 for a full disk), 1 if these differ.
+        """
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
+        failed = {code_of(one) for one in self.results if one.status is Status.FAILED}
+        if failed:
+            return failed.pop() if len(failed) == 1 else 1
+        if self.count(Status.BUSY):
+            return Busy.exit_code
+        return 1 if any(result.unavailable for result in self.results) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "dry_run": self.dry_run,
+            "sessions": [result.as_json() for result in self.results],
+            "totals": {
+                "sessions": len(self.results),
+                **{status.value: self.count(status) for status in Status},
+                "entries": sum(result.entries for result in self.results),
+                "values": sum(result.values for result in self.results),
+                "bytes_before": sum(result.bytes_before for result in self.results),
+                "bytes_after": sum(result.bytes_after for result in self.results),
+                "bytes_saved": self.bytes_saved,
+                "tokens_saved": sum(result.tokens_saved for result in self.results),
+                "reasons": dict(sorted(self.reasons.items())),
+            },
+            "interrupted": self.stopped_by is not None,
+            "interrupted_session": str(self.stopped_in) if self.stopped_in else None,
+            "not_begun": self.not_begun,
+        }
+
+
+def code_of(failed: SessionResult) -> int:
+    """The exit code for what went wrong with one session."""
+    return failed.error.exit_code if failed.error else 1
+
+
+def each_session(
+    call: Call,
+    names: Sequence[SessionName],
+    work: Work[Surgeon],
+    aim: Status,
+    *,
+    may_go: bool = False,
+) -> Outcomes:
+    """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
+
+    What goes wrong with one of several sessions is its result; with a single one it is raised.
+    Nothing is wrong if one goes meanwhile that `may_go`: gateways reset and delete them.
+    """
+
+    def hire(wait: float, sleep: Sleep) -> Surgeon:
+        return call.surgeon(wait=wait, sleep=sleep)
+
+    return _each(call, names, hire, work, Outcomes(aim), may_go=may_go)
+
+
+def look_at_each(
+    call: Call,
+    names: Sequence[SessionName],
+    look: Work[Examiner],
+    aim: Status,
+    *,
+    may_go: bool = False,
+) -> Outcomes:
+    """Ask of each session what `each_session` would do to it."""
+    outcomes = Outcomes(aim, dry_run=True)
+    return _each(call, names, lambda *_: call.examiner(), look, outcomes, may_go=may_go)
+
+
+def _each(
+    call: Call,
+    names: Sequence[SessionName],
+    hire: Callable[[float, Sleep], Who],
+    work: Work[Who],
+    outcomes: Outcomes,
+    *,
+    may_go: bool,
+) -> Outcomes:
+    begun = time.monotonic()
+    with stop_request() as request, _Bar(call, names) as bar:
+        run = _Run(names, hire, _let_go(work) if may_go else work, outcomes, request, bar)
+        try:
+            run.first_round()
+            if not outcomes.dry_run:
+                run.second_round()
+        except Stopped as stopped:
+            outcomes.stopped_by = stopped.number
+            outcomes.torn_off = request.insisted
+            outcomes.stopped_in = run.at_work_on
+            outcomes.not_begun = run.not_begun
+    outcomes.seconds = time.monotonic() - begun
+    return outcomes
+
+
+def _let_go(work: Work[Who]) -> Work[Who]:
+    def let_go(who: Who, name: SessionName, progressed: Progressed) -> SessionResult:
+        gone = SessionResult(str(name), Status.LEFT_ALONE, reason="deleted or renamed meanwhile")
+        try:
+            result = work(who, name, progressed)
+        except NotFound:
+            return gone
+        return gone if result.error is NotFound else result
+
+    return let_go
+
+
+class _Run(Generic[Who]):
+    def __init__(
+        self,
+        names: Sequence[SessionName],
+        hire: Callable[[float, Sleep], Who],
+        work: Work[Who],
+        outcomes: Outcomes,
+        request: StopRequest,
+        bar: _Bar,
+    ) -> None:
+        self.at_work_on: SessionName | None = None
+        self.not_begun = len(names)
+        self._names, self._hire, self._work, self._aim = names, hire, work, outcomes.aim
+        self._results, self._request, self._bar = outcomes.results, request, bar
+
+    def first_round(self) -> None:
+        who = self._hire(0, self._request.sleep)
+        for name in self._names:
+            self._request.check()
+            self.not_begun -= 1
+            self._results.append(self._one(who, name))
+
+    def second_round(self) -> None:
+        end = time.monotonic() + LONGEST_WAIT
+        for position, name in enumerate(self._names):
+            before = self._results[position]
+            if before.status is Status.BUSY:
+                self._request.check()
+                # Who has got somewhere waits for nothing but the trace of his own writing.
+                wait = LONGEST_WAIT if before.entries else max(0.0, end - time.monotonic())
+                who = self._hire(wait, self._request.sleep)
+                self._results[position] = _together(self._aim, before, self._one(who, name))
+
+    def _one(self, who: Who, name: SessionName) -> SessionResult:
+        self.at_work_on = name
+
+        def progressed(done: int) -> None:
+            self._request.check()
+            self._bar.show(name, done)
+
+        try:
+            result = self._work(who, name, progressed)
+        except (ConfigError, Invalid):  # concerns the call, not this session
+            raise
+        except BsdError as error:
+            if len(self._names) == 1:
+                raise
+            status = Status.BUSY if isinstance(error, Busy) else Status.FAILED
+            result = SessionResult(
+                str(name), status, reason=error.message, hint=error.hint, error=type(error)
+            )
+        self.at_work_on = None
+        self._bar.finish(name, result)
+        return result
+
+
+def _together(aim: Status, first: SessionResult, second: SessionResult) -> SessionResult:
+    """What became of a session that was worked on twice."""
+    if not first.entries:
+        return second
+    return replace(
+        second,
+        status=aim if second.status is Status.UNCHANGED else second.status,
+        entries=first.entries + second.entries,
+        values=first.values + second.values,
+        bytes_before=first.bytes_before,
+        bytes_after=second.bytes_after or first.bytes_after,
+        tokens_saved=first.tokens_saved + second.tokens_saved,
+        unavailable={**first.unavailable, **second.unavailable},
+    )
+
+
+class _Bar:
+    """A progress bar on stderr, if that is a terminal and there is enough to do.
+
+    It is drawn by whoever works, never by a thread of its own: a commit must not wait for one.
+    """
+
+    def __init__(self, call: Call, names: Sequence[SessionName]) -> None:
+        self._progress: Progress | None = None
+        self._sizes: dict[SessionName, int] = {}
+        self._before = 0  # bytes of the sessions that are done
+        self._drawn = 0.0
+        if sys.stderr.isatty():
+            self._sizes = {name: _size(call, name) for name in names}
+
+    def __enter__(self) -> Self:
+        if self._sizes:
+            self._progress = _bar_of(sum(self._sizes.values()))
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, name: SessionName, done: int) -> None:
+        if self._progress is None:
+            return
+        completed = self._before + min(done, self._sizes[name])
+        task = self._progress.task_ids[0]
+        self._progress.update(task, completed=completed, description=one_line(str(name), 30))
+        if time.monotonic() - self._drawn >= _REFRESH_SECONDS:
+            self._progress.refresh()
+            self._drawn = time.monotonic()
+
+    def finish(self, name: SessionName, result: SessionResult) -> None:
+        if self._progress is not None and result.status is not Status.BUSY:
+            self.show(name, self._sizes[name])
+            self._before += self._sizes[name]
+
+
+def _bar_of(total: int) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    progress = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, markup=False, highlight=False),
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        transient=True,
+    )
+    progress.add_task("", total=total)
+    return progress
+
+
+def _size(call: Call, name: SessionName) -> int:
+    try:
+        return call.layout.session_file(name).stat().st_size
+    except (BsdError, OSError):  # whoever works on it will say what is wrong
+        return 0

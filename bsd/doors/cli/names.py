@@ -1,0 +1,125 @@
+"""From what somebody typed to sessions and entries that exist: whole names, or how they begin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from bsd.care import catalog
+from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound
+from bsd.foundation.layout import Layout, SessionName, check_name
+
+_MOST_NAMED = 10
+
+_Answer = TypeVar("_Answer")
+
+
+def all_sessions(layout: Layout) -> list[SessionName]:
+    """Every session of every agent."""
+    return list(catalog.names(layout))
+
+
+def find_session(layout: Layout, text: str) -> SessionName:
+    """Read `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
+    if "/" in text:
+        return SessionName.parse(text)
+    check_name(text, "session")
+    found = [name for name in catalog.names(layout) if name.session == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(map(str, found))
+        raise Invalid(f"several agents have a session {text}", hint=f"one of {names}")
+    raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
+
+
+def session_named(layout: Layout, text: str) -> SessionName:
+    """The session of this name, else the only one that begins so: `ag/4f`, `agent/4f2`, `4f2`.
+
+    A whole name is returned, session or not: of some there are only remains. Raises Invalid.
+    """
+    return session_beginning_with(layout, text) or SessionName.parse(text)
+
+
+def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
+    """The same; None if there is none. Raises Invalid for what is no name, and for several."""
+    agent, slash, session = text.partition("/")
+    if slash:
+        whole = SessionName.parse(text)
+        with suppress(NotFound):  # the agent's name may be the beginning of one
+            if os.path.lexists(layout.transcript(whole)):
+                return whole
+    else:
+        agent, session = "", check_name(text, "session")
+    found: list[SessionName] = []
+    with suppress(ConfigError):  # no agents, no sessions: whoever opens this one will say so
+        found = [
+            name
+            for name in catalog.names(layout)
+            if name.session.startswith(session) and name.agent.startswith(agent)
+        ]
+    # A name that is whole counts before one that goes on.
+    found = [name for name in found if name.agent == agent] or found
+    found = [name for name in found if name.session == session] or found
+    if len(found) > 1 and all(name.session == text for name in found):
+        return find_session(layout, text)  # which says that several agents have it
+    if len(found) > 1:
+        _several(text, "sessions", sorted(map(str, found)))
+    return next(iter(found), None)
+
+
+def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
+    """The id of the only entry of a session whose id begins so; raises Invalid if several do."""
+    if not text:
+        return None
+    found = sorted({one for one in _ids(layout, session) if one.startswith(text)})
+    if len(found) > 1:
+        _several(text, f"entries of {session}", found)
+    return found[0] if found else None
+
+
+def with_entry(
+    layout: Layout, session: SessionName, text: str, act: Callable[[str], _Answer]
+) -> _Answer:
+    """Do something to the entry of this name, else to the only one whose id begins so."""
+    try:
+        return act(text)
+    except NotFound as missing:
+        try:
+            name = entry_named(layout, session, text)
+        except Invalid:
+            raise
+        except BsdError:  # no session, or none that can be read: that has been said
+            raise missing from None
+        if name is None or name == text:
+            raise
+    return act(name)
+
+
+def _ids(layout: Layout, session: SessionName) -> Iterator[str]:
+    from bsd.session.opening import open_to_read
+    from bsd.text.reader import parse_entry
+
+    source, fmt = open_to_read(layout, session)
+    with source:
+        for line in source.lines():
+            if (entry := parse_entry(line.raw)) is None:
+                continue
+            facts = fmt.facts(entry)
+            if facts.id is not None and not facts.is_header:
+                yield facts.id
+
+
+def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
+    """The only one of these names; None if there is none. Raises Invalid if there are several."""
+    return _several(text, what, found) if len(found) > 1 else next(iter(found), None)
+
+
+def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
+    more = f", and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    raise Invalid(
+        f"the names of {len(found)} {what} begin with {text}",
+        hint=f"one of {', '.join(found[:_MOST_NAMED])}{more}",
+    )

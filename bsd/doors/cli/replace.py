@@ -1,0 +1,115 @@
+"""`bsd replace`: what stands between two markers gives way (seed 003)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.output import note, print_json, say
+from bsd.doors.cli.text import counted
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import SessionName
+
+_EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
+
+include_user = click.option(
+    "--include-user", is_flag=True, help="Look at what the user wrote as well."
+)
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would change; change nothing.")
+
+
+@command(
+    "replace",
+    """
+    Both markers are taken literally and go with what is between them, at least 30 characters in
+    all. They must match at exactly one place of the session's texts. --file does several at once,
+    all or none: a JSON array of {"start", "end", "replacement"}. `bsd undo` takes it back.
+
+    \b
+    Examples:
+      bsd replace main/4f2a --start 'npm install output:' --end 'added 847 packages' --replacement …
+      bsd replace main/4f2a --file operations.json --dry-run
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.option("--start", metavar="TEXT", help="Where the range begins.")
+@click.option("--end", metavar="TEXT", help="Where it ends: the first one after the start.")
+@click.option("--replacement", metavar="TEXT", help="What stands there instead; may be empty.")
+@click.option("--file", "file", metavar="FILE", help="Read operations from JSON; - is stdin.")
+@include_user
+@dry_run
+@click.pass_obj
+def replace(
+    call: Call,
+    /,
+    *,
+    session: SessionName,
+    start: str | None,
+    end: str | None,
+    replacement: str | None,
+    file: str | None,
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    from bsd.foundation.errors import Invalid
+
+    one = {"start": start, "end": end, "replacement": replacement}
+    given = [name for name, value in one.items() if value is not None]
+    if file is not None and given:
+        raise Invalid(f"--file and --{given[0]} exclude each other", hint="`bsd replace --help`")
+    if file is None and len(given) < len(one):
+        missing = ", ".join(f"--{name}" for name in one if name not in given)
+        raise Invalid(f"{missing} missing", hint="or --file FILE with several operations")
+    targets = [one] if file is None else _operations(file)
+    return change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
+
+
+def change(
+    call: Call,
+    session: SessionName,
+    action: str,
+    targets: object,
+    *,
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    """Do what the context tool is asked for, and tell of it."""
+    from bsd.doors.cli.interrupt import stop_request
+
+    with stop_request() as request:
+        surgeon = call.surgeon(writes=not dry_run, sleep=request.sleep)
+        answer = surgeon.act_on_context(
+            session, action, targets, include_user=include_user, dry_run=dry_run
+        )
+    if call.json:
+        print_json(answer)
+    else:
+        _tell(session, answer, dry_run=dry_run)
+    return request.exit_code
+
+
+def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> None:
+    for one in answer["replacements"]:
+        say(
+            f"entry {one['messageId']}: {one['originalLength']:,} → {one['newLength']:,} "
+            f"characters, about {one['tokensSaved']:,} tokens saved"
+        )
+    for warning in answer["warnings"]:
+        note(warning)
+    done = "Would change" if dry_run else "Changed"
+    places = counted(len(answer["replacements"]), "place")
+    say(f"{done} {places} of {session}, about {answer['tokensSaved']:,} tokens saved")
+    if answer["operation"] is not None:
+        say(f"  `bsd undo {session} {answer['operation']}` takes it back")
+
+
+def _operations(file: str) -> object:
+    """The operations in a file: an array, or what the tool is given, {"targets": […]}."""
+    from bsd.doors.cli.files import read_json
+
+    document = read_json(file, _EXAMPLE)
+    targets = document["targets"] if isinstance(document, dict) and "targets" in document else None
+    return document if targets is None else targets

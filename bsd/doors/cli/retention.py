@@ -1,0 +1,152 @@
+"""`bsd retention`: deletes what has been kept long enough, or says what would go, and when."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.output import note, print_json, print_table, say
+from bsd.doors.cli.text import counted, size
+
+if TYPE_CHECKING:
+    from bsd.care.cleaning import CleanedAll
+    from bsd.care.expiry import Forecast
+
+_SHOWN = 20
+
+
+@command(
+    "retention",
+    """
+    Extracted content is kept for as long as the setting `retention` says, and then deleted for
+    good; the daemon does this by the schedule in `retention_cron`. `bsd config set retention never`
+    keeps it for ever. What is in the trash, and what undo needs, is kept for `trash_retention`.
+    When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
+    machine has run for as long as things are kept: exit code 1.
+
+    \b
+    Examples:
+      bsd retention --dry-run
+      bsd retention
+    """,
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and when; delete nothing.")
+@click.option("--trust-clock", is_flag=True, help="The clock is right, though it was put forward.")
+@click.pass_obj
+def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
+    call.log(writes=not dry_run)
+    if dry_run:
+        _foretell(call, trust_clock=trust_clock)
+        return 0
+    return _run(call, trust_clock=trust_clock)
+
+
+def _foretell(call: Call, *, trust_clock: bool) -> None:
+    from bsd.care.cleaning import forecast_all
+    from bsd.foundation.ages import Ages
+    from bsd.foundation.clock_record import look
+
+    ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
+    found = forecast_all(call.layout, call.pruning.current, ages)
+    if call.json:
+        print_json(found.as_json())
+        return
+    _print(found.store)
+    _print_history(found.history)
+    _print_trash(found.trash)
+    _print_held(found.store.held, found.trash.held)
+
+
+def _run(call: Call, *, trust_clock: bool) -> int:
+    from bsd.care.cleaning import clean_all
+    from bsd.foundation.clock_record import trust
+
+    call.finish_due()
+    if trust_clock:
+        trust(call.layout)
+    started = time.time()
+    done = clean_all(call.layout, call.pruning.current, actor="cli")
+    if done.held is None:
+        call.pruning.note_run("last_retention_run_at", started)
+    if call.json:
+        print_json(done.as_json())
+    else:
+        _print_done(call, done)
+    return 1 if done.errors or done.held else 0
+
+
+def _print_done(call: Call, done: CleanedAll) -> None:
+    amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
+    say(f"deleted {amount}, kept {done.keep}")
+    if done.history.cleaned:
+        gone = counted(done.history.cleaned, "operation")
+        say(f"forgot {gone} that can no longer be undone, kept {done.keep_others}")
+    if done.trash.cleaned:
+        gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
+        say(f"deleted {gone} in the trash, kept {done.keep_others}")
+    if done.errors:
+        say(f"{counted(done.errors, 'failure')}: see {call.layout.log_file}")
+    _print_held(done.held, done.held_others)
+    _print_in_flight(call)
+
+
+def _print_held(held: str | None, held_others: str | None) -> None:
+    """Say why nothing is deleted, and how to go on."""
+    for why, what in ((held, "what was extracted"), (held_others, "history and trash")):
+        if why is not None:
+            note(f"Nothing of {what} is deleted: {why}.")
+    if held or held_others:
+        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+
+
+def _print_in_flight(call: Call) -> None:
+    from bsd.care.disk_use import in_flight_use
+    from bsd.doors.cli.disk_text import in_flight_line
+
+    found = in_flight_use(call.layout)
+    if found.files:
+        note(in_flight_line(found.as_json(), time.time()))
+
+
+def _print_history(found: Forecast) -> None:
+    """Say what could no longer be undone; nothing, if there is no history."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "operation")
+        say(
+            f"{going} ({size(found.bytes)}) in the history would be forgotten now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_trash(found: Forecast) -> None:
+    """Say what could no longer be restored from the trash; nothing, if it is empty."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) in the trash would go now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print(found: Forecast) -> None:
+    from bsd.foundation.times import iso_utc
+
+    if found.going:
+        rows = [
+            (thing.path.parent.name, thing.path.name, size(thing.size), iso_utc(thing.mtime)[:19])
+            for thing in found.going[:_SHOWN]
+        ]
+        print_table(("STORE", "FILE", "SIZE", "EXTRACTED (UTC)"), rows, right=("SIZE",))
+        if len(found.going) > _SHOWN:
+            say(f"… and {counted(len(found.going) - _SHOWN, 'file')} more")
+        say()
+    going = counted(len(found.going), "extracted file")
+    say(f"{going} ({size(found.bytes)}) would go now: retention is {found.keep}")
+    if found.next_expiry is not None:
+        staying = counted(found.staying, "file")
+        say(f"{staying} would stay, the oldest until {iso_utc(found.next_expiry)[:19]} UTC")
+    elif found.staying:
+        say(f"{counted(found.staying, 'file')} would stay, for ever")

@@ -1,0 +1,116 @@
+"""`bsd search`: find entries by their words, extracted ones included."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from bsd.doors.cli import complete
+from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.output import note, print_json, say, styled
+from bsd.doors.cli.text import counted, one_line, safe
+
+if TYPE_CHECKING:
+    from bsd.store.search_query import Hit, Snippet
+
+_WORTH_A_WORD = 4 << 20  # bytes to read
+_TITLE = 100  # characters
+
+
+@command(
+    "search",
+    """
+    Entries that hold all the words, the best first: in sessions, and in what was taken out of them.
+    Before them come other sessions, whose titles hold the words.
+    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
+    up to date before, so the first search takes a while.
+
+    \b
+    Examples:
+      bsd search retention cron
+      bsd search '"connection refused"' --agent main --limit 5
+      bsd search 'Migrat*' --json | jq -r '.results[].session'
+    """,
+)
+@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    help="Only the sessions of this agent.",
+    shell_complete=complete.agents,
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="No more than so many entries.",
+)
+@click.pass_obj
+def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
+    from bsd.care import search as lifecycle
+    from bsd.foundation.errors import NotFound
+
+    if agent is not None and not call.layout.has_agent(agent):
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
+    call.log(writes=False)
+    with _Counter() as counter:
+        hits = lifecycle.search(
+            call.layout, " ".join(words), agent=agent, limit=limit, progress=counter.show
+        )
+    found_in = {hit.session for hit in hits}
+    called = lifecycle.by_title(
+        call.layout, " ".join(words), agent=agent, limit=limit, but=found_in
+    )
+    if call.json:
+        titled = [{"session": str(name), "title": title} for name, title in called]
+        results = [hit.as_json() for hit in hits]
+        print_json({"query": " ".join(words), "sessions": titled, "results": results})
+        return
+    for name, title in called:
+        say(f"{name}", style="1")
+        say(f"  {one_line(title, _TITLE)}\n")
+    for hit in hits:
+        _print(hit)
+    found = [counted(len(called), "session")] if called else []
+    found += [counted(len(hits), "entry")] if hits else []
+    say(", ".join(found) or "Nothing was found.")
+
+
+def _print(hit: Hit) -> None:
+    badge = "  📎 extracted" if hit.where == "extracted" else ""
+    say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
+    sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")
+
+
+def _marked(snippet: Snippet) -> str:
+    shown, done = "", 0
+    for start, end in snippet.matches:
+        shown += safe(snippet.text[done:start])
+        shown += styled(safe(snippet.text[start:end]), "1;33", sys.stdout)
+        done = end
+    return shown + safe(snippet.text[done:])
+
+
+class _Counter:
+    """Per cent on one line of stderr, if that is a terminal and there is much to read."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown >= 0:
+            note("")
+
+    def show(self, done: int, total: int) -> None:
+        percent = 100 * done // max(total, 1)
+        if total < _WORTH_A_WORD or percent == self._shown or not sys.stderr.isatty():
+            return
+        self._shown = percent
+        sys.stderr.write(f"\rReading what is new: {percent} %")
+        sys.stderr.flush()

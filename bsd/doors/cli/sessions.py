@@ -1,0 +1,155 @@
+"""`bsd sessions`: the list."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.doors.cli import complete
+from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.output import note, print_json, print_table, say
+from bsd.doors.cli.text import counted, one_line, size
+
+if TYPE_CHECKING:
+    from bsd.care.catalog import SessionInfo
+    from bsd.foundation.layout import SessionName
+
+_TITLE = 60  # characters
+
+
+@command(
+    "sessions",
+    """
+    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
+    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
+    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what was
+    taken out of it and lies in the store. Agents whose sessions bsd leaves alone are named below
+    the table.
+    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
+
+    \b
+    Examples:
+      bsd sessions
+      bsd sessions --agent main --limit 10
+      bsd sessions -q "retention cron"
+      bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
+    """,
+)
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    help="Only the sessions of this agent.",
+    shell_complete=complete.agents,
+)
+@click.option("--limit", type=click.IntRange(min=1), help="No more than so many.")
+@click.option(
+    "-q", "--query", metavar="WORDS", help="Only those with these words in title, name or text."
+)
+@click.pass_obj
+def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | None) -> None:
+    from bsd.care import catalog
+    from bsd.foundation.errors import NotFound
+
+    agents = catalog.agents(call.layout)
+    call.finish_due()
+    _note_missing(call, agent)
+    if agent is not None:
+        agents = [info for info in agents if info.name == agent]
+        if not agents:
+            raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
+    found = list(islice(_sought(call, agent, query), limit))
+    if call.json:
+        figures = _figures(call, found)
+        print_json(
+            {
+                "sessions": [info.as_json() | figures.get(info.name, {}) for info in found],
+                "agents": [asdict(info) for info in agents],
+                "total_size": sum(info.size for info in found),
+            }
+        )
+        return
+    _print(found)
+    for info in agents:
+        if info.note:
+            note(f"{info.name}: {info.note}")
+
+
+def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[SessionInfo]:
+    """The sessions in which somebody finds these words; all, without any."""
+    from bsd.care import catalog
+    from bsd.care.search import sessions_with
+    from bsd.care.sought import Sought
+
+    if query is None:
+        yield from catalog.sessions(call.layout, agent)
+        return
+
+    def find(words: str, whose: str | None) -> set[SessionName]:
+        return sessions_with(call.layout, words, whose)
+
+    sought = Sought(call.layout, query, agent, find)
+    for info in catalog.sessions(call.layout, agent):
+        if sought.are_in(info.name, (info.label, info.title)):
+            yield info
+    if sought.problem:
+        note(f"The text of the sessions was not searched: {sought.problem}")
+
+
+def _note_missing(call: Call, agent: str | None) -> None:
+    """Name the sources that cannot be read, or that another root serves; or this agent's."""
+    from bsd.foundation.claims import elsewhere
+    from bsd.foundation.errors import os_problem
+
+    for source in call.layout.sources:
+        if agent is not None and source is not call.layout.source_of(agent):
+            continue
+        if why := elsewhere(call.layout, source):
+            note(f"{why}: it is only looked at here.")
+        for path in filter(None, (source.path, source.put_away_in)):
+            try:
+                os.scandir(path).close()
+            except (FileNotFoundError, NotADirectoryError):
+                note(f"There is no {path}, which the settings name as {source.name}.")
+                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+            except OSError as error:
+                problem = os_problem(error, f"The source {source.name}: reading {path}")
+                note(f"{problem.message}\nTry: {problem.hint}")
+
+
+def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str, Any]]:
+    """What is known of them without reading any: what the last search has counted."""
+    from bsd.care import statistics
+
+    now = time.time()
+    updated = {info.name: info.updated for info in found}
+    warm = statistics.warm(call.layout, found)
+    return {name: one.as_json(updated[name], now) for name, one in warm.items()}
+
+
+def _print(found: list[SessionInfo]) -> None:
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
+    rows = [
+        (
+            str(info.name),
+            size(info.size),
+            size(info.extracted_bytes) if info.extracted_entries else "",
+            str(info.extracted_entries or ""),
+            datetime.fromtimestamp(info.updated, UTC).astimezone().strftime("%Y-%m-%d %H:%M"),
+            info.status or "",
+            one_line(info.title or info.label or "", _TITLE),
+        )
+        for info in found
+    ]
+    if rows:
+        print_table(columns, rows, right=columns[1:4], last_may_shrink=True)
+        say()
+    out = sum(info.extracted_bytes for info in found)
+    total = f"{counted(len(found), 'session')}, {size(sum(info.size for info in found))}"
+    say(f"{total}; {size(out)} in the store" if out else total)

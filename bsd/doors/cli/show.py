@@ -1,0 +1,189 @@
+"""`bsd show`: the entries of a session, as they stand or with what was taken out of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.doors.cli import complete
+from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.output import print_json, print_table, say
+from bsd.doors.cli.text import counted, one_line, size
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import SessionName
+    from bsd.session.examiner import Examiner
+    from bsd.surgery.view import EntryView
+
+_PREVIEW = 200  # characters (seed 000, SP-06)
+
+
+@command(
+    "show",
+    """
+    📎 marks an entry that values were taken out of. --full prints whole lines, and what was taken
+    out of them from the store; --key prints the text of one value and nothing else, to read or to
+    pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
+    counted from 0.
+
+    \b
+    Examples:
+      bsd show main/4f2a --from 100 --limit 20
+      bsd show main/4f2a --entry 1c556fa0
+      bsd show main/4f2a --entry '#45' --full --json
+      bsd show main/4f2a --entry 1c556fa0 --key output | less
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.option("--entry", metavar="ENTRY", help="Only this entry.", shell_complete=complete.entries)
+@click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First line number.")
+@click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
+@click.option("--full", is_flag=True, help="Whole texts, extracted ones from the store.")
+@click.option("--key", metavar="KEY", help="Only this value of ENTRY: a path, or a segment of it.")
+@click.pass_obj
+def show(
+    call: Call,
+    /,
+    session: SessionName,
+    entry: str | None,
+    start: int,
+    limit: int | None,
+    full: bool,
+    key: str | None,
+) -> None:
+    call.say_whose(session.agent)
+    examiner = call.examiner()
+    if key is not None:
+        _print_value(call, examiner, session, entry, key)
+        return
+    if entry is not None:
+        views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
+    else:
+        views = list(examiner.entries(session, start=start, limit=limit))
+    details = _details(call, session, views) if full or entry is not None else {}
+    if call.json:
+        documents = [view.as_json() | details.get(view.index, {}) for view in views]
+        print_json({"session": str(session), "entries": documents})
+    elif details:
+        for view in views:
+            _print_one(view, details[view.index], full=full)
+    else:
+        _print_list(views)
+
+
+def _print_value(
+    call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
+) -> None:
+    """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
+    from bsd.doors.agent.pages import text_of_value
+    from bsd.doors.agent.reading import held_in
+    from bsd.foundation.errors import Invalid
+
+    if entry is None:
+        raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
+    entry, held = call.with_entry(
+        session, entry, lambda one: (one, held_in(examiner, session, one))
+    )
+    path, value = held.value(key)
+    text = text_of_value(value)
+    if call.json:
+        print_json({"session": str(session), "entry_id": entry, "key": path, "value": value})
+    elif sys.stdout.isatty():
+        say(text)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+        sys.stdout.buffer.flush()
+
+
+def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
+    """The entry by id, else by line number: the first of several with the same id."""
+    from bsd.foundation.errors import NotFound
+
+    by_index = wanted.removeprefix("#")
+    index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
+    at_index = None
+    for view in examiner.entries(session):
+        if view.id == wanted and not wanted.startswith("#"):
+            return view
+        if view.index == index:
+            at_index = view
+    if at_index is None:
+        hint = f"`bsd show {session}` lists them"
+        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+    return at_index
+
+
+def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
+    """What the contract adds to single entries: the line, and what was taken out of it."""
+    from bsd.session.opening import open_session
+    from bsd.store.extracted import SessionStore
+    from bsd.surgery.view import extracted_content
+    from bsd.text.reader import BytesTranscript
+
+    wanted = {view.index: view for view in views}
+    store = SessionStore(call.layout, session)
+    found: dict[int, dict[str, Any]] = {}
+    source, fmt = open_session(call.layout, session)
+    with source:
+        for line in source.lines():
+            if line.index not in wanted:
+                continue
+            detail: dict[str, Any] = {"content": {}, "unavailable": {}}
+            if wanted[line.index].extracted:
+                answer = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
+                detail = {key: answer[key] for key in detail}
+            text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+            found[line.index] = {"line": text, **detail}
+    return found
+
+
+def _print_list(views: list[EntryView]) -> None:
+    rows = [
+        (
+            str(view.index),
+            view.id or "",
+            view.type,
+            size(view.size),
+            "📎" if view.extracted else "",
+            " ".join(_notes(view)),
+            one_line(view.preview, 80),
+        )
+        for view in views
+    ]
+    columns = ("INDEX", "ID", "TYPE", "SIZE", "", "NOTES", "TEXT")
+    print_table(columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True)
+    out = sum(view.extracted for view in views)
+    say(f"\n{counted(len(views), 'entry')}, {out} of them extracted")
+
+
+def _notes(view: EntryView) -> Iterator[str]:
+    if view.extractable is not None:
+        yield f"_extractable={str(view.extractable).lower()}"
+    if view.restored is not None:
+        yield f"restored {view.restored}"
+
+
+def _print_one(view: EntryView, detail: dict[str, Any], *, full: bool) -> None:
+    badge = "📎 extracted" if view.extracted else ""
+    head = (f"#{view.index}", view.id or "(no id)", view.type, size(view.size), badge)
+    say("  ".join(part for part in (*head, *_notes(view)) if part))
+    say(_readable(detail["line"]) if full else f"  {one_line(view.preview, _PREVIEW)}")
+    for key, value in detail["content"].items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2)
+        say(f"\n📎 {key} ({size(len(text.encode('utf-8', 'surrogatepass')))})")
+        say(text if full else f"  {one_line(text, _PREVIEW)}")
+    for key, why in detail["unavailable"].items():
+        say(f"\n📎 {key}: {why}")
+    say()
+
+
+def _readable(line: str) -> str:
+    from bsd.text.reader import parse_entry
+
+    entry = parse_entry(line.encode("utf-8", "surrogateescape"))
+    return line if entry is None else json.dumps(entry, indent=2, ensure_ascii=False)

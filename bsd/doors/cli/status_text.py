@@ -1,0 +1,162 @@
+"""The daemon's status in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from bsd.doors.cli.disk_text import disk_lines
+from bsd.doors.cli.text import counted, one_line, size
+
+Document = Mapping[str, Any]
+
+_MOST_SHOWN = 10
+_WIDTH = 11
+_NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
+
+
+def status_lines(status: Document, now: float) -> Iterator[str]:
+    """What a person wants to know first; `now` is epoch seconds."""
+    yield (
+        f"bsd {status['version']} is {status['state']}: process {status['pid']},"
+        f" up {spell_seconds(status['uptime_seconds'])}"
+    )
+    if not status["enabled"]:
+        yield _row("", "extraction is switched off (`bsd config set enabled true`)")
+    if status["readonly"]:
+        yield _row("", "read-only: nothing is changed")
+    yield _row("root", status["root"])
+    for root in status["roots"]:
+        why = f": {root['why']}" if root["why"] else ""
+        yield _row("guarantee", f"{root['level']} on {root['filesystem']}{why}")
+    yield from _work(status)
+    yield _row("saved", _saved(status["totals"]))
+    for number, line in enumerate(disk_lines(status["disk"], now)):
+        yield _row("" if number else "disk", line)
+    yield _row("retention", _retention(status["retention"], now))
+    if trash := _trash(status["retention"], now):
+        yield _row("trash", trash)
+    yield from _trouble(status)
+    yield from _recent(status["sessions"], now)
+
+
+def _work(status: Document) -> Iterator[str]:
+    watcher, queue, totals = status["watcher"], status["queue"], status["totals"]
+    seen = f"{watcher['watched']:,} of {counted(watcher['directories'], 'directory')} by events"
+    if watcher["scan_only"]:
+        seen += f", {watcher['scan_only']:,} by scans only"
+    yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
+    words = {
+        "working": "at work",
+        "ready": "ready",
+        "debouncing": "until quiet",
+        "waiting": "for their time",
+        "gathering": "until there is more to save",
+    }
+    waiting = [f"{queue[key]:,} {text}" for key, text in words.items() if queue[key]]
+    yield _row("queue", ", ".join(waiting) or "empty")
+    for worker in status["workers"]:
+        if worker["session"]:
+            yield _row("", f"{worker['name']}: {worker['session']}")
+
+
+def _saved(totals: Document) -> str:
+    if not totals["values"]:
+        return "nothing yet since the start"
+    text = (
+        f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens:"
+        f" {counted(totals['values'], 'value')} of {counted(totals['entries'], 'entry')}"
+    )
+    if totals["bytes_saved"] > 0:
+        cost = totals["bytes_written"] / totals["bytes_saved"]
+        text += f"; {cost:.1f} bytes written for each"
+    return text
+
+
+def _retention(retention: Document, now: float) -> str:
+    if retention["keep"] == "never":
+        return "extracted content is kept for ever"
+    text = f"extracted content is kept {retention['keep']}"
+    if retention["next_run"] is None:
+        return text
+    going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
+    what = f"{going} will go" if retention["files"] else "nothing will go"
+    return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+
+
+def _trash(retention: Document, now: float) -> str | None:
+    """What is in the trash; nothing, if that is nothing."""
+    trash = retention.get("trash")
+    if not trash or not (trash["sessions"] or trash["next_expiry"]):
+        return None
+    text = f"deleted sessions are kept {trash['keep']}"
+    if trash["sessions"] and retention["next_run"]:
+        going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
+        return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"
+    if trash["next_expiry"]:
+        return f"{text}; the next goes {spell_when(trash['next_expiry'], now)}"
+    return text
+
+
+def _trouble(status: Document) -> Iterator[str]:
+    for problem in status["watcher"]["problems"]:
+        yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
+    for source in status["sources"]:
+        if source["left_alone"]:
+            way = f"try: `bsd sources claim {source['name']}`"
+            yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
+        if problem := source["problem"]:
+            yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
+    if status["clock"]:
+        yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
+    if status["config"]["problem"]:
+        yield _row("! config", f"{status['config']['problem']} (the last good one holds)")
+    for parked in status["queue"]["parked"]:
+        yield _row("! parked", f"{parked['session']}: {one_line(parked['error'], 200)}")
+    if status["orphans"]["count"]:
+        orphans = counted(status["orphans"]["count"], "file")
+        yield _row("! orphans", f"{orphans} of late lines without a place (`bsd verify`)")
+    for reason, count in status["left_alone"]["reasons"].items():
+        yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
+
+
+def _recent(sessions: list[Document], now: float) -> Iterator[str]:
+    told = [session for session in sessions if session["status"] not in _NO_NEWS]
+    if told:
+        yield ""
+    for session in told[:_MOST_SHOWN]:
+        what = str(session["status"]).replace("_", " ")
+        if session["values"]:
+            what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
+        if session["reason"]:
+            what += f": {one_line(session['reason'], 120)}"
+        yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
+    if len(told) > _MOST_SHOWN:
+        yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<{_WIDTH}}{text}"
+
+
+def spell_when(moment: str, now: float) -> str:
+    """Write how far an ISO 8601 moment is from `now`: `3 min ago`, `in 2 h 5 min`."""
+    seconds = datetime.fromisoformat(moment).timestamp() - now
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {spell_seconds(seconds)}" if seconds > 0 else f"{spell_seconds(-seconds)} ago"
+
+
+def spell_seconds(seconds: float) -> str:
+    """Write a length of time by its two greatest units: `2 d 4 h`, `5 min`, `12 s`."""
+    rest = round(seconds)
+    parts = []
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, length)
+        if number:
+            parts.append((name, number))
+        elif parts:
+            break
+    # Seconds matter only while there is nothing greater than minutes.
+    return " ".join(f"{number} {name}" for name, number in parts[:2]) or "0 s"

@@ -1,0 +1,225 @@
+"""`bsd restore_remote` and `bsd purge_control`: the agent's tools of seeds 000 and 001."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bsd.doors.cli import complete
+from bsd.doors.cli.call import KEYS, LONGEST_WAIT, Call, command
+from bsd.doors.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from bsd.doors.agent.arguments import Deed
+    from bsd.doors.agent.scope import Scope
+    from bsd.foundation.layout import Layout, SessionName
+    from bsd.session.surgeon import Surgeon
+
+# How what was printed begins where the text alone was given; and where more is to come of it.
+TEXT_ONLY = "Text only: "
+AFTER_THE_TURN = "Text, and inline after the turn: "
+
+_ACTIONS = ("get_context", "restore", "set_extractable")
+_SESSION = click.option(
+    "--session",
+    metavar="SESSION",
+    help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
+    shell_complete=lambda context, _, incomplete: complete.sessions(context, incomplete),
+)
+_INLINE = click.option(
+    "--inline/--text-only",
+    default=None,
+    help="Put it back, also if that must wait until the turn is over; or only print the text.",
+)
+_OFFSET = click.option(
+    "--offset", type=click.IntRange(min=0), metavar="N", help="Where a long text goes on."
+)
+
+
+@command(
+    "restore_remote",
+    """
+    Prints the text, whoever is using the session, 40,000 characters at a time; it is put back
+    inline as well, unless the session is in use.
+
+    \b
+    Examples:
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys content,output
+      bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 40000
+    """,
+)
+@_SESSION
+@click.option("--entry", metavar="ENTRY", help="The id in [[extracted-ENTRY]].")
+@click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values; default: all.")
+@_INLINE
+@_OFFSET
+@click.pass_obj
+def restore_remote(call: Call, /, **given: Any) -> int:
+    return _carry_out(call, "restore_remote", given)
+
+
+@command(
+    "purge_control",
+    """
+    Arguments may stand in any order; --action and --entry name them, if you like that better.
+
+    \b
+    Examples:
+      bsd purge_control get_context --session 4f2a
+      bsd purge_control restore 1c556fa0 --session 4f2a --keys output
+      bsd purge_control set_extractable 1c556fa0 false --session 4f2a
+      bsd purge_control --action restore --session main/4f2a --entry 1c556fa0
+    """,
+)
+@click.argument("words", nargs=-1, metavar="[ACTION] [ENTRY] [VALUE]")
+@click.option("--action", metavar="ACTION", help=", ".join(_ACTIONS))
+@_SESSION
+@click.option("--entry", metavar="ENTRY", help="The id of the entry.")
+@click.option("--keys", type=KEYS, metavar="KEY,…", help="For restore: only these values.")
+@click.option("--value", metavar="VALUE", help="For set_extractable: true, false or a number.")
+@_INLINE
+@_OFFSET
+@click.pass_obj
+def purge_control(call: Call, /, words: tuple[str, ...], **named: Any) -> int:
+    return _carry_out(call, "purge_control", _named(words, named))
+
+
+def read_words(tool: str, words: Sequence[str]) -> dict[str, Any] | None:
+    """Read the words after a command's name as the arguments of its tool, if they are that."""
+    from bsd.foundation.errors import BsdError
+
+    commands = {"restore_remote": restore_remote, "purge_control": purge_control}
+    try:
+        given = dict(commands[tool].make_context(tool, list(words), obj=Call()).params)
+        read = _named(given.pop("words", ()), given)
+    except (click.ClickException, click.exceptions.Exit, BsdError):
+        return None
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _named(words: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
+    """Give words that stand alone the names of what they are."""
+    from bsd.foundation.errors import Invalid
+
+    rest, given = list(words), dict(named)
+
+    def take(name: str) -> None:
+        given[name] = given[name] or (rest.pop(0) if rest else None)
+
+    if "action" in given:
+        take("action")
+        given["action"] = given["action"] or ""
+        if given["action"] != "get_context":
+            take("entry")
+        if given["action"] == "set_extractable":
+            take("value")
+    if rest and given["action"] in _ACTIONS:
+        raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
+    return given
+
+
+def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
+    from bsd.doors.agent.arguments import GetContext
+    from bsd.doors.agent.scope import Scope
+    from bsd.doors.agent.tools import carry_out, read_call
+    from bsd.doors.cli.interrupt import stop_request
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.get("session"):
+        given["session"] = _whole_name(call, given["session"])
+    asked, scope = read_call(tool, given), Scope()
+    name = scope.find(call.layout, asked.session, asked.lacks)
+    if isinstance(asked.deed, GetContext):
+        _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
+        return 0
+    with stop_request() as request:
+        hands = _Hands(call, scope, request.sleep)
+        answer = call.with_entry(
+            name,
+            given["entry"],
+            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
+        )
+    _tell(call, given, answer)
+    return request.exit_code or _exit_code(asked.deed, answer)
+
+
+def _whole_name(call: Call, text: str) -> str:
+    """A session's whole name; what none begins with is left to those who say so."""
+    from bsd.doors.cli.names import session_beginning_with
+
+    return str(session_beginning_with(call.layout, text) or text)
+
+
+def _exit_code(deed: Deed, answer: dict[str, Any]) -> int:
+    from bsd.doors.agent.arguments import Restore
+    from bsd.foundation.errors import Busy
+
+    if answer.get("unavailable"):
+        return 1
+    if isinstance(deed, Restore) and deed.inline and not answer["restored"]:
+        return Busy.exit_code
+    return 0
+
+
+class _Hands:
+    def __init__(
+        self, call: Call, scope: Scope, sleep: Callable[[float], None] | None = None
+    ) -> None:
+        self._call = call
+        self._scope = scope
+        self._sleep = sleep
+
+    @property
+    def layout(self) -> Layout:
+        return self._call.layout
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
+        return self._call.surgeon(writes=writes, actor="agent", wait=wait, sleep=self._sleep)
+
+
+def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:
+    """How many seconds to wait for a session: an agent's own run does not end while it waits."""
+    from bsd.session.operation import in_run
+
+    return 0.0 if name in own or in_run(layout, name) else LONGEST_WAIT
+
+
+def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Say what came of it, in the originals' words."""
+    if call.json:
+        print_json(answer)
+    elif "keys_restored" in answer:
+        _tell_restored(answer)
+    elif "extracted_ids" in answer:
+        say(f"Session: {answer['session']}")
+        say(f"Total entries: {answer['total_entries']}")
+        say(f"Extracted entries: {answer['extracted_entries']}")
+        say("\nExtracted entry IDs:")
+        say("\n".join(f"  - {entry}" for entry in answer["extracted_ids"]) or "  (none)")
+    else:
+        say(f"Set _extractable={given['value'].lower()} for entry {answer['entry_id']}")
+
+
+def _tell_restored(answer: dict[str, Any]) -> None:
+    keys: list[str] = answer["keys_restored"]
+    note = answer.get("note")
+    if note is None:
+        say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
+        if keys:
+            say(f"Keys: {', '.join(keys)}")
+    else:
+        say(f"{AFTER_THE_TURN if answer['inline'] == 'after the turn' else TEXT_ONLY}{note}")
+    for key, why in answer.get("unavailable", {}).items():
+        say(f"{key}: {why}")
+    if "suggestion" in answer:
+        say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
+    for key, text in answer.get("texts", {}).items():
+        say(f"\n{key}:\n{text}")
+    if following := answer.get("next"):
+        keys, offset = following["keys"], following["offset"]
+        more = f"{answer['characters_left']} more characters"
+        say(f"\n({more}: --keys {','.join(keys)} --offset {offset} --text-only)")

@@ -1,0 +1,139 @@
+"""What the OpenAPI document says beyond the routes' signatures, and what can be read from it.
+
+Nobody who is served needs any of it: what answers and bodies hold is worked out, and the models of
+answers are loaded, when somebody asks for the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import FastAPI
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_SCHEMAS = "#/components/schemas/"
+
+_NAME = {"pattern": "^[A-Za-z0-9._@:+-]+$", "minLength": 1, "maxLength": 240}
+
+# Names in paths, wherever they stand. The routes check them by themselves: so the answer to a wrong
+# one is the same in all doors.
+_IN_PATHS: dict[str, dict[str, Any]] = {
+    "agent": _NAME,
+    "session": _NAME,
+    "entry": {"minLength": 1, "maxLength": 1000},
+    "id": _NAME,
+    "name": {"pattern": "^[a-z_]+$"},
+    "session_id": {"pattern": r"^[^/\\]+$"},
+}
+
+Answers = dict[int | str, dict[str, Any]]  # status → what OpenAPI says of it
+
+
+def answers(model: str) -> Answers:
+    """Say that a route answers with a document of `bsd.doors.http.…models`."""
+    return {HTTPStatus.OK.value: document_of(model)}
+
+
+def document_of(model: str, **said: Any) -> dict[str, Any]:
+    """Say what one answer holds, and what else is `said` of it."""
+    return said | {"content": {"application/json": {"schema": {"$ref": _SCHEMAS + model}}}}
+
+
+def body(
+    schema: Callable[[], dict[str, Any]], *, required: bool = True, **said: Any
+) -> dict[str, Any]:
+    """Say what a route takes, and what else is `said` of it."""
+
+    def make() -> dict[str, Any]:
+        content = {"application/json": {"schema": schema()}}
+        return {"requestBody": {"required": required, "content": content, **said}}
+
+    # FastAPI only reads it, and not before it describes the route.
+    return cast("dict[str, Any]", _Later(make))
+
+
+class _Later(Mapping[str, Any]):
+    """Made when somebody looks into it."""
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return self._make()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def complete(app: FastAPI) -> None:
+    """Let the document say what answers hold and what names in paths may look like."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = plain()
+            document["components"] = {"schemas": _answer_schemas()}
+            for operation in _operations(document):
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "path":
+                        parameter["schema"].update(_IN_PATHS.get(parameter["name"], {}))
+        return plain()
+
+    # This is how FastAPI wants it done.
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def settings_schema(names: Iterable[str]) -> dict[str, Any]:
+    """What a body may hold that changes some of the settings."""
+    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415 - as all models here
+
+    whole = RuntimeConfig.model_json_schema(ref_template=_SCHEMAS + "{model}")
+    known = {name: whole["properties"][name] for name in names}
+    return {"type": "object", "properties": known, "additionalProperties": False}
+
+
+def methods_at(document: Callable[[], dict[str, Any]], path: str) -> list[str]:
+    """The methods that a path takes; empty if the document does not know it."""
+    for template, operations in document()["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, path):
+            return sorted(map(str.upper, operations))
+    return []
+
+
+def _answer_schemas() -> dict[str, Any]:
+    from fastapi.openapi.models import Schema  # noqa: PLC0415 - see above
+    from pydantic.json_schema import models_json_schema  # noqa: PLC0415
+
+    from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
+    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415
+
+    known: set[type[BaseModel]] = {RuntimeConfig}
+    for module in (models, session_models, memory_models, workspace_models):
+        found = (each for each in vars(module).values() if isinstance(each, type))
+        known |= {each for each in found if issubclass(each, models.Document)}
+    _, schemas = models_json_schema(
+        [(model, "serialization") for model in known - {models.Document}],
+        ref_template=_SCHEMAS + "{model}",
+    )
+    return {
+        name: Schema.model_validate(schema).model_dump(by_alias=True, exclude_none=True)
+        for name, schema in sorted(schemas["$defs"].items())
+    }
+
+
+def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for methods in document["paths"].values() for one in methods.values()]

@@ -1,0 +1,57 @@
+"""The runtime settings: `/api/config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fastapi import APIRouter, Request, Response
+
+from bsd.doors.http.actor import actor_of
+from bsd.doors.http.answer import Answer
+from bsd.doors.http.body import json_object
+from bsd.doors.http.description import answers, body, settings_schema
+from bsd.doors.http.routes.threads import in_thread
+from bsd.foundation.pruning_fields import FIELDS, PruningConfig
+
+
+class Configured(Protocol):
+    """What is asked of `ConfigService` here."""
+
+    @property
+    def current(self) -> PruningConfig: ...
+
+    def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig: ...
+
+
+_BODY = body(
+    lambda: settings_schema(FIELDS), description="The fields to change; `last_*` are ignored."
+)
+
+
+def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
+    router = APIRouter(tags=["config"])
+
+    @router.get("/api/config", response_model=None, responses=answers("RuntimeConfig"))
+    async def show() -> Response:
+        """All runtime settings; needs no API key."""
+        return _answer(await in_thread(lambda: config.current))
+
+    @router.post(
+        "/api/config",
+        response_model=None,
+        responses=answers("RuntimeConfig"),
+        openapi_extra=_BODY,
+    )
+    async def change(request: Request) -> Response:
+        """Change some; they are in force when this answers. 400 names every bad field."""
+        wanted = await json_object(request)
+        new = await in_thread(config.update, wanted, actor=actor_of(request))
+        changed()
+        return _answer(new)
+
+    return router
+
+
+def _answer(config: PruningConfig) -> Response:
+    return Answer(config.as_json())

@@ -1,0 +1,71 @@
+"""The web page: `/` and what it loads from `/web/`. The sources are served as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from http import HTTPStatus
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+from bsd.doors.http.routes.threads import in_thread
+
+_FOLDER = files("bsd.doors.http") / "web"
+_START = "index.html"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Nothing from elsewhere, nothing inline, and no text ever becomes markup.
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    # Ask each time: after an upgrade the parts must fit each other.
+    "cache-control": "no-cache",
+    "content-security-policy": _POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+def routes() -> APIRouter:
+    router = APIRouter(tags=["page"], include_in_schema=False)
+
+    @router.api_route("/", methods=["GET", "HEAD"])
+    async def start(request: Request) -> Response:
+        """The page."""
+        return await in_thread(_answer, request, _START)
+
+    @router.api_route("/web/{name}", methods=["GET", "HEAD"])
+    async def part(request: Request, name: str) -> Response:
+        """What it is made of."""
+        return await in_thread(_answer, request, name)
+
+    return router
+
+
+def _answer(request: Request, name: str) -> Response:
+    if name not in _names():
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    content = (_FOLDER / name).read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+    headers = {**_HEADERS, "etag": tag}
+    known = request.headers.get("if-none-match", "").split(",")
+    if tag in (one.strip().removeprefix("W/") for one in known):
+        return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+    media_type = _TYPES["." + name.rpartition(".")[2]]
+    return Response(content, headers=headers, media_type=media_type)
+
+
+def _names() -> frozenset[str]:
+    """What there is: a name from outside is only ever compared with these."""
+    names = (item.name for item in _FOLDER.iterdir() if item.is_file())
+    return frozenset(name for name in names if "." + name.rpartition(".")[2] in _TYPES)

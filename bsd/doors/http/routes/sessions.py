@@ -1,0 +1,223 @@
+"""Agents and whole sessions: `/api/agents`, `/api/sessions…`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from bsd.care import catalog
+from bsd.care.family import children
+from bsd.doors.http.actor import actor_of
+from bsd.doors.http.answer import Answer
+from bsd.doors.http.body import Wish, described, json_object, wish
+from bsd.doors.http.description import answers, body, settings_schema
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.entry_page import EntryFilter
+from bsd.doors.http.listing import Filter
+from bsd.doors.http.routes.threads import changing, reading
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.pruning_fields import PruningConfig
+
+_LISTED, _MOST_LISTED = 100, 1000
+_FOUND, _MOST_FOUND = 20, 200
+FIRST_PAGE = 100
+
+# What one call may say otherwise than the settings do.
+_OVERRIDES = (
+    *("enabled", "trigger_types", "trigger_rules", "keep_recent", "min_value_length", "keep_chars"),
+    *("age_threshold_hours", "keep_after_restore_seconds", "scope", "prefix_bound"),
+    "prefix_bound_models",
+)
+
+_Text = Annotated[str | None, Query(max_length=1000)]
+
+
+class UndoWish(Wish):
+    """Without `op` the newest operation that is not undone."""
+
+    op: int | None = Field(None, ge=1, description="A number from the history")
+
+
+def routes(desk: Desk) -> APIRouter:
+    router = APIRouter(tags=["sessions"])
+    _lists(router, desk)
+    _one(router, desk)
+    _told(router, desk)
+    _deletion(router, desk)
+    _changes(router, desk)
+    return router
+
+
+def _lists(router: APIRouter, desk: Desk) -> None:
+    @router.get("/api/agents", response_model=None, responses=answers("Agents"))
+    async def agents() -> Response:
+        """All agents, those whose sessions are left alone included."""
+        found = await reading(catalog.agents, desk.layout)
+        return Answer({"agents": [asdict(info) for info in found]})
+
+    @router.get("/api/sessions", response_model=None, responses=answers("Sessions"))
+    async def sessions(
+        agent: _Text = None,
+        status: Annotated[
+            str | None,
+            Query(max_length=1000, description="As in the list; or stale or active, by age"),
+        ] = None,
+        q: Annotated[
+            str | None,
+            Query(
+                max_length=1000,
+                description="Words in the name, the title, the label, a model's name or the text, "
+                "extracted text included",
+            ),
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = _LISTED,
+        cursor: _Text = None,
+    ) -> Response:
+        """Sessions, the newest first.
+
+        One that changes while somebody pages comes (again) at the end: none is left out.
+        """
+        wanted = Filter(agent, status, q)
+        return Answer(await reading(desk.page, wanted, limit, cursor))
+
+    @router.get("/api/search", response_model=None, responses=answers("Found"))
+    async def search(
+        q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
+        agent: _Text = None,
+        limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND,
+    ) -> Response:
+        """Entries that hold all the words, the best first, extracted ones included."""
+        return Answer(await reading(desk.search, q, agent, limit))
+
+
+def _one(router: APIRouter, desk: Desk) -> None:
+    @router.get(
+        "/api/sessions/{agent}/{session}",
+        response_model=None,
+        responses=answers("SessionDetail"),
+    )
+    async def session(
+        agent: str,
+        session: str,
+        limit: Annotated[int, Query(ge=0, le=_MOST_LISTED, description="Entries")] = FIRST_PAGE,
+    ) -> Response:
+        """One session with the first page of its entries; with none it need not be read."""
+
+        def look() -> dict[str, Any]:
+            name = desk.named(agent, session)
+            page: dict[str, Any] = {"entries": [], "next": 0, "previous": None}
+            if limit:
+                page = desk.entries(name, EntryFilter(limit=limit))
+            return desk.describe(name) | {"children": children(desk.layout, name)} | page
+
+        return Answer(await reading(look))
+
+
+def _told(router: APIRouter, desk: Desk) -> None:
+    """What is told about one session beside its entries."""
+
+    @router.get(
+        "/api/sessions/{agent}/{session}/context",
+        response_model=None,
+        responses=answers("Context"),
+    )
+    async def context(agent: str, session: str) -> Response:
+        """What an agent may know of its session: sizes, what is away, what could be."""
+        return Answer(await reading(lambda: desk.surgeon().context(desk.named(agent, session))))
+
+    @router.get(
+        "/api/sessions/{agent}/{session}/summary",
+        response_model=None,
+        responses=answers("Summary"),
+    )
+    async def summary(agent: str, session: str) -> Response:
+        """What was asked for and done, by plain rules on the words; no model is asked."""
+        return Answer(await reading(lambda: desk.summary(desk.named(agent, session))))
+
+    @router.get(
+        "/api/sessions/{agent}/{session}/history",
+        response_model=None,
+        responses=answers("HistoryList"),
+    )
+    async def history(agent: str, session: str) -> Response:
+        """The operations that can be undone, the newest first."""
+
+        def look() -> dict[str, Any]:
+            name = desk.named(agent, session)
+            return {"session": str(name), "operations": desk.surgeon().history(name)}
+
+        return Answer(await reading(look))
+
+
+def _deletion(router: APIRouter, desk: Desk) -> None:
+    @router.delete(
+        "/api/sessions/{agent}/{session}",
+        response_model=None,
+        responses=answers("Deleted"),
+    )
+    async def delete(
+        request: Request, agent: str, session: str, *, permanent: bool = False
+    ) -> Response:
+        """Move a session and its children to the trash, or `permanent`ly away."""
+        actor = actor_of(request)
+
+        def work() -> dict[str, Any]:
+            name = desk.named(agent, session)
+            return desk.trash(actor).delete(name, permanent=permanent).as_json()
+
+        return Answer(await changing(work))
+
+
+def _changes(router: APIRouter, desk: Desk) -> None:
+    @router.post(
+        "/api/sessions/{agent}/{session}/extract",
+        response_model=None,
+        responses=answers("Extraction"),
+        openapi_extra=body(lambda: settings_schema(_OVERRIDES), required=False),
+    )
+    async def extract(
+        request: Request, agent: str, session: str, *, dry_run: bool = False
+    ) -> Response:
+        """Extract what is due; the body may change settings for this call."""
+        actor, overrides = actor_of(request), await json_object(request, optional=True)
+        _check_overrides(overrides)
+
+        def work() -> dict[str, Any]:
+            name = desk.named(agent, session)
+            return desk.extract(name, actor, overrides, dry_run=dry_run)
+
+        return Answer(await changing(work))
+
+    @router.post(
+        "/api/sessions/{agent}/{session}/undo",
+        response_model=None,
+        responses=answers("Undone"),
+        openapi_extra=described(UndoWish, required=False),
+    )
+    async def undo(request: Request, agent: str, session: str) -> Response:
+        """Take an operation back: the newest, or one by its number."""
+        actor, asked = actor_of(request), await wish(request, UndoWish, optional=True)
+
+        def work() -> dict[str, Any]:
+            return desk.surgeon(actor).undo(desk.named(agent, session), asked.op)
+
+        return Answer(await changing(work))
+
+
+def _check_overrides(overrides: dict[str, Any]) -> None:
+    """Raise Invalid that names all fields which are no overrides, and all bad ones."""
+    errors = [
+        FieldError(name, "not a setting of one extraction")
+        for name in overrides
+        if name not in _OVERRIDES
+    ]
+    try:
+        PruningConfig.checked({name: overrides[name] for name in _OVERRIDES if name in overrides})
+    except Invalid as problem:
+        errors += problem.errors
+    if errors:
+        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
+        raise Invalid(text, hint=f"known are {', '.join(_OVERRIDES)}", errors=tuple(errors))

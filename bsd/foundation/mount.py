@@ -1,0 +1,192 @@
+"""What a commit can rely on where a session lies: leases that prove something, or only care."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bsd.foundation.leases import swap_names
+
+_STRONG = {
+    0xEF53: "ext2/3/4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0xF2F52010: "f2fs",
+    0x2FC12FC1: "zfs",
+    0x01021994: "tmpfs",
+}
+# Named so that status can say it; every kind that is not in _STRONG is weak.
+_WEAK = {
+    0x794C7630: "overlayfs",
+    0x65735546: "FUSE",
+    0x6969: "NFS",
+    0xFF534D42: "CIFS",
+    0xFE534D42: "SMB2",
+    0x01021997: "9p",
+    0xCA451A4E: "bcachefs",
+    0xF15F: "eCryptfs",
+    0x4D44: "FAT",
+    0x2011BAB0: "exFAT",
+    0x7366746E: "NTFS",
+}
+_LSOF_SECONDS = 10
+# What a rename to `.` is answered with where the kernel has nothing else against it.
+_NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
+_FS_IOC_FSGETXATTR, _FS_XFLAG_PROJINHERIT = 0x801C581F, 0x200
+
+
+# How kernels say that a file system exchanges no names, or that they do not let it.
+_NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+# Without it there is a moment in which a session is not at its path, or another's line is lost.
+MOVE_ELSEWHERE = (
+    "move the sessions to ext4, xfs, btrfs, f2fs, zfs 2.2 or tmpfs; where this is a view of such "
+    "a directory (bindfs, sshfs), let bsd run on the directory itself"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How sure a commit can be that nobody else has the session open (DESIGN §4).
+
+    "none": two names cannot be exchanged, and so nothing is changed.
+    """
+
+    level: Literal["strong", "weak", "none"]
+    filesystem: str
+    why: str
+
+
+def strength(path: Path) -> Strength:
+    """Judge the file system that holds `path`; raises OSError if it cannot be asked."""
+    if sys.platform != "linux":
+        return Strength("weak", platform.system(), "this system has no leases")
+    return judge(magic(path))
+
+
+def judge(magic: int) -> Strength:
+    """Judge a file system by the magic number that statfs(2) gives."""
+    if magic in _STRONG:
+        return Strength("strong", _STRONG[magic], "write leases show every open file")
+    if magic in _WEAK:
+        return Strength("weak", _WEAK[magic], "leases prove nothing here")
+    return Strength("weak", f"unknown ({magic:#x})", "nothing is known of leases here")
+
+
+def without_exchange(found: Strength) -> Strength:
+    """The same file system, of which it has turned out that it exchanges no names."""
+    return Strength("none", found.filesystem, "two names cannot be exchanged here")
+
+
+def exchanges(one: Path, other: Path) -> bool:
+    """Exchange two names; False where that is not possible at all. Raises OSError."""
+    try:
+        swap_names(str(one), str(other))
+    except OSError as error:
+        if error.errno not in _NO_EXCHANGE:
+            raise
+        return False
+    return True
+
+
+def magic(path: Path) -> int:
+    """The number by which statfs(2) names a file system; raises OSError if it cannot be asked."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # struct statfs is under 200 bytes everywhere; f_type comes first, a word (s390x: 32 bits).
+    answer = ctypes.create_string_buffer(512)
+    if libc.statfs(os.fsencode(path), answer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(path))
+    width = 4 if platform.machine() == "s390x" else ctypes.sizeof(ctypes.c_long)
+    return int.from_bytes(answer.raw[:width], sys.byteorder) & 0xFFFFFFFF
+
+
+def refuse_unless_reached(file: Path, directory: Path) -> None:
+    """Raise OSError (EXDEV among others) unless a rename could bring `file` into `directory`.
+
+    Nothing is renamed: the name `.` can be given to no file. The kernel says so only if both lie
+    on one mount, which device numbers do not tell.
+    """
+    try:
+        os.rename(file, f"{directory}/.")
+    except OSError as error:
+        if error.errno not in _NO_NAME:
+            raise
+    # Parts of one mount between which a file system renames nothing.
+    if os.stat(directory).st_dev != os.stat(file.parent).st_dev:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(directory))
+    if _project(directory) != _project(file.parent):
+        raise OSError(errno.EXDEV, "directories of two quota projects", str(directory))
+    effective = os.access in os.supports_effective_ids
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=effective):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+
+
+def _project(directory: Path) -> int | None:
+    """The quota project that files in a directory belong to; None if it gives them none."""
+    if sys.platform != "linux":
+        return None
+    answer = bytearray(28)  # struct fsxattr: flags, extent size, extents, project, …
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, _FS_IOC_FSGETXATTR, answer)
+    except OSError:  # a file system without
+        return None
+    finally:
+        os.close(descriptor)
+    flags, _, _, project = struct.unpack_from("=4I", answer)
+    return int(project) if flags & _FS_XFLAG_PROJINHERIT else None
+
+
+def open_elsewhere(path: Path) -> list[int]:
+    """List the processes that visibly have `path` open; for weak mounts only.
+
+    It sees what this user may see: other users' processes stay hidden unless bsd runs as root.
+    macOS is asked through lsof; without it the list is empty. Not tried on macOS.
+    """
+    if sys.platform == "linux":
+        return _open_by_proc(path)
+    lsof = shutil.which("lsof")
+    if lsof is None:
+        return []
+    done = subprocess.run(
+        [lsof, "-t", "--", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=_LSOF_SECONDS,
+        check=False,  # it exits with 1 when nobody has the file open
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def _open_by_proc(path: Path) -> list[int]:
+    wanted = os.stat(path)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:  # ended meanwhile, or not ours to see
+            continue
+        if any(_is_open_as(f"/proc/{pid}/fd/{name}", path.name, wanted) for name in names):
+            found.append(int(pid))
+    return found
+
+
+def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
+    try:
+        # The name first: a stat of everything that is open could hang on somebody's dead mount.
+        # The directories before it may read differently in another container.
+        if not os.readlink(link).endswith(f"/{name}"):
+            return False
+        return os.path.samestat(os.stat(link), wanted)
+    except OSError:  # closed meanwhile
+        return False

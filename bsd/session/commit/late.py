@@ -1,0 +1,270 @@
+"""Where late bytes belong in a session, and the append that puts them there (DESIGN §4, b-e).
+
+Late bytes are lines that somebody wrote into the displaced file. Whoever did had opened it before
+the exchange, so they come before everything that was appended to its successor since.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from bsd.foundation.atomic import write_all
+from bsd.foundation.errors import Busy
+from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
+from bsd.foundation.parsed_size import is_too_large
+from bsd.session.commit.build import header_hash
+from bsd.session.commit.inflight import Mark
+from bsd.text.change import Identity
+
+_BLOCK = 1 << 20
+_IDS = ("id", "__id", "uuid")
+
+
+class NoPlace(Exception):
+    """The session that the late bytes belong to is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Late bytes that belong before what has been appended since."""
+
+    planned_on: Identity
+    offset: int
+    length: int  # bytes of nothing that a power cut left in their place
+    data: bytes
+
+
+def split_lines(data: bytes) -> tuple[bytes, bytes]:
+    """Part late bytes into whole lines and what follows the last line end."""
+    end = data.rfind(b"\n") + 1
+    return data[:end], data[end:]
+
+
+def is_json(line: bytes) -> bool:
+    """Tell whether a line without its line end is whole; one that nobody can read is not."""
+    if is_too_large(line):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    except RecursionError:  # only what is whole so far gets that deep; nobody cuts it off there
+        return True
+    return True
+
+
+def missing(late: bytes, after: bytes) -> tuple[int, int, bytes]:
+    """What of `late` is still to be put into `after`: offset, bytes to replace there, the rest.
+
+    `after` is all that follows the place where the late bytes belong: others' lines and among
+    them the late bytes themselves, if they were carried before, whole or torn off anywhere.
+    """
+    start, there = _arrived(late, after)
+    offset = start + there if there else max(0, _zeros_begin(after))
+    rest = late[there:]
+    # Of bytes that were being written when the power was cut, zeros may be left.
+    zeros = _leading_zeros(after[offset : offset + len(rest)])
+    # A crash may have left no note of lines that an undo had carried the other way.
+    known = {line for line in _lines(after) if _has_id(line)}
+    return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
+
+
+def without(late: bytes, carried: bytes) -> bytes:
+    """`late` but for the bytes that were carried into it, as far as they arrived."""
+    start, there = _arrived(carried, late)
+    return late[:start] + late[start + there :]
+
+
+def _arrived(lines: bytes, among: bytes) -> tuple[int, int]:
+    """Where in `among` the first of `lines` stand, and how many of their bytes."""
+    start = 0
+    while start < len(among):
+        if there := _arrived_at(start, lines, among):
+            return start, there
+        start = among.find(b"\n", start) + 1 or len(among)
+    return 0, 0
+
+
+def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
+    same = _common(lines, among[start : start + len(lines)])
+    if same in (len(lines), len(among) - start):
+        return same
+    line = lines.rfind(b"\n", 0, same) + 1
+    end = among.find(b"\n", start + line)
+    glued = among[start + line : end if end >= 0 else len(among)]
+    # A torn line and another's behind it are no JSON together; where the other begins, a whole
+    # object does, or the zeros of a power cut. (Two lines may well begin alike, so the common
+    # bytes alone prove nothing.)
+    if not is_json(glued):
+        for torn in range(same - line, 0, -1):
+            rest = glued[torn:]
+            if rest.startswith(b"\0") or (rest.startswith(b"{") and is_json(rest)):
+                return line + torn
+    return line
+
+
+def _zeros_begin(data: bytes) -> int:
+    """Where a line of zeros begins, or -1."""
+    if data.startswith(b"\0"):
+        return 0
+    return data.find(b"\n\0") + 1 or -1
+
+
+def _leading_zeros(data: bytes) -> int:
+    return len(data) - len(data.lstrip(b"\0"))
+
+
+def _common(one: bytes, other: bytes) -> int:
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    low, high = 0, length  # they agree up to low, and not up to high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class Target:
+    """The session that late bytes go to, open and leased: nobody else has it open.
+
+    Raises NoPlace if it is gone or another, Busy if somebody has it open.
+    """
+
+    def __init__(self, path: Path, *, strong: bool) -> None:
+        self.path = path
+        self.strong = strong
+        self.fd = _open(path)
+        try:
+            self._claim()
+            self.mtime_ns = os.fstat(self.fd).st_mtime_ns
+        except BaseException:  # the caller gets an open file or none
+            os.close(self.fd)
+            raise
+
+    def _claim(self) -> None:
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise NoPlace(f"{self.path} is not a regular file")
+        if self.strong and not take_lease(self.fd):
+            raise Busy(f"somebody has {self.path} open", hint="again later")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def check_header(self, *marks: Mark) -> None:
+        """Refuse a file that begins otherwise than recorded; raises NoPlace."""
+        if header_hash(self.fd) not in {mark.header for mark in marks}:
+            raise NoPlace(f"another session is now at {self.path}")
+
+    def is_untouched(self, mark: Mark) -> bool:
+        """Tell whether it is the marked file, as it was marked."""
+        now = os.fstat(self.fd)
+        known = mark.identity
+        return (now.st_ino, now.st_size, now.st_mtime_ns) == (
+            known.ino,
+            known.size,
+            known.mtime_ns,
+        )
+
+    def put(self, late: bytes, successor: Mark, carried: int, *, again: bool) -> Insert | None:
+        """Append what is missing of `late`, or say where it must be inserted.
+
+        `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
+        means that these ones may have been carried before.
+        """
+        now = os.fstat(self.fd)
+        end = successor.identity.size + carried
+        if self._continues(successor, now) and now.st_size >= end:
+            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size))
+            if rest and end + offset < now.st_size:
+                return Insert(Identity.of(now), end + offset, zeros, rest)
+        else:
+            rest = self._not_here(late, again=again)
+            if not self._ends_a_line(now.st_size):
+                rest = b"\n" + rest
+        self._append(rest)
+        return None
+
+    def date_back(self, written_ns: int) -> None:
+        """Give it the time when its last line was written: those put back at `written_ns`."""
+        os.utime(self.fd, ns=(os.fstat(self.fd).st_atime_ns, max(self.mtime_ns, written_ns)))
+
+    def _continues(self, mark: Mark, now: os.stat_result) -> bool:
+        """Tell whether it begins with the marked file, though it may be a copy of it."""
+        size = mark.identity.size
+        return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
+
+    def _not_here(self, late: bytes, *, again: bool) -> bytes:
+        """The lines of `late` that stand nowhere in the file.
+
+        A line without an id may stand there for another like it, unless it was carried before.
+        """
+        lines = _lines(late)
+        wanted = {line for line in lines if again or _has_id(line)}
+        found: Counter[bytes] = Counter()
+        with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                if line in wanted:
+                    found[line] += 1
+        rest = []
+        for line in lines:
+            if found[line]:
+                found[line] -= 1
+            else:
+                rest.append(line)
+        return b"".join(rest)
+
+    def _ends_a_line(self, size: int) -> bool:
+        return size == 0 or os.pread(self.fd, 1, size - 1) == b"\n"
+
+    def _append(self, data: bytes) -> None:
+        before = os.fstat(self.fd).st_size
+        try:
+            write_all(self.fd, data)
+        except OSError:
+            if self.strong:  # nobody else can have appended meanwhile
+                os.ftruncate(self.fd, before)
+            raise
+        os.fsync(self.fd)
+
+
+def _open(path: Path) -> int:
+    try:
+        return open_plain(str(path), os.O_RDWR | os.O_APPEND)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoPlace(f"{path} is no longer there") from None
+    except BlockingIOError:
+        raise Busy(f"somebody is working on {path}", hint="again later") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise NoPlace(f"{path} is not a regular file") from None
+        raise
+
+
+def _has_id(line: bytes) -> bool:
+    if is_too_large(line):
+        return False
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(entry, dict) and not entry.keys().isdisjoint(_IDS)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Never splitlines: it parts at more than line feeds.
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]

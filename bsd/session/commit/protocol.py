@@ -1,0 +1,354 @@
+"""The one way a session file is changed: build the new file, exchange it in (DESIGN §4).
+
+Steps, in the order in which `after_step` hears of them: checked, kept, begun, built, dressed,
+synced, recorded, locked, idle; then those of exchange.py: opened, leased_old, leased_new,
+verified, exchanged, recognised, draining, drained, (noted, carried,) released; then unlocked,
+durable. Giving up ends with discarded, or after an exchange with (truncated, let_in,
+carried_back,) put_back, undone, unlocked and durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bsd.foundation import mount
+from bsd.foundation.atomic import sync_dir
+from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.leases import open_plain
+from bsd.foundation.logs import get_logger
+from bsd.foundation.mount import Strength
+from bsd.foundation.trace import traced
+from bsd.session.commit.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
+from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
+from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
+from bsd.text.change import Change, Identity
+
+if TYPE_CHECKING:
+    from bsd.session.commit.exchange import Request, Result
+
+_log = get_logger("commit")
+
+_YOUNG_NS = 2 * 10**9
+_QUIET_NS = 30 * 10**9  # on weak mounts, where nothing proves that nobody writes
+
+
+class GiveUp(StrEnum):
+    """Why a session was left as it was; trying again later may succeed."""
+
+    TOO_YOUNG = "too_young"  # planned within 2 s of its last change; weak mount: within 30 s
+    CHANGED = "changed"  # since it was planned, or rewritten in place meanwhile
+    GONE = "gone"  # deleted or renamed
+    REPLACED = "replaced"  # another file stands at the path
+    NOT_REGULAR = "not_regular"
+    IS_OPEN = "is_open"  # somebody has it open
+    DRAIN_TIMEOUT = "drain_timeout"  # somebody opened it during the exchange and keeps it
+    BUSY = "busy"  # its lock is held
+    NOT_IDLE = "not_idle"  # in use in another way
+    CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
+    HELPER_LOST = "helper_lost"  # the exchange was cut short before it changed anything
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a commit ended: committed, or given up for a reason with the session as it was."""
+
+    gave_up: GiveUp | None
+    detail: str = ""
+    identity: Identity | None = None  # of the file that we left at the path, if committed
+    bytes_written: int = 0  # of the new file, drained growth included
+    drained_bytes: int = 0  # others' growth that was carried over in order
+    drained_lines: int = 0
+    lease_held_s: float = 0.0  # longest pause that another opener may have felt
+    in_flight: Path | None = None  # record that recovery will finish, if one is left
+    indexed: bool = True  # what the store keeps for it; False: there was no room for that
+
+    @property
+    def committed(self) -> bool:
+        return self.gave_up is None
+
+
+class _Stop(Exception):
+    def __init__(self, reason: GiveUp, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = Outcome(reason, detail)
+
+
+@traced(_log)
+def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
+    change: Change,
+    *,
+    inflight: InFlight,
+    exchanger: Exchanger,
+    session_lock: AbstractContextManager[object],
+    still_idle: Callable[[], str | None],
+    keep: Callable[[], None],
+    after_step: Step = no_step,
+    now_ns: Callable[[], int] = time.time_ns,
+    strength: Callable[[Path], Strength] = mount.strength,
+) -> Outcome:
+    """Make `change`, or give up and leave everything as it was.
+
+    The caller holds bsd's own lock of the session. `keep` makes durable what the new lines refer
+    to; `still_idle` gives a reason if the session is in use, and is asked under `session_lock`
+    (a Busy from that lock is a giving up). Raises a BsdError for what waiting does not cure (disk
+    full, no permission); the session is as it was then, too.
+    """
+    work = _Commit(change, inflight, exchanger, after_step, now_ns)
+    try:
+        with _os_errors(change.path):
+            return work.run(session_lock, still_idle, keep, strength)
+    except _Stop as stop:
+        return stop.outcome
+
+
+class _Commit:
+    def __init__(
+        self,
+        change: Change,
+        inflight: InFlight,
+        exchanger: Exchanger,
+        after_step: Step,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.change = change
+        self.inflight = inflight
+        self.exchanger = exchanger
+        self.after_step = after_step
+        self.now_ns = now_ns
+        self.strong = True
+        self.handed_over = False  # from then on only the record knows what happened
+
+    def run(
+        self,
+        session_lock: AbstractContextManager[object],
+        still_idle: Callable[[], str | None],
+        keep: Callable[[], None],
+        strength: Callable[[Path], Strength],
+    ) -> Outcome:
+        self.strong = strength(self.change.path.parent).level == "strong"
+        self.check()
+        directory = self.inflight.directory_for(self.change.path)
+        keep()
+        self.after_step("kept")
+        draft = Draft(directory)
+        try:
+            request = self.prepare(draft)
+            result = self.exchange_locked(request, session_lock, still_idle)
+        finally:
+            if not self.handed_over:
+                draft.discard()
+                self.after_step("discarded")
+        return self.conclude(draft, request, result)
+
+    def check(self) -> None:
+        """Refuse what is not worth preparing: another file, one too young, one in use."""
+        found = _look(self.change.path)
+        if found != self.change.planned_on:
+            what = GiveUp.CHANGED
+            if found.ino != self.change.planned_on.ino:
+                what = GiveUp.REPLACED
+            raise _Stop(what, "the session changed since it was planned")
+        age = self.change.planned_at_ns - found.mtime_ns
+        if abs(age) < _YOUNG_NS:
+            raise _Stop(GiveUp.TOO_YOUNG, "it was planned within 2 s of its last change")
+        if not self.strong:
+            self.check_quiet()
+        self.after_step("checked")
+
+    def check_quiet(self) -> None:
+        """What takes the place of leases where these prove nothing."""
+        if self.now_ns() - self.change.planned_on.mtime_ns < _QUIET_NS:
+            raise _Stop(GiveUp.TOO_YOUNG, "this file system needs 30 s of quiet")
+        if holders := mount.open_elsewhere(self.change.path):
+            raise _Stop(GiveUp.IS_OPEN, f"process {holders[0]} has the session open")
+
+    def prepare(self, draft: Draft) -> Request:
+        """Step 0: the new file and its record, complete and durable."""
+        change = self.change
+        source = _open_planned(change)
+        try:
+            target = draft.begin(
+                change.session, change.path, self.now_ns(), carries_late=change.carries_late
+            )
+            try:
+                self.after_step("begun")
+                return self.build(draft, source, target)
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)  # our own reader would count as somebody who has it open
+
+    def build(self, draft: Draft, source: int, target: int) -> Request:
+        change = self.change
+        try:
+            built = splice(source, target, change)
+            self.after_step("built")
+            keep_metadata(source, target, mtime=change.keeps_mtime)
+            self.after_step("dressed")
+        except FileChanged:
+            raise _Stop(GiveUp.CHANGED, "the session changed while it was copied") from None
+        except MetadataNotKept as error:
+            raise _Stop(GiveUp.CANNOT_KEEP_METADATA, str(error)) from error
+        if Identity.of(os.fstat(source)) != change.planned_on:
+            # It would be found out under the lease, but fsync is dear.
+            raise _Stop(GiveUp.CHANGED, "the session changed while it was copied")
+        os.fsync(target)
+        self.after_step("synced")
+        new = Identity.of(os.fstat(target))
+        spans = [Span(edit.offset, edit.length, len(edit.new)) for edit in change.edits]
+        edits = Edits(tuple(spans), built.edited_sha256)
+        draft.complete(
+            mark(source, change.planned_on), mark(target, new), edits, strong=self.strong
+        )
+        self.after_step("recorded")
+        return {
+            "path": str(change.path),
+            "inflight": str(draft.file),
+            "record": str(draft.record),
+            "planned": _as_list(change.planned_on),
+            "new": _as_list(new),
+            "edits": [list(span) for span in spans],
+            "edited_sha256": built.edited_sha256,
+            "strong": self.strong,
+            "report_steps": False,
+        }
+
+    def exchange_locked(
+        self,
+        request: Request,
+        session_lock: AbstractContextManager[object],
+        still_idle: Callable[[], str | None],
+    ) -> Result | None:
+        """Steps 1-6, up to the release of the session lock; None if the helper was lost."""
+        with _held(session_lock):
+            self.after_step("locked")
+            if reason := still_idle():
+                raise _Stop(GiveUp.NOT_IDLE, reason)
+            if not self.strong:
+                self.check_quiet()
+            self.after_step("idle")
+            self.handed_over = True
+            result: Result | None = None
+            try:
+                result = self.exchanger.exchange(request, self.after_step)
+            except ExchangerLost:
+                pass  # the inode at the path will tell
+            except BsdError:
+                self.handed_over = False  # it could not even begin
+                raise
+            else:
+                self.handed_over = result["exchanged"]
+        self.after_step("unlocked")
+        return result
+
+    def conclude(self, draft: Draft, request: Request, result: Result | None) -> Outcome:
+        """Make the names durable and say what happened."""
+        if self.handed_over:
+            self.inflight.remember(self.change.session, draft.record)
+            sync_dir(self.change.path.parent)
+            sync_dir(draft.record.parent)
+            self.after_step("durable")
+        if result is None:
+            return self.in_doubt(draft, request)
+        if result["gave_up"] == "error":
+            code = result["errno"]
+            raise OSError(code, os.strerror(code), result["detail"])
+        in_flight = draft.record if result["exchanged"] else None
+        identity = result["identity"]
+        return Outcome(
+            gave_up=GiveUp(result["gave_up"]) if result["gave_up"] else None,
+            detail=result["detail"],
+            identity=Identity(*identity) if identity else None,
+            bytes_written=request["new"][2] + result["drained_bytes"],
+            drained_bytes=result["drained_bytes"],
+            drained_lines=result["drained_lines"],
+            lease_held_s=result["held_s"],
+            in_flight=in_flight,
+        )
+
+    def in_doubt(self, draft: Draft, request: Request) -> Outcome:
+        """The helper died: the inode at the path tells whether the exchange stood (rule a)."""
+        try:
+            now = _look(self.change.path)
+        except _Stop:
+            return Outcome(GiveUp.HELPER_LOST, "the session is gone", in_flight=draft.record)
+        if now.ino == request["new"][1]:
+            return Outcome(
+                None,
+                "the helper died after the exchange; recovery carries what others appended",
+                identity=now,
+                bytes_written=request["new"][2],
+                in_flight=draft.record,
+            )
+        return Outcome(
+            GiveUp.HELPER_LOST, "the helper died before the exchange", in_flight=draft.record
+        )
+
+
+def _as_list(identity: Identity) -> list[int]:
+    return [identity.dev, identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns]
+
+
+def _look(path: Path) -> Identity:
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _Stop(GiveUp.GONE, f"{path} is no longer there") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise _Stop(GiveUp.NOT_REGULAR, f"{path} is not a regular file")
+    return Identity.of(found)
+
+
+def _open_planned(change: Change) -> int:
+    """Open the session for reading, if it is still what was planned on."""
+    try:
+        source = open_plain(str(change.path), os.O_RDONLY)
+    except FileNotFoundError:
+        raise _Stop(GiveUp.GONE, f"{change.path} is no longer there") from None
+    except BlockingIOError:
+        raise _Stop(GiveUp.IS_OPEN, "somebody else holds a lease on the session") from None
+    if Identity.of(os.fstat(source)) != change.planned_on:
+        os.close(source)
+        raise _Stop(GiveUp.CHANGED, "the session changed since it was planned")
+    return source
+
+
+@contextmanager
+def _held(session_lock: AbstractContextManager[object]) -> Iterator[None]:
+    """Hold the session's lock; somebody else's is a giving up, what comes later is not."""
+    try:
+        session_lock.__enter__()
+    except Busy as busy:
+        raise _Stop(GiveUp.BUSY, busy.message) from busy
+    try:
+        yield
+    finally:
+        session_lock.__exit__(None, None, None)
+
+
+@contextmanager
+def _os_errors(path: Path) -> Iterator[None]:
+    """Say what the operating system's refusal means for the session at `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: Path, error: OSError) -> BsdError:
+    if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY):
+        return Unavailable(
+            f"{path} was left as it was: {error.strerror}",
+            hint="its file system cannot exchange two names atomically, and bsd needs that: "
+            "move the sessions to a local file system",
+        )
+    return os_problem(error, f"{path} was left as it was")

@@ -1,0 +1,139 @@
+"""Finishes or undoes what is in flight: at start, and regularly after that (DESIGN §4).
+
+What becomes of each record is told in displaced.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from bsd.foundation import mount
+from bsd.foundation.errors import BsdError, Busy, os_problem
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.mount import Strength
+from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
+from bsd.session.commit.exchangers import Exchanger, Step, no_step
+from bsd.session.commit.inflight import InFlight, Record
+from bsd.session.commit.recovered import Access, Recovered, State
+
+_log = get_logger("recovery")
+
+__all__ = ["Access", "Recovered", "State", "recover", "retire"]
+
+
+def recover(  # noqa: PLR0913 - what tests replace, each by its name
+    inflight: InFlight,
+    access: Access,
+    exchanger: Exchanger,
+    *,
+    now_ns: Callable[[], int] = time.time_ns,
+    after_step: Step = no_step,
+    strength: Callable[[Path], Strength] = mount.strength,
+    records: Iterable[Path] | None = None,
+    retire: bool = True,
+) -> list[Recovered]:
+    """Deal with `records`, or with every record under the root, as far as that is possible now.
+
+    Without `retire` displaced files stay, however old. One that fails stops no other; call it
+    again for what is not finished. Costs one listing of the in-flight directories if there is
+    nothing.
+    """
+    results = [
+        _recovered(path, Means(inflight, access, exchanger, now_ns, after_step, strength, retire))
+        for path in (inflight.records() if records is None else records)
+    ]
+    if records is None:
+        results += _without_strays(inflight, now_ns)
+    return [result for result in results if result is not None]
+
+
+def retire(
+    inflight: InFlight, exchanger: Exchanger, *, now_ns: Callable[[], int] = time.time_ns
+) -> list[Recovered]:
+    """Finish what is due and needs no session: displaced files that nobody wrote to in time.
+
+    For whoever only looks, or destroys: late lines wait for somebody who may change sessions.
+    """
+
+    def nobody(_name: SessionName, _path: Path) -> AbstractContextManager[object]:
+        raise Busy("late lines are put back by whoever changes sessions")
+
+    due = [path for path in inflight.records() if _is_due(path, now_ns())]
+    access = replace(Access.to(inflight.layout, lambda *_: None), session_lock=nobody)
+    done = recover(inflight, access, exchanger, now_ns=now_ns, records=due) if due else []
+    return [*done, *_without_strays(inflight, now_ns)]
+
+
+def _is_due(record: Path, now_ns: int) -> bool:
+    with suppress(FileNotFoundError):
+        return now_ns - record.lstat().st_mtime_ns >= KEEP_NS
+    return False
+
+
+def _without_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
+    results = [_swept(file, now_ns()) for file in inflight.strays()]
+    return [result for result in results if result is not None]
+
+
+def _swept(file: Path, now_ns: int) -> Recovered | None:
+    try:
+        if now_ns - file.lstat().st_mtime_ns < KEEP_NS:
+            return None
+        file.unlink()
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # a directory, or in one that is closed to us
+        return Recovered(State.FAILED, file, detail=os_problem(error, f"removing {file}").message)
+    return Recovered(State.ABANDONED, file, detail="nobody's any more")
+
+
+def _recovered(path: Path, means: Means) -> Recovered | None:
+    session: SessionName | None = None
+    try:
+        record = means.inflight.read(path)
+        if record is None:
+            return _forget_unwritten(path, means.now_ns())
+        session = record.session
+        with means.access.own_lock(record.session):
+            record = means.inflight.read(path)  # its owner may have gone on until just now
+            if record is None:
+                return None
+            return Displaced(_where_it_lies(record, means.inflight.layout), means).run()
+    except FileNotFoundError:
+        return None  # finished by its owner meanwhile
+    except Busy as busy:
+        return Recovered(State.BUSY, path, session, busy.message)
+    except BsdError as error:
+        return Recovered(State.FAILED, path, session, error.message)
+    except OSError as error:
+        message = os_problem(error, f"recovering {path}").message
+        return Recovered(State.FAILED, path, session, message)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others go on
+        _log.exception("A record in flight cannot be dealt with", record=str(path))
+        return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
+
+
+def _where_it_lies(record: Record, layout: Layout) -> Record:
+    """The record of a session that its program has moved since, into its archive or out of it."""
+    if os.path.lexists(record.target) or not layout.holds(record.target):
+        return record
+    with suppress(BsdError):
+        moved = layout.transcript(record.session)
+        if moved.name == record.target.name and os.path.lexists(moved):
+            return replace(record, target=moved)
+    return record
+
+
+def _forget_unwritten(path: Path, now_ns: int) -> Recovered | None:
+    """Remove a record without a first line: its process ended before it made anything else."""
+    if now_ns - path.lstat().st_mtime_ns < KEEP_NS:
+        return None  # its process may be about to write it
+    path.with_suffix(".file").unlink(missing_ok=True)
+    path.unlink()
+    return Recovered(State.ABANDONED, path)

@@ -1,0 +1,159 @@
+"""Looks at sessions and touches none: nothing here locks, waits or writes.
+
+Who only looks loads only this, and of the planners those that he needs (`bsd show` takes half as
+long for it). Where the surgeon is loaded, all of them are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.trace import traced
+from bsd.session.chart import Chart
+from bsd.session.opening import open_session, open_to_read
+from bsd.store.extracted import SessionStore
+
+if TYPE_CHECKING:
+    from bsd.surgery.edit import Shown
+    from bsd.surgery.result import SessionResult
+    from bsd.surgery.view import EntryView
+
+_log = get_logger("surgeon")
+
+Progress = Callable[[int], None]
+
+
+@traced(_log)
+class Examiner:
+    """Answers what is asked of one session at a time; `actor` is named in the log."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        *,
+        actor: str = "cli",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.layout = layout
+        self._config = config
+        self._clock = clock
+        self._chart = Chart(layout, actor, clock)
+
+    def entries(
+        self, name: SessionName, *, start: int = 0, limit: int | None = None
+    ) -> Iterator[EntryView]:
+        """The entries of a session from line `start` on, as they stand."""
+        from bsd.surgery.view import views
+
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            yield from views(source, fmt, start=start, limit=limit)
+
+    def context(self, name: SessionName) -> dict[str, Any]:
+        """What an agent may know of its session: seed 001's get_context."""
+        from bsd.surgery.view import context
+
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            return context(name, source, fmt)
+
+    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
+        """What was taken out of an entry, by key, without putting it back."""
+        from bsd.surgery.view import extracted_content
+
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
+
+    def restored_copy(
+        self, name: SessionName, write: Callable[[bytes], object]
+    ) -> tuple[int, dict[str, str]]:
+        """Write a session as it would be with everything back, line by line; nothing is changed.
+
+        The answer is the number of values that are inline in the copy, and what could not be had:
+        `entry key` → why. Sessions that are left alone can be copied, too, if they can be read.
+        """
+        from bsd.surgery.restore import restored_lines
+
+        values = 0
+        missing: dict[str, str] = {}
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
+                write(raw)
+                if answer is not None:
+                    values += len(answer.keys_restored)
+                    missing |= {
+                        f"{answer.entry_id} {key}": why for key, why in answer.unavailable.items()
+                    }
+        return values, missing
+
+    def show_entry(self, name: SessionName, entry: str) -> Shown:
+        """One entry as a person may edit it."""
+        from bsd.surgery.edit import show_entry
+
+        source, fmt = open_session(self.layout, name)
+        with source:
+            return show_entry(source, fmt, entry)
+
+    def history(self, name: SessionName) -> list[dict[str, Any]]:
+        """The operations on a session that are kept, the newest first."""
+        from bsd.store.history import History
+        from bsd.surgery.undo import tell_history
+
+        history = History(self.layout, name)
+        if not history.pending():
+            return tell_history(history, None)
+        source, _ = open_session(self.layout, name)
+        with source:
+            return tell_history(history, source)
+
+    def extraction(
+        self,
+        name: SessionName,
+        *,
+        by_hand: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> SessionResult:
+        """What an extraction would do now; its results, and what it raises, are those of one."""
+        from bsd.store.history import History
+        from bsd.store.whereabouts import undone_in
+        from bsd.surgery.extract import plan_extraction
+        from bsd.surgery.result import Status, Tally
+
+        config = self._settings(overrides)
+        self.layout.session_file(name)
+        tally = Tally(name, Status.EXTRACTED, dry_run=True)
+        with tally.judging():
+            source, fmt = open_session(self.layout, name)
+            with source:
+                plan = plan_extraction(
+                    source,
+                    fmt,
+                    config,
+                    self._clock(),
+                    SessionStore(self.layout, name),
+                    dry_run=True,
+                    tell=self._chart.teller(name),
+                    progress=progress,
+                    undone=undone_in(source, History(self.layout, name)),
+                    by_hand=by_hand,
+                )
+            tally.add(plan.report, committed=False)
+            tally.leave(plan.planned_on, due_at=plan.due_at)
+        self._chart.concluded("extract", name, tally)
+        return tally.result()
+
+    def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+        config = self._config.current
+        if not overrides:
+            return config
+        return PruningConfig.checked({**config.as_json(), **overrides})

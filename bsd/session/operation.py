@@ -1,0 +1,431 @@
+"""One session on the table: waited for, planned, committed; planned again if the world moved."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from bsd.agents.base import Format
+from bsd.agents.owners import in_use, owner_of
+from bsd.foundation.claims import secure
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    NotFound,
+    TemporaryFailure,
+    Unavailable,
+    os_problem,
+)
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.mount import strength
+from bsd.foundation.times import iso_utc
+from bsd.session.commit.exchangers import Exchanger
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.lock import Free, Stale, inspect_lock, owners_lock
+from bsd.session.commit.protocol import GiveUp, Outcome, commit
+from bsd.session.commit.recovery import Access, State, recover
+from bsd.session.opening import open_session
+from bsd.store.extracted import SessionStore
+from bsd.store.history import Act, Damaged, History
+from bsd.store.index import Record
+from bsd.store.whereabouts import happened
+from bsd.surgery.plan import Plan
+from bsd.text.change import Change, Identity
+from bsd.text.reader import TranscriptFile
+
+_log = get_logger("surgeon")
+
+# Within this time of a change a second one may not show in the file's timestamps (DESIGN §4).
+_UNCERTAIN_SECONDS = 2.0
+_WEAK_QUIET_SECONDS = 30.0
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 5.0
+
+# Waiting does not cure these; what to try instead.
+_FINAL = {
+    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
+    GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
+    GiveUp.CANNOT_KEEP_METADATA: (Conflict, "run bsd as the user who owns the session"),
+}
+
+Answer = TypeVar("Answer")
+Planner = Callable[[TranscriptFile, Format, SessionStore], tuple[Plan, Answer]]
+
+# Whether a plan is worth the writing. Asked of every plan, once it is made.
+Worth = Callable[[Plan], bool]
+# Told how each attempt to commit ended.
+Noticed = Callable[[SessionName, Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a session in use is waited for (seconds), and by which clock.
+
+    `check` is called while nothing is half done yet; what it raises ends the operation there.
+    """
+
+    wait: float = 30.0  # in all, whatever for
+    quiet: float = 2.0
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A plan in effect. Without edits nothing was to be done and there is no outcome."""
+
+    plan: Plan
+    outcome: Outcome | None
+    postponed: bool = False  # there were edits, but they were not worth it
+    number: int | None = None  # of the operation in the session's history, if it is one
+
+    @property
+    def left_as(self) -> Identity | None:
+        """The session file now; None if others' lines came into it that no plan has seen."""
+        if self.outcome is None:
+            return self.plan.planned_on
+        return None if self.outcome.drained_bytes else self.outcome.identity
+
+
+class _Waiting:
+    """Patience as it wears off: by the clock, and by what was slept if that is put back."""
+
+    def __init__(self, patience: Patience, waited: float) -> None:
+        self._patience = patience
+        self._begun = patience.clock() - waited
+        self._slept = waited
+        self._attempt = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        gone = max(self._slept, self._patience.clock() - self._begun)
+        return max(0.0, self._patience.wait - gone)
+
+    def goes_on(self, pause: float | None) -> bool:
+        """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
+        left = self.left
+        if left <= 0 or (pause is not None and pause > left):
+            return False
+        backing_off = min(_FIRST_PAUSE * 2 ** min(self._attempt, 10), _LONGEST_PAUSE)
+        nap = min(pause or backing_off, left)
+        self._patience.sleep(nap)
+        self._slept += nap
+        self._attempt += 1
+        return True
+
+
+def in_run(layout: Layout, name: SessionName) -> str | None:
+    """Why the owner's registry counts the session as in use; None if it does not."""
+    return in_use(layout, name)
+
+
+class Operation:
+    """Does one thing to one session. The caller holds bsd's own lock of the session."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        name: SessionName,
+        inflight: InFlight,
+        exchanger: Exchanger,
+        patience: Patience,
+        noticed: Noticed | None = None,
+        *,
+        actor: str = "cli",
+    ) -> None:
+        self.layout = layout
+        self.name = name
+        self.path = layout.session_file(name)
+        self.store = SessionStore(layout, name)
+        self.history = History(layout, name)
+        self._owner = owner_of(layout, name.agent)
+        self._actor = actor
+        self._number: int | None = None
+        self._inflight = inflight
+        self._exchanger = exchanger
+        self._patience = patience
+        self._noticed = noticed
+        self._weak = False
+        self._waited = 0.0  # before the next plan was made
+
+    def has_waited(self, seconds: float) -> None:
+        """So much of the patience for the next plan is gone already."""
+        self._waited = max(0.0, seconds)
+
+    def perform(
+        self, planner: Planner[Answer], *, worth: Worth | None = None
+    ) -> tuple[Done, Answer]:
+        """Plan and commit, and again until it is done or patience ends.
+
+        A plan that is not `worth` it stays a plan. Raises Busy when patience ends, LeftAlone for
+        what is not ours or lies where no file can be replaced, NotFound when the session vanishes,
+        Conflict for what waiting does not cure, and what `commit` raises.
+        """
+        if source := self.layout.source_of(self.name.agent):
+            secure(self.layout, source)
+        quiet = self._quiet()
+        waiting = _Waiting(self._patience, self._waited)
+        self._waited = 0.0
+        while True:
+            self.path = self.layout.session_file(self.name)  # its program may have moved it
+            why, pause = self.in_use(quiet)
+            why = why or self._late_lines()
+            if why is None:
+                self._inflight.refuse_known(self.path.parent)
+                planned_at_ns, (plan, answer) = self._plan(planner)
+                worth_it = worth is None or worth(plan)
+                if not (plan.edits and worth_it):
+                    if plan.noting.freed and not plan.edits:
+                        self._free(plan.noting.freed)
+                    return Done(plan, None, postponed=bool(plan.edits)), answer
+                outcome = self._commit(plan, planned_at_ns, waiting)
+                if outcome.committed:
+                    self._note_own(plan, outcome)
+                    outcome = replace(outcome, indexed=self._index(plan))
+                if self._noticed:
+                    self._noticed(self.name, outcome)
+                if outcome.committed:
+                    return Done(plan, outcome, number=self._number), answer
+                why = _why(outcome)
+                self._raise_if_final(outcome)
+            if not waiting.goes_on(pause):
+                when = "later" if pause is None else f"in {math.ceil(pause)} s"
+                problem = f"session {self.name} is in use: {why}"
+                raise Busy(problem, hint=f"again {when}", again_in=pause)
+
+    def in_use(self, quiet: float) -> tuple[str | None, float | None]:
+        """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
+        state = inspect_lock(self.path)
+        if not isinstance(state, Free | Stale):
+            return "its lock is held", None
+        if why := in_run(self.layout, self.name):
+            return why, None
+        with self._looking():
+            found = Identity.of(self.path.lstat())
+        now_ns = int(self._patience.clock() * 1e9)
+        # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
+        used_ns = None if self._weak else self._inflight.used_before(self.name, found)
+        age = (now_ns - found.mtime_ns) / 1e9
+        used = age if used_ns is None else (now_ns - used_ns) / 1e9
+        rules = ((age, _UNCERTAIN_SECONDS), (used, quiet))
+        pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
+        if pause > 0:
+            return f"it was written to {age:.1f} s ago", pause
+        return None, None
+
+    def _late_lines(self) -> str | None:
+        """Put back what others wrote into files that our last commits displaced.
+
+        Before the next commit displaces another one: then lines come back in their order. Returns
+        why that must wait, if it must.
+        """
+        records = self._inflight.remembered(self.name)
+        if not records:
+            return None
+        usual = Access.to(self.layout, lambda name, _: in_run(self.layout, name))
+        for found in recover(
+            self._inflight,
+            replace(usual, own_lock=lambda _: nullcontext()),  # the caller holds it
+            self._exchanger,
+            now_ns=lambda: int(self._patience.clock() * 1e9),
+            records=records,
+            retire=False,  # that has time until nobody can be on the way to them any more
+        ):
+            if found.state is State.WAITING:
+                return f"late lines are still to be put back: {found.detail}"
+        return None
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Say what it means that the session, or its directory, cannot be looked at."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(
+                f"session {self.name} vanished", hint="`bsd sessions` lists them"
+            ) from None
+        except OSError as error:
+            raise os_problem(error, f"looking at {self.path}") from error
+
+    def _quiet(self) -> float:
+        with self._looking():
+            self._weak = strength(self.path.parent).level != "strong"
+        quiet = _WEAK_QUIET_SECONDS if self._weak else self._patience.quiet
+        return max(quiet, self._owner.quiet_seconds)
+
+    def _plan(self, planner: Planner[Answer]) -> tuple[int, tuple[Plan, Answer]]:
+        planned_at_ns = int(self._patience.clock() * 1e9)
+        source, fmt = open_session(self.layout, self.name)
+        with source:
+            return planned_at_ns, planner(source, fmt, self.store)
+
+    def _note_own(self, plan: Plan, outcome: Outcome) -> None:
+        """Note that the file was written by us, and until when others had used it."""
+        if outcome.identity is not None and not outcome.drained_bytes:
+            self._inflight.note_own(self.name, plan.planned_on, outcome.identity)
+
+    def _commit(self, plan: Plan, planned_at_ns: int, waiting: _Waiting) -> Outcome:
+        kept = False
+
+        def keep() -> None:
+            nonlocal kept
+            with TranscriptFile(self.path) as source:
+                if source.identity != plan.planned_on:
+                    raise TemporaryFailure("the session changed since it was planned")
+                self.store.keep(plan.keeps, _Checked(source, self._patience.check))
+                kept = True
+                self._remember(plan, source)
+
+        outcome: Outcome | None = None
+        try:
+            outcome = commit(
+                Change(
+                    self.path,
+                    plan.planned_on,
+                    plan.edits,
+                    self.name,
+                    planned_at_ns,
+                    keeps_mtime=self._owner.keeps_mtime,
+                ),
+                inflight=self._inflight,
+                exchanger=self._exchanger,
+                session_lock=owners_lock(
+                    self.layout,
+                    self.name,
+                    self.path,
+                    waiting.left,
+                ),
+                still_idle=lambda: in_run(self.layout, self.name),
+                keep=keep,
+            )
+        except TemporaryFailure as failure:
+            return Outcome(GiveUp.CHANGED, failure.message)
+        finally:
+            if outcome is not None and outcome.committed:
+                self.history.done()
+            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+                self.history.discard()
+                self.store.discard(plan.keeps)
+        return outcome
+
+    def _remember(self, plan: Plan, source: TranscriptFile) -> None:
+        settle(self.history, source)
+        report = plan.report
+        self._number = self.history.begin(
+            Act(
+                report.action,
+                self._actor,
+                iso_utc(self._patience.clock()),
+                values=report.values,
+                bytes_before=report.bytes_before,
+                bytes_after=report.bytes_after,
+                undoes=plan.undoes,
+            ),
+            plan.edits,
+            plan.touched,
+            plan.keeps,
+            source,
+            self.store,
+            plan.noting,
+        )
+
+    def _may_have_been_seen(self, outcome: Outcome | None, planned_on: Identity) -> bool:
+        """Whether a line that refers to this plan's store files may have been at the path.
+
+        Whoever has read such a line, even in the moment before an exchange was undone, may write
+        it back at any time. A commit that raised (no outcome) left a record if it exchanged.
+        """
+        if outcome is not None and (outcome.committed or outcome.in_flight is not None):
+            return True
+        return not self._stands(planned_on) or (outcome is None and self._is_in_flight())
+
+    def _is_in_flight(self) -> bool:
+        for path in self._inflight.records():
+            try:
+                record = self._inflight.read(path)
+            except (OSError, BsdError):  # whose it is cannot be told
+                return True
+            if record is not None and record.session == self.name:
+                return True
+        return False
+
+    def _stands(self, planned_on: Identity) -> bool:
+        """Whether the file at the path is the one that was planned on, whatever became of it."""
+        with suppress(OSError):
+            found = self.path.lstat()
+            return (found.st_dev, found.st_ino) == (planned_on.dev, planned_on.ino)
+        return False
+
+    def _free(self, entry_ids: Collection[str]) -> None:
+        """Note what holds of entries from now on, though their lines stay as they are."""
+        if self.history.lasting.undone.free(entry_ids):
+            _log.info(f"free: {self.name}, entries {len(entry_ids)}", actor=self._actor)
+
+    def _index(self, plan: Plan) -> bool:
+        """Note in the store's index what this plan keeps; whether there was room for it."""
+        # A cache: the session is committed, and whoever hears of it makes the index anew.
+        at = iso_utc(self._patience.clock())
+        try:
+            self.store.index.add(
+                Record(
+                    entry_id=keep.entry_id,
+                    index=keep.index,
+                    file=f"{keep.ref}.json",
+                    hash=keep.hash,
+                    size=keep.size,
+                    keys=keep.keys,
+                    sizes_bytes=keep.sizes,
+                    extracted_at=at,
+                )
+                for keep in plan.keeps
+            )
+        except Unavailable as problem:
+            _log.warning(
+                "The index of a store lacks files", session=str(self.name), problem=problem.message
+            )
+            return False
+        return True
+
+    def _raise_if_final(self, outcome: Outcome) -> None:
+        moved = outcome.gave_up is GiveUp.GONE and self.layout.transcript(self.name) != self.path
+        if outcome.gave_up in _FINAL and not moved:
+            error, hint = _FINAL[outcome.gave_up]
+            message = f"session {self.name} was left as it was: {outcome.detail}"
+            raise error(message, hint=hint)
+
+
+def settle(history: History, source: TranscriptFile) -> None:
+    """Tell what became of operations whose process ended before it could note it.
+
+    The caller holds bsd's own lock of the session, so nobody is in the middle of one.
+    """
+    for deed in history.pending():
+        try:
+            took_effect = happened(source, history.lines(deed))
+        except (NotFound, Damaged):  # never complete, so nothing followed
+            took_effect = False
+        history.settle(deed, happened=took_effect)
+
+
+class _Checked:
+    """The planned session for the store to read from; each read may be the last."""
+
+    def __init__(self, source: TranscriptFile, check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._check()
+        return self._source.read(offset, length)
+
+
+def _why(outcome: Outcome) -> str:
+    return outcome.detail or str(outcome.gave_up)

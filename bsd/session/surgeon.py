@@ -1,0 +1,458 @@
+"""The façade that every door uses: open → plan → commit → audit (DESIGN §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from bsd.agents.base import Format
+from bsd.care.expiry import told_expired
+from bsd.foundation.errors import BsdError, ConfigError, LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.memory import give_back
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.trace import traced
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.lock import own_lock
+from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.examiner import Examiner, Progress
+from bsd.session.opening import open_session, open_to_read
+from bsd.session.operation import (
+    Answer,
+    Done,
+    Noticed,
+    Operation,
+    Patience,
+    Planner,
+    Worth,
+    in_run,
+    settle,
+)
+from bsd.session.recollection import Recollection
+from bsd.store.contents import contents_of
+from bsd.store.extracted import Missing, SessionStore
+from bsd.store.history import History
+from bsd.store.originals import Kept
+from bsd.store.state import StateDb
+from bsd.store.whereabouts import undone_in
+from bsd.surgery.context_answer import ContextAnswer
+from bsd.surgery.context_tool import plan_context
+from bsd.surgery.edit import EditAnswer, Wish, plan_edit
+from bsd.surgery.extract import plan_extraction
+from bsd.surgery.leave import plan_leaving
+from bsd.surgery.pin import PinAnswer, plan_set_extractable
+from bsd.surgery.plan import Plan
+from bsd.surgery.redact import Call, RedactAnswer, plan_redact
+from bsd.surgery.remark import plan_remark
+from bsd.surgery.restore import (
+    RestoreAnswer,
+    plan_restore,
+    plan_restore_all,
+    restored_lines,
+)
+from bsd.surgery.result import SessionResult, Status, Tally
+from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
+from bsd.surgery.undo import UndoAnswer, plan_undo
+from bsd.surgery.view import EntryView
+from bsd.text.reader import TranscriptFile
+
+__all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
+
+_log = get_logger("surgeon")
+
+_STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
+
+
+@traced(_log)
+class Surgeon(Examiner):
+    """Does one thing to one session at a time, safely, for whoever asks.
+
+    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended. With
+    `state` an extraction begins where the last one had settled everything, and tells of the rest.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        *,
+        actor: str = "cli",
+        patience: Patience | None = None,
+        exchanger: Exchanger | None = None,
+        noticed: Noticed | None = None,
+        state: StateDb | None = None,
+    ) -> None:
+        self._patience = patience or Patience()
+        super().__init__(layout, config, actor=actor, clock=self._patience.clock)
+        self._actor = actor
+        self._exchanger = exchanger or DirectExchanger()
+        self._noticed = noticed
+        self._state = state
+        self._inflight = InFlight(layout)
+
+    def recover(self) -> list[Recovered]:
+        """Finish or undo what an earlier process left half done; call it once at start."""
+        keep = self._trash_retention()
+        if _something_moves(self.layout):
+            # Only then: whoever works on sessions seldom needs to know how they are thrown away.
+            from bsd.care.trash import Trash  # noqa: PLC0415
+
+            trash = Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock)
+            try:
+                trash.recover()
+            except BsdError as problem:  # sessions are none the worse for it
+                _log.error("Deletes and restores cannot be finished", problem=problem.message)
+        return recover(
+            self._inflight,
+            Access.to(self.layout, lambda name, _: in_run(self.layout, name)),
+            self._exchanger,
+            now_ns=lambda: int(self._patience.clock() * 1e9),
+        )
+
+    def _trash_retention(self) -> str:
+        # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
+        # whoever needs some learns of it then.
+        try:
+            return self._config.current.trash_retention
+        except ConfigError as problem:
+            _log.warning("Settings are broken", problem=problem.message)
+            return "never"
+
+    def extract(
+        self,
+        name: SessionName,
+        *,
+        dry_run: bool = False,
+        by_hand: bool = False,
+        overrides: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        worth: Worth | None = None,
+    ) -> SessionResult:
+        """Extract all that is due in one session; `progress` gets bytes of it read so far.
+
+        What somebody has taken back by undo leaves only `by_hand`: if somebody asks for it. A plan
+        that is not `worth` the writing is left for later. What concerns only this session's state
+        is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
+        Forbidden, Invalid for a wrong name or setting.
+        """
+        if dry_run:
+            return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
+        config = self._settings(overrides)
+        path = self.layout.session_file(name)
+        tell = self._chart.teller(name)
+        recollection = Recollection(self._state, name, config)
+        history = History(self.layout, name)
+
+        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
+            undone = undone_in(source, history)
+            found = plan_extraction(
+                source,
+                fmt,
+                self._unless_switched_off(config, overrides),
+                self._patience.clock(),
+                store,
+                tell=tell,
+                progress=progress,
+                since=None if by_hand and undone else recollection.recall(source),
+                undone=undone,
+                by_hand=by_hand,
+            )
+            return found, None
+
+        tally = Tally(name, Status.EXTRACTED)
+        with tally.judging():
+            for done, _ in self._batches(name, plan, worth):
+                tally.add(done.plan.report, committed=done.outcome is not None)
+                tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
+                recollection.keep(path, done)
+                if done.outcome:
+                    self._chart.extracted(name, done.plan)
+                del done
+        self._chart.concluded("extract", name, tally)
+        return tally.result()
+
+    def _unless_switched_off(
+        self, config: PruningConfig, overrides: Mapping[str, Any] | None
+    ) -> PruningConfig:
+        """Settings for a plan made now: who switched extraction off may have had the session since.
+
+        He has put everything back, without the protection that a restoration has.
+        """
+        if "enabled" in (overrides or {}) or self._config.current.enabled:
+            return config
+        return replace(config, enabled=False)
+
+    def restore_all(
+        self, name: SessionName, *, leaving: bool = False, progress: Progress | None = None
+    ) -> SessionResult:
+        """Put everything back that was taken out of one session; results as of `extract`.
+
+        Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
+        """
+        self.layout.session_file(name)
+        history = History(self.layout, name)
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+            now = self._patience.clock()
+            if not leaving:
+                return plan_restore_all(source, fmt, now, store, progress=progress)
+            kept = Kept(self.layout, store, history)
+            return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
+
+        tally = Tally(name, Status.RESTORED)
+        with tally.judging():
+            for done, answers in self._batches(name, plan):
+                tally.add(done.plan.report, committed=done.outcome is not None)
+                for answer in answers:
+                    self._explain(answer)
+                    self._chart.restored(name, answer, committed=done.outcome is not None)
+                    tally.miss(answer)
+        if isinstance(tally.error, LeftAlone):
+            self._miss_what_stays(name, tally)
+        self._chart.concluded("restore_all", name, tally)
+        return tally.result()
+
+    def restore(
+        self, name: SessionName, entry: str, keys: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Put an entry's values back; the answer is seed 001's.
+
+        Raises NotFound, Invalid for unknown keys, Busy, Conflict if nothing of it is away.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, RestoreAnswer]:
+            return plan_restore(source, fmt, entry, keys, self._patience.clock(), store)
+
+        done, answer = self._one(name, plan)
+        self._explain(answer)
+        self._chart.restored(name, answer, committed=done.outcome is not None)
+        if done.outcome:
+            self._chart.changed("restore", name, done.plan.report, entry=answer.entry_id)
+        return answer.as_json()
+
+    def _explain(self, answer: RestoreAnswer) -> None:
+        if answer.missing is Missing.GONE:
+            answer.expired = told_expired(self.layout, answer.extracted_at)
+
+    def _miss_what_stays(self, name: SessionName, tally: Tally) -> None:
+        """Tell of the placeholders in a file that is left alone: nothing of it came back."""
+        with suppress(LeftAlone):
+            source, fmt = open_to_read(self.layout, name)
+            with source:
+                store = SessionStore(self.layout, name)
+                for _, answer in restored_lines(source, fmt, store):
+                    if answer is not None:
+                        self._explain(answer)
+                        tally.miss_all(answer, _STAYS.format(name))
+
+    def remark(self, name: SessionName) -> tuple[str, ...]:
+        """Put markers back that a program has dropped; the answer names the entries.
+
+        Raises NotFound, Busy, LeftAlone.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, tuple[str, ...]]:
+            return plan_remark(source, fmt, store)
+
+        done, entries = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed_several("remark", name, done.plan.report, entries)
+        return entries
+
+    def set_extractable(
+        self,
+        name: SessionName,
+        entry: str,
+        value: bool | int | None,  # noqa: FBT001 - the value
+    ) -> dict[str, Any]:
+        """Set an entry's `_extractable`, None removes it; raises NotFound, Invalid, Busy.
+
+        The answer is {updated, entry_id, extractable, previous}.
+        """
+
+        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, PinAnswer]:
+            return plan_set_extractable(source, fmt, entry, value)
+
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
+        return answer.as_json()
+
+    def edit(
+        self, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+    ) -> dict[str, Any]:
+        """Change values of an entry; `seen` is the hash of the line that the wish was made on.
+
+        The answer is {edited, entry_id, index, changed, operation}. Raises NotFound, Invalid,
+        Busy, and EntryChanged (a Conflict).
+        """
+
+        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, EditAnswer]:
+            return plan_edit(source, fmt, entry, wish, seen)
+
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed("edit", name, done.plan.report, entry=answer.entry_id)
+        return {**answer.as_json(), "operation": done.number}
+
+    def replace(
+        self, name: SessionName, operations: Sequence[Replacement], **how: bool
+    ) -> dict[str, Any]:
+        """Put other texts in the place of ranges; as `change_context`."""
+        return self.change_context(name, operations, **how)
+
+    def discard(self, name: SessionName, hashes: Sequence[str], **how: bool) -> dict[str, Any]:
+        """Discard the text of whole entries, named by their hashes; as `change_context`."""
+        return self.act_on_context(name, DISCARD, [[hash_] for hash_ in hashes], **how)
+
+    def distill(
+        self, name: SessionName, summaries: Sequence[tuple[str, str]], **how: bool
+    ) -> dict[str, Any]:
+        """Put summaries in the place of entries' texts, by (hash, summary); as `change_context`."""
+        return self.act_on_context(name, DISTILL, summaries, **how)
+
+    def act_on_context(
+        self, name: SessionName, action: str, targets: object, **how: bool
+    ) -> dict[str, Any]:
+        """Do what seed 003's context tool is asked for, `targets` in any of its forms."""
+        return self.change_context(name, read_targets(action, targets), **how)
+
+    def change_context(
+        self,
+        name: SessionName,
+        targets: Sequence[Target],
+        *,
+        include_user: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Change texts of a session by targets of one action; all of them, or none.
+
+        The answer is seed 003's ReplaceResult. Raises Refused, which lists all that is wrong, and
+        NotFound, Busy, Conflict.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, _: SessionStore
+        ) -> tuple[Plan, ContextAnswer]:
+            config = self._config.current
+            return plan_context(source, fmt, targets, config, include_user=include_user)
+
+        if dry_run:
+            for _, answer in self._trial(name, plan):
+                return {**answer.as_json(), "operation": None}
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
+        return {**answer.as_json(), "operation": done.number}
+
+    def redact(self, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
+        """Take calls of our tools out of the agent's sight (SPEC §5).
+
+        The answer is {redacted, left, entries_removed, operation}; `left` says of each call that
+        stays why it does. Raises NotFound, Busy, Conflict.
+        """
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, RedactAnswer]:
+            return plan_redact(source, fmt, calls, store)
+
+        done, answer = self._one(name, plan)
+        if done.outcome:
+            self._chart.changed_several("redact", name, done.plan.report, answer.entry_ids)
+        return {**answer.as_json(), "operation": done.number}
+
+    def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
+        return self._one(name, planner)
+
+    def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
+        """Take an operation back: the newest, or one by its number in the history.
+
+        The answer is {undone, action, at, entries, operations}; by `operations` this can be undone
+        in turn. Raises NotFound, Busy, Conflict that says what stands in the way.
+        """
+        history, chosen = History(self.layout, name), number
+
+        def plan(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, UndoAnswer]:
+            settle(history, source)
+            return plan_undo(source, fmt, chosen, history, store)
+
+        entries: list[str] = []
+        operations: list[int] = []
+        self.layout.session_file(name)
+        for done, answer in self._batches(name, plan):
+            chosen = answer.deed.number
+            entries += answer.entries
+            if done.number is not None:
+                operations.append(done.number)
+                self._chart.undone(name, answer, done.plan.report)
+        StateDb(self.layout.state_db).forget(name)
+        return {**answer.as_json(), "entries": entries, "operations": operations}
+
+    def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
+        contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
+        begun = self._patience.clock()
+        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
+            done, answer = self._operation(name, begun).perform(planner)
+        if done.outcome or done.plan.noting:  # what was settled may not be any more
+            StateDb(self.layout.state_db).forget(name)
+        return done, answer
+
+    def _batches(
+        self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
+    ) -> Iterator[tuple[Done, Answer]]:
+        """Perform until the plan is complete: a plan has a budget, a backlog may exceed it."""
+        begun = self._patience.clock()
+        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
+            operation = self._operation(name, begun)
+            while True:
+                done, answer = operation.perform(planner, worth=worth)
+                last = done.plan.complete or done.outcome is None
+                yield done, answer
+                if last:
+                    return
+                del done, answer  # a plan of many megabytes shall not outlive the next one
+                give_back()
+
+    def _trial(self, name: SessionName, planner: Planner[Answer]) -> Iterator[tuple[Done, Answer]]:
+        source, fmt = open_session(self.layout, name)
+        with source:
+            plan, answer = planner(source, fmt, SessionStore(self.layout, name))
+        yield Done(plan, None), answer
+
+    def _operation(self, name: SessionName, begun: float | None = None) -> Operation:
+        """One that has been waited for since `begun`."""
+        operation = Operation(
+            self.layout,
+            name,
+            self._inflight,
+            self._exchanger,
+            self._patience,
+            self._noticed,
+            actor=self._actor,
+        )
+        if begun is not None:
+            operation.has_waited(self._patience.clock() - begun)
+        return operation
+
+
+def _something_moves(layout: Layout) -> bool:
+    """Whether the way of a session into the trash or out of it may have been cut off."""
+    try:
+        return next(layout.moving.iterdir(), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False

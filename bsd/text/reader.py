@@ -1,0 +1,301 @@
+"""Lines of a transcript with their offsets, forwards and backwards, never the whole file in memory.
+
+A line ends at the byte 0x0A and nowhere else: CR, NUL and U+2028 stay inside lines, as they do for
+the programs that write these files. The raw lines joined are the file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import orjson
+
+from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
+from bsd.foundation.immutable import immutable
+from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.plain import LARGEST_LINE, NotPlain, open_plain
+from bsd.text.change import Identity
+
+BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
+_FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
+# Whoever has a lease gets 45 s of the kernel, unless the machine's owner says otherwise.
+_LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
+UNKNOWN_INDEX = -1  # of a line that was read backwards
+
+
+@immutable
+class Line:
+    """One line as it stands in the file."""
+
+    index: int  # 0-based line number, all lines counted
+    offset: int  # bytes from the start of the file
+    raw: bytes  # with its line end, if it has one
+
+
+class ChangedWhileReading(Busy):
+    """The file holds less than it did when it was opened."""
+
+
+class Transcript(ABC):
+    """A session as it was when it was opened; what is appended later is not seen."""
+
+    identity: Identity
+
+    def __init__(self, identity: Identity, block: int = BLOCK) -> None:
+        self.identity = identity
+        self._block = block
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the file back; reading is over."""
+
+    def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Iterator[Line]:
+        """The lines of the bytes `[start, end)`; `first_index` is the number of the first one.
+
+        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
+        """
+        end = self._clamp(end)
+        index, line_start, block_start = first_index, start, start
+        buffer = bytearray(min(_FIRST_BLOCK, self._block))
+        view = memoryview(buffer)
+        while block_start < end:
+            got = min(len(buffer), end - block_start)
+            self._fill(view[:got], block_start)
+            done = 0
+            while (newline := buffer.find(b"\n", done, got)) >= 0:
+                line_end = block_start + newline + 1
+                if line_start < block_start:  # began in an earlier block: read it again, whole
+                    raw = self.read(line_start, line_end - line_start)
+                else:
+                    raw = view[done : newline + 1].tobytes()
+                yield Line(index, line_start, raw)
+                index, line_start, done = index + 1, line_end, newline + 1
+            block_start += got
+            self._refuse_endless(block_start - line_start)
+            if len(buffer) < self._block and block_start < end:
+                buffer = bytearray(min(self._block, end - block_start))
+                view = memoryview(buffer)
+        if line_start < end:
+            yield Line(index, line_start, self.read(line_start, end - line_start))
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand, without looking at each of the others.
+
+        Raises ChangedWhileReading.
+        """
+        if not needle or b"\n" in needle:
+            yield from (line for line in self.lines() if needle in line.raw)
+            return
+        end, offset, index, length = self.identity.size, 0, 0, self._block
+        while offset < end:
+            piece = self.read(offset, min(length, end - offset))
+            is_last = offset + len(piece) == end
+            whole = len(piece) if is_last else piece.rfind(b"\n") + 1
+            length = self._block if whole else 2 * length  # or a line is longer than that
+            counted = start = 0
+            while (found := piece.find(needle, start, whole)) >= 0:
+                start = piece.rfind(b"\n", start, found) + 1 or start
+                index += piece.count(b"\n", counted, start)
+                counted, line_end = start, piece.find(b"\n", found, whole) + 1 or whole
+                yield Line(index, offset + start, piece[start:line_end])
+                start = line_end
+            index += piece.count(b"\n", counted, whole)
+            offset += whole
+
+    def lines_backwards(self, end: int | None = None) -> Iterator[Line]:
+        """The lines of the bytes `[0, end)`, last one first, with UNKNOWN_INDEX as their number.
+
+        Raises ChangedWhileReading.
+        """
+        line_end = block_start = self._clamp(end)
+        buffer = bytearray(min(self._block, block_start))
+        view = memoryview(buffer)
+        while block_start > 0:
+            block_end, block_start = block_start, max(0, block_start - len(buffer))
+            self._fill(view[: block_end - block_start], block_start)
+            # The last byte of the line is never the newline that comes before the line.
+            unsearched = min(line_end - 1, block_end) - block_start
+            while (newline := buffer.rfind(b"\n", 0, unsearched)) >= 0:
+                line_start = block_start + newline + 1
+                if line_end > block_end:
+                    raw = self.read(line_start, line_end - line_start)
+                else:
+                    raw = view[newline + 1 : line_end - block_start].tobytes()
+                yield Line(UNKNOWN_INDEX, line_start, raw)
+                line_end, unsearched = line_start, newline
+            self._refuse_endless(line_end - block_start)
+        if line_end > 0:
+            yield Line(UNKNOWN_INDEX, 0, self.read(0, line_end))
+
+    def _refuse_endless(self, length: int) -> None:
+        if length > LARGEST_LINE:
+            raise LeftAlone(f"a line of it is longer than {LARGEST_LINE} bytes")
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly these bytes; raises ChangedWhileReading if they are no longer there."""
+
+    @abstractmethod
+    def _fill(self, view: memoryview, offset: int) -> None:
+        """Fill `view` with the bytes from `offset`; raises ChangedWhileReading."""
+
+    def _clamp(self, end: int | None) -> int:
+        return self.identity.size if end is None else max(0, min(end, self.identity.size))
+
+
+class TranscriptFile(Transcript):
+    """A session file, held open; a symbolic link or anything but a regular file is refused.
+
+    Several iterators may be under way at once. Raises NotFound, Forbidden, BsdError.
+    """
+
+    def __init__(self, path: Path, *, block: int = BLOCK) -> None:
+        self._path = path
+        self._fd = -1
+        try:
+            self._fd = _opened(path)
+            state = os.fstat(self._fd)
+        except OSError as error:
+            self.close()
+            _raise_cannot_open(path, error)
+        super().__init__(Identity.of(state), block)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.identity.size:
+            raise self._changed()
+        pieces = []
+        try:
+            while length > 0:  # the kernel returns at most 2 GiB at once
+                piece = os.pread(self._fd, length, offset)
+                if not piece:
+                    raise self._changed()
+                pieces.append(piece)
+                offset, length = offset + len(piece), length - len(piece)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        done = 0
+        try:
+            while done < len(view):
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+                if not got:
+                    raise self._changed()
+                done += got
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> BsdError:
+        return os_problem(error, f"reading {self._path}")
+
+    def _changed(self) -> ChangedWhileReading:
+        return ChangedWhileReading(
+            f"{self._path} changed while it was read: it is shorter than before",
+            hint="run the same command again when nothing else rewrites the session",
+        )
+
+
+class BytesTranscript(Transcript):
+    """A session held in memory, for planning without a file."""
+
+    def __init__(
+        self, data: bytes, identity: Identity | None = None, *, block: int = BLOCK
+    ) -> None:
+        super().__init__(identity or Identity(0, 0, len(data), 0, 0), block)
+        self._data = data
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        piece = self._data[offset : offset + length]
+        if len(piece) != length:
+            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
+        return piece
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        view[:] = self.read(offset, len(view))
+
+
+def _opened(path: Path) -> int:
+    """Open a plain file; one that somebody has leased, as a commit does for a moment, later."""
+    deadline = time.monotonic() + _LEASED_SECONDS
+    while True:
+        try:
+            return open_plain(path)
+        except BlockingIOError:  # the kernel has told the holder by now
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
+    if isinstance(error, NotPlain):
+        raise Forbidden(
+            f"{path} is {_what(path)}", hint="bsd reads and edits plain files only"
+        ) from None
+    match error.errno:
+        case errno.EWOULDBLOCK:
+            raise Busy(f"another program keeps {path} to itself", hint="again later")
+        case errno.ENOENT | errno.ENOTDIR:
+            raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
+        case errno.EACCES | errno.EPERM:
+            raise Forbidden(
+                f"{path} cannot be read: {error.strerror}",
+                hint="run bsd as the user who owns the session",
+            )
+        case _:
+            raise os_problem(error, f"opening {path}") from error
+
+
+def _what(path: Path) -> str:
+    return "a symbolic link" if path.is_symlink() else "not a regular file"
+
+
+def parse_entry(raw: bytes) -> dict[str, Any] | None:
+    """The JSON object that a line holds; None if the line is anything but exactly one object.
+
+    None, too, for one that would take too much memory (`is_too_large`). Numbers may lose
+    precision: entries are for looking, edits are made on the raw bytes.
+    """
+    return None if is_too_large(raw) else parse_kept(raw)
+
+
+def parse_kept(raw: bytes) -> dict[str, Any] | None:
+    """The same of a line that bsd has kept, however large: it is given back in any case."""
+    try:
+        entry = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        entry = _parse_like_javascript(raw)
+    return entry if isinstance(entry, dict) else None
+
+
+def _parse_like_javascript(raw: bytes) -> object:
+    """What orjson refuses but the writers of these files take: lone surrogate escapes."""
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):  # ValueError: JSON, UTF-8, or a number of > 4300 digits
+        return None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,303 @@
+"""Byte-exact surgery on one raw JSON line: nothing is re-serialised (SPEC §2.1).
+
+Only the bytes of the named values change; white space, escapes, number forms, other duplicate
+keys and the line end stay as they are. Raw lines must be such that `parse_entry` accepts them. All
+functions raise a SpliceError if the line has to be left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import orjson
+
+from bsd.foundation.value_path import ValuePath, format_path
+from bsd.text.members import Members, Patch
+from bsd.text.scan import (
+    BrokenLine,
+    DuplicateKey,
+    Found,
+    NoSuchValue,
+    Search,
+    SpliceError,
+    TooDeep,
+    encode_key,
+    scan,
+)
+
+__all__ = [
+    "BrokenLine",
+    "DuplicateKey",
+    "MemberExists",
+    "NoSuchValue",
+    "PathsOverlap",
+    "Span",
+    "SpliceError",
+    "TooDeep",
+    "edit",
+    "edit_and_measure",
+    "encode_string",
+    "find",
+    "reinsert",
+    "remove_members",
+    "replace",
+    "set_member",
+    "text_size",
+    "text_sizes",
+]
+
+
+# Backslashes, a pair of surrogates, any other number: in this order, or half of one is misread.
+_BY_NUMBER = re.compile(
+    rb"\\\\|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})"
+)
+_CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
+
+
+class MemberExists(SpliceError):
+    """A member to be put back is there already."""
+
+
+class PathsOverlap(SpliceError):
+    """Two edits of one line would touch the same bytes."""
+
+
+class Span(NamedTuple):
+    """Bytes `[start, end)` of a line."""
+
+    start: int
+    end: int
+
+
+def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
+    """Where the values of all `paths` stand; raises NoSuchValue, DuplicateKey, BrokenLine."""
+    wanted = tuple(paths)
+    found = scan(raw, Search.of(wanted))
+    return {path: Span(*found.span(path)) for path in wanted}
+
+
+def replace(raw: bytes, values: Mapping[ValuePath, bytes]) -> bytes:
+    """Put other JSON values in the place of some; raises NoSuchValue, PathsOverlap."""
+    return edit(raw, replace=values)
+
+
+def set_member(raw: bytes, key: str, value: bytes) -> bytes:
+    """Give the line's object a member: its value is replaced, or it is added after all others."""
+    return edit(raw, put={key: value})
+
+
+def remove_members(raw: bytes, paths: Collection[ValuePath]) -> bytes:
+    """Take members of objects out, with their commas; raises NoSuchValue, PathsOverlap."""
+    return edit(raw, remove=paths)
+
+
+def reinsert(raw: bytes, original: bytes, paths: Collection[ValuePath]) -> bytes:
+    """Put members back that `original` has and `raw` has lost, at their old places.
+
+    Whatever else was replaced meanwhile stays. Raises NoSuchValue if `original` lacks one or
+    `raw` has no such object to put it in, MemberExists if `raw` has one.
+    """
+    return edit(raw, reinsert=paths, original=original)
+
+
+def edit(
+    raw: bytes,
+    *,
+    replace: Mapping[ValuePath, bytes] | None = None,
+    remove: Collection[ValuePath] = (),
+    reinsert: Collection[ValuePath] = (),
+    original: bytes = b"",
+    put: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """All edits of one line in one pass, as if made one after the other in this order.
+
+    `reinsert` takes its members from the line `original`; `put` sets top-level members, and adds
+    those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
+    path is or contains another.
+    """
+    return edit_and_measure(
+        raw, replace=replace, remove=remove, reinsert=reinsert, original=original, put=put
+    )[0]
+
+
+def edit_and_measure(
+    raw: bytes,
+    *,
+    replace: Mapping[ValuePath, bytes] | None = None,
+    remove: Collection[ValuePath] = (),
+    reinsert: Collection[ValuePath] = (),
+    original: bytes = b"",
+    put: Mapping[str, bytes] | None = None,
+) -> tuple[bytes, dict[ValuePath, tuple[int, int]]]:
+    """As `edit`, and where in `raw` the values stood that were replaced or removed."""
+    replace = replace or {}
+    put_paths = {(key,): value for key, value in (put or {}).items()}
+    back = tuple(reinsert)
+    found, listed = _look(raw, (*replace, *remove, *back, *put_paths), remove, back)
+
+    patches: list[Patch] = []
+    stood = {}
+    for path, value in replace.items():
+        start, end = stood[path] = found.span(path)
+        patches.append((start, end, _one_line(value)))
+    objects = _Objects(raw, found, listed=listed)
+    for path in remove:
+        stood[path] = found.span(path)
+        objects.remove(path)
+    objects.reinsert(back, original)
+    for path, value in put_paths.items():
+        if found.has(path):
+            patches.append((*found.span(path), _one_line(value)))
+        else:
+            objects.add(encode_string(path[0]) + b":" + _one_line(value))
+    return _patched(raw, [*patches, *objects.patches()]), stood
+
+
+def _look(
+    raw: bytes,
+    paths: tuple[ValuePath, ...],
+    remove: Collection[ValuePath],
+    back: tuple[ValuePath, ...],
+) -> tuple[Found, bool]:
+    """Find all that an edit names, and say whether the members of objects had to be listed.
+
+    Mostly it is enough to know where the member before another one ends: not if one comes back,
+    the first goes, or there is none yet.
+    """
+    members = (*remove, *back)
+    if not back:
+        found = scan(raw, _apart(paths, members, listed=False))
+        if found.last_end >= 0 and not _is_first(found, remove):
+            return found, False
+    return scan(raw, _apart(paths, members, listed=True)), True
+
+
+def _is_first(found: Found, members: Collection[ValuePath]) -> bool:
+    """Whether one of some members is the first of its object."""
+    for path in members:  # noqa: SIM110 - `any` would take longer than all the rest
+        if found.has(path) and found.end_before(path) < 0:
+            return True
+    return False
+
+
+def text_size(raw: bytes) -> int:
+    """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
+    return text_sizes(raw)[0]
+
+
+def text_sizes(raw: bytes) -> tuple[int, int]:
+    """As `text_size`, and the characters of the same.
+
+    Counted, and not decoded: a text of many megabytes would take several times its size.
+    """
+    plain = 0 if raw.isascii() else len(raw) - len(raw.translate(None, _CONTINUING))
+    if raw[:1] != b'"':
+        return len(raw), len(raw) - plain
+    # Each escape is a letter more than what it stands for; a backslash takes two backslashes.
+    size = len(raw) - 2 - (raw.count(b"\\") - raw.count(b"\\\\"))
+    characters = size - plain
+    if b"\\u" in raw:
+        for escape in _BY_NUMBER.finditer(raw):
+            if escape[1]:
+                size, characters = size - 6, characters - 9
+            elif escape[2]:
+                code = int(escape[2], 16)
+                size -= 4 if code < 0x80 else 3 if code < 0x800 else 2
+                characters -= 4
+    return size, characters
+
+
+def encode_string(text: str) -> bytes:
+    """A JSON string that every reader takes, lone surrogates as escapes."""
+    try:
+        return orjson.dumps(text)
+    except TypeError:  # orjson writes UTF-8, which has no surrogates
+        return json.dumps(text).encode()
+
+
+class _Objects:
+    """The objects of one line whose members are edited, each once."""
+
+    def __init__(self, raw: bytes, found: Found, *, listed: bool) -> None:
+        self._raw = raw
+        self._found = found
+        self._listed = listed
+        self._members: dict[ValuePath, Members] = {}  # if they are listed
+        self._gone: list[Patch] = []  # else
+        self._added = b""
+
+    def remove(self, path: ValuePath) -> None:
+        """Take a member out."""
+        if self._listed:
+            self._around(path[:-1]).remove(encode_key(str(path[-1])))
+        else:
+            self._gone.append((self._found.end_before(path), self._found.span(path)[1], b""))
+
+    def add(self, text: bytes) -> None:
+        """Add a member to the line's own object, after all others."""
+        if self._listed:
+            self._around(()).append(text)
+        else:
+            self._added += b"," + text
+
+    def reinsert(self, paths: tuple[ValuePath, ...], original: bytes) -> None:
+        """Put members back; only where they are listed."""
+        if not paths:
+            return
+        old = scan(original, _apart(paths, paths, listed=True))
+        for path in paths:
+            if self._found.has(path):
+                raise MemberExists(f"the line has a value {format_path(path)} already")
+            old.span(path)
+            self._around(path[:-1]).reinsert(encode_key(str(path[-1])), original, old)
+
+    def patches(self) -> list[Patch]:
+        """What changes between the members that stay."""
+        if self._listed:
+            return [patch for members in self._members.values() for patch in members.patches()]
+        end = self._found.last_end
+        return [*self._gone, (end, end, self._added)] if self._added else self._gone
+
+    def _around(self, holder: ValuePath) -> Members:
+        if holder not in self._members:
+            self._members[holder] = Members(self._raw, self._found, holder)
+        return self._members[holder]
+
+
+@lru_cache(maxsize=128)
+def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, listed: bool) -> Search:
+    """The search for all these values, of which none is or contains another.
+
+    Those that are `members` are to be taken out of their objects, or put back; `listed` says that
+    all members of these objects must be known for it.
+    """
+    for path in members:
+        if not path or isinstance(path[-1], int):
+            raise SpliceError(f"{format_path(path)!r} is not a member of an object")
+    search = Search(paths, {path[:-1] for path in members} if listed else ())
+    if len(set(paths)) < len(paths):
+        raise PathsOverlap("one value is named twice in one edit")
+    for path in paths:
+        if search[path].children:
+            raise PathsOverlap(f"{format_path(path)} is edited, and a value inside it too")
+    return search
+
+
+def _one_line(value: bytes) -> bytes:
+    if not value or b"\n" in value:
+        raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
+    return value
+
+
+def _patched(raw: bytes, patches: list[Patch]) -> bytes:
+    view = memoryview(raw)  # slices without copying: a line may be large
+    pieces: list[bytes | memoryview] = []
+    done = 0
+    for start, end, new in sorted(patches):
+        pieces += (view[done:start], new)
+        done = end
+    return b"".join((*pieces, view[done:]))
