@@ -67,7 +67,7 @@ def test_curl_reaches_it(root: Path) -> None:
     curl = require_program("curl")
     with serving(root) as (_, settings):
         done = subprocess.run(
-            [curl, "-sf", "--unix-socket", str(settings.socket), "http://bsd/doors/http/health"],
+            [curl, "-sf", "--unix-socket", str(settings.socket), "http://bsd/api/health"],
             check=True,
             capture_output=True,
             text=True,

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif("BSD_BOOT" not in os.environ, reason="`make booted` boots a Debian"),
 ]
-_ASK = "curl -s --unix-socket .openclaw/.brainsurgeon/bsd.sock http://bsd/doors/http"
+_ASK = "curl -s --unix-socket .openclaw/.brainsurgeon/bsd.sock http://bsd/api"
 _CLAUDE = f".claude/projects/{CLAUDE_CODE.directory}/{CLAUDE_CODE.session}.jsonl"
 _SERVED = 'bsd_source_served{source="claude"}'
 
