@@ -33,24 +33,24 @@ from bsd.host import HOST_TOKEN
 _TOP = Path(__file__).parents[1]
 _LOADED = ("agents", "care", "doors.cli", "foundation", "session", "store", "surgery", "text")
 _DEADLINE_SECONDS = 60.0
-# What Python reads of its environment as it starts, and the linker: the server has started.
-_TOO_LATE = ("PYTHON", "LC_", "LANG", "LD_")
+# What Python and the linker read of their environment as they start: other values, other server.
+_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 
 
 class _Server:
     """The process that forks, and whoever asks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked", str(theirs.fileno()), *HOST_TOKEN],
                 cwd=_TOP,
                 pass_fds=[theirs.fileno()],
+                env=environ,
             )
         self.answers = self.socket.makefile("r", encoding="utf-8")
         self.turn = threading.Lock()
-        self.environ = dict(os.environ)
         atexit.register(self._close)
 
     def _close(self) -> None:
@@ -59,7 +59,7 @@ class _Server:
         self._process.wait()
 
 
-_servers: dict[int, _Server] = {}  # by the process that asks
+_servers: dict[tuple[object, ...], _Server] = {}  # by who asks, and the environment at the start
 
 
 def run(
@@ -70,10 +70,11 @@ def run(
     timeout: float = _DEADLINE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` does for `python -m bsd ARGUMENTS`; `memory` limits address space."""
-    server = _servers.get(os.getpid()) or _servers.setdefault(os.getpid(), _Server())
     wanted = dict(os.environ if env is None else env)
-    differing = {name for name, _ in wanted.items() ^ server.environ.items()}
-    assert not any(name.startswith(_TOO_LATE) for name in differing), "needs a start of its own"
+    started = sorted(each for each in wanted.items() if each[0].startswith(_AT_START))
+    server = _servers.get(kind := (os.getpid(), *started))
+    if server is None:
+        server = _servers[kind] = _Server(wanted)
     order = {
         "arguments": arguments,
         "environ": wanted,
