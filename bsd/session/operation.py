@@ -154,6 +154,7 @@ class Operation:
         self._patience = patience
         self._noticed = noticed
         self._weak = False
+        self._stays = False  # whether the store keeps what the last attempt put there
         self._waited = 0.0  # before the next plan was made
 
     def has_waited(self, seconds: float) -> None:
@@ -186,13 +187,14 @@ class Operation:
                     if plan.noting.freed and not plan.edits:
                         self._free(plan.noting.freed)
                     return Done(plan, None, postponed=bool(plan.edits)), answer
-                outcome = self._commit(plan, planned_at_ns, waiting)
+                try:
+                    outcome = self._commit(plan, planned_at_ns, waiting)
+                except BsdError as error:
+                    self._attempted(plan, Outcome(GiveUp.FAILED, error.message))
+                    raise
+                outcome = self._attempted(plan, outcome)
                 if outcome.committed:
                     self._note_own(plan, outcome)
-                    outcome = replace(outcome, indexed=self._index(plan))
-                if self._noticed:
-                    self._noticed(self.name, outcome)
-                if outcome.committed:
                     return Done(plan, outcome, number=self._number), answer
                 why = _why(outcome)
                 self._raise_if_final(outcome)
@@ -272,8 +274,16 @@ class Operation:
         if outcome.identity is not None and not outcome.drained_bytes:
             self._inflight.note_own(self.name, plan.planned_on, outcome.identity)
 
+    def _attempted(self, plan: Plan, outcome: Outcome) -> Outcome:
+        """Index what stays in the store, committed or not, and tell how the attempt ended."""
+        if self._stays:
+            outcome = replace(outcome, indexed=self._index(plan))
+        if self._noticed:
+            self._noticed(self.name, outcome)
+        return outcome
+
     def _commit(self, plan: Plan, planned_at_ns: int, waiting: _Waiting) -> Outcome:
-        kept = False
+        kept = self._stays = False
 
         def keep() -> None:
             nonlocal kept
@@ -309,9 +319,11 @@ class Operation:
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            if outcome is not None and outcome.committed:
+            committed = outcome is not None and outcome.committed
+            self._stays = kept and (committed or self._may_have_been_seen(outcome, plan.planned_on))
+            if committed:
                 self.history.done()
-            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+            elif kept and not self._stays:
                 self.history.discard()
                 self.store.discard(plan.keeps)
         return outcome

@@ -55,6 +55,7 @@ class GiveUp(StrEnum):
     NOT_IDLE = "not_idle"  # in use in another way
     CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
     HELPER_LOST = "helper_lost"  # the exchange was cut short before it changed anything
+    FAILED = "failed"  # by an error, which is raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Outcome:
     drained_lines: int = 0
     lease_held_s: float = 0.0  # longest pause that another opener may have felt
     in_flight: Path | None = None  # record that recovery will finish, if one is left
-    indexed: bool = True  # what the store keeps for it; False: there was no room for that
+    indexed: bool = True  # what the store keeps of it; False: there was no room for that
 
     @property
     def committed(self) -> bool:
