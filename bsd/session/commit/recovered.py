@@ -11,7 +11,7 @@ from typing import Any
 
 from bsd.agents.owners import owner_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock, owners_lock
+from bsd.session.commit.lock import own_lock
 
 
 class State(StrEnum):
@@ -66,7 +66,7 @@ class Access:
         """Access by the usual locks, without waiting."""
         return cls(
             own_lock=lambda name: own_lock(layout, name, 0.0),
-            session_lock=lambda name, path: owners_lock(layout, name, path),
+            session_lock=lambda name, path: owner_of(layout, name.agent).lock(name, path),
             still_idle=still_idle,
             keeps_mtime=lambda name: owner_of(layout, name.agent).keeps_mtime,
         )
