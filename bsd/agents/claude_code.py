@@ -362,6 +362,13 @@ class ClaudeCodeProject(Owner):
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
+    def conversations(self, entry: Entry) -> set[str]:
+        session = text_of(entry.get("sessionId"))
+        return {session} if session else set()
+
+    def is_named(self, entry: Entry) -> bool:
+        return "uuid" in entry
+
     def in_use(self, session: str) -> str | None:
         """A process that is idle has all in memory, and reopens the file for each line."""
         return self._in_use(session)

@@ -313,6 +313,15 @@ class CodexDay(Owner):
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines)
 
+    def conversations(self, entry: Entry) -> set[str]:
+        if entry.get("type") != _HEADER:
+            return set()
+        payload = _payload(entry)
+        return {text for key in ("id", "forked_from_id") if (text := text_of(payload.get(key)))}
+
+    def is_named(self, entry: Entry) -> bool:
+        return _id(entry, _payload(entry)) is not None
+
     def in_use(self, session: str) -> str | None:
         """Whether the thread's lock is held, as the system's list of locks shows it.
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bsd.agents.base import Entry, Format, NotOurs
-from bsd.agents.reading import entry_id
 from bsd.foundation.layout import SessionName
 from bsd.foundation.sources import PutAway, Route
 
@@ -157,12 +156,12 @@ class Owner(ABC):
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)
 
-    def conversations(self, entry: Entry) -> set[str]:
-        """Ids of the conversation that a file's first entry names, and of that it came from."""
-        return {entry_id(entry) or ""} - {""}
+    def conversations(self, entry: Entry) -> set[str]:  # noqa: ARG002
+        """Ids of the conversation that a header, or a first entry, names, and of its origin."""
+        return set()
 
     def is_named(self, entry: Entry) -> bool:
-        """Whether a line with the same bytes as this entry's can only be the same once more."""
+        """Whether an entry has an id: then two lines of the same bytes are one, written twice."""
         return "id" in entry or "__id" in entry
 
     def database(self) -> Path | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bsd.agents.base import Entry, Facts, Format, NotOurs, Turn, Value
 from bsd.agents.detect import detect, first_entries
-from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw
+from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, header_ids
 from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.reading import message_of, text_of
 
@@ -66,6 +66,12 @@ class PiProject(Owner):
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
+
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        return session, session.rpartition("_")[2]
+
+    def conversations(self, entry: Entry) -> set[str]:
+        return header_ids(entry)
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         lines = list(_until_header(first_lines))

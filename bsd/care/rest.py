@@ -85,7 +85,7 @@ class Rest:
             own_lock=lock,
             session_lock=lambda name, path: owner_of(self._layout, name.agent).lock(name, path),
             still_idle=lambda name, _: in_use(self._layout, name),
-            keeps_mtime=lambda name: owner_of(self._layout, name.agent).keeps_mtime,
+            owner=lambda name: owner_of(self._layout, name.agent),
         )
 
     def wait_for(self, names: list[SessionName], deadline: float) -> None:

@@ -146,3 +146,9 @@ def _state(entry: Entry, at_least: int) -> list[Value]:
 
 
 OPENCLAW = OpenClaw()
+
+
+def header_ids(entry: Entry) -> set[str]:
+    """The id of the conversation that a header names."""
+    found = text_of(entry.get("id")) if entry.get("type") == "session" else None
+    return {found} if found else set()

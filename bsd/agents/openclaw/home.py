@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.base import Entry, Format, NotOurs
 from bsd.agents.detect import detect
 from bsd.agents.openclaw import registry_edit
+from bsd.agents.openclaw.dialect import header_ids
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock
 from bsd.agents.openclaw.registry import (
@@ -64,6 +65,9 @@ class RootAgent(Owner):
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return ids_in(session)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        return header_ids(entry)
 
     def database(self) -> Path | None:
         return sqlite_database(self._directory)

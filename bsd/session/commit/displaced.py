@@ -272,12 +272,13 @@ class Displaced:
     def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
         record = self.record
         carried = sum(note.written for note in self.done_with() if note.note == "carried")
+        owner = self.access.owner(record.session)
         with self.access.session_lock(record.session, record.target):
             self.refuse_unless_idle()
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
-                insert = target.put(lines, other, carried, again=again)
-                if insert is None and self.access.keeps_mtime(record.session):
+                insert = target.put(lines, other, carried, owner.is_named, again=again)
+                if insert is None and owner.keeps_mtime:
                     target.date_back(os.fstat(self.fd).st_mtime_ns)
         if insert is not None:
             self.insert(insert)
@@ -293,7 +294,7 @@ class Displaced:
                 record.session,
                 self.now_ns(),
                 carries_late=True,
-                keeps_mtime=self.access.keeps_mtime(record.session),
+                keeps_mtime=self.access.owner(record.session).keeps_mtime,
             ),
             inflight=self.means.inflight,
             exchanger=self.means.exchanger,
