@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bsd.agents.base import Format
+from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.claims import secure
 from bsd.foundation.errors import (
@@ -27,7 +28,6 @@ from bsd.foundation.mount import strength
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
 from bsd.session.commit.recovery import Access, State, recover
 from bsd.session.opening import open_session
@@ -205,8 +205,7 @@ class Operation:
 
     def in_use(self, quiet: float) -> tuple[str | None, float | None]:
         """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
-        state = inspect_lock(self.path)
-        if not isinstance(state, Free | Stale):
+        if not isinstance(self._owner.lock_state(self.path), Free | Stale):
             return "its lock is held", None
         if why := in_run(self.layout, self.name):
             return why, None
@@ -307,12 +306,7 @@ class Operation:
                 ),
                 inflight=self._inflight,
                 exchanger=self._exchanger,
-                session_lock=owners_lock(
-                    self.layout,
-                    self.name,
-                    self.path,
-                    waiting.left,
-                ),
+                session_lock=self._owner.lock(self.name, self.path, waiting.left),
                 still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,
             )

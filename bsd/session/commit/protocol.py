@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 from bsd.foundation import mount
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
 from bsd.foundation.trace import traced
-from bsd.session.commit.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
+from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
 from bsd.text.change import Change, Identity
