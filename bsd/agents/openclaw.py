@@ -29,6 +29,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import check_name
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, plain_stream, read_plain
+from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -163,7 +164,6 @@ OPENCLAW = OpenClaw()
 
 # --- directories: agents/<agent>/{sessions/*.jsonl, sessions/sessions.json, agent/*.sqlite} ---
 
-_UNCERTAIN_NS = 2 * 10**9
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 
@@ -217,7 +217,7 @@ def read_registry(agent_dir: Path) -> Registry:
     except OSError as error:
         return Registry(problem=f"{path}: {error.strerror}")
     # A file just written may change again without its time showing it.
-    if abs(time.time_ns() - found.st_mtime_ns) > _UNCERTAIN_NS:
+    if abs(time.time_ns() - found.st_mtime_ns) > UNCERTAIN_NS:
         _registries[path] = (state, registry)
     return registry
 
