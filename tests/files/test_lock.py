@@ -355,7 +355,10 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize("content", UNUSABLE, ids=repr)
-def test_an_unusable_lock_counts_for_thirty_minutes(session: Path, content: bytes) -> None:
+def test_an_unusable_lock_counts_for_thirty_minutes(
+    session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(monkeypatch, 4 * HALF_AN_HOUR)
     path = written_raw(session, content)
     modified = path.stat().st_mtime
     assert isinstance(inspect_lock(session, now=modified + HALF_AN_HOUR), Unreadable)
