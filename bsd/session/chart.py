@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.foundation.errors import Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.extracted import Missing
@@ -165,14 +165,6 @@ class Chart:
             level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
 
     def _record(self, action: str, name: SessionName, **what: object) -> None:
-        # The change is made; a full disk under the audit log must not make it look undone.
-        try:
-            self._audit.record(
-                actor=self._actor,
-                action=action,
-                agent=name.agent,
-                session_id=name.session,
-                **what,
-            )
-        except BsdError as error:
-            _log.error("The audit log cannot be written", error=error.message, action=action)
+        self._audit.record(
+            actor=self._actor, action=action, agent=name.agent, session_id=name.session, **what
+        )
