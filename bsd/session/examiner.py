@@ -15,8 +15,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
-from bsd.session.chart import Chart
-from bsd.session.opening import open_session, open_to_read
+from bsd.session.notes import Notes
+from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class Examiner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.layout = layout
-        self._config = config
+        self.config = config
         self._clock = clock
-        self._chart = Chart(layout, actor, clock)
+        self._notes = Notes(layout, actor, clock)
 
     def entries(
         self, name: SessionName, *, start: int = 0, limit: int | None = None
@@ -52,7 +52,7 @@ class Examiner:
         """The entries of a session from line `start` on, as they stand."""
         from bsd.surgery.view import views
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
@@ -60,7 +60,7 @@ class Examiner:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             return context(name, source, fmt)
 
@@ -68,7 +68,7 @@ class Examiner:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
 
@@ -84,7 +84,7 @@ class Examiner:
 
         values = 0
         missing: dict[str, str] = {}
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
                 write(raw)
@@ -99,7 +99,7 @@ class Examiner:
         """One entry as a person may edit it."""
         from bsd.surgery.edit import show_entry
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = Session(self.layout, name).open()
         with source:
             return show_entry(source, fmt, entry)
 
@@ -111,7 +111,7 @@ class Examiner:
         history = History(self.layout, name)
         if not history.pending():
             return tell_history(history, None)
-        source, _ = open_session(self.layout, name)
+        source, _ = Session(self.layout, name).open()
         with source:
             return tell_history(history, source)
 
@@ -133,7 +133,7 @@ class Examiner:
         self.layout.session_file(name)
         tally = Tally(name, Status.EXTRACTED, dry_run=True)
         with tally.judging():
-            source, fmt = open_session(self.layout, name)
+            source, fmt = Session(self.layout, name).open()
             with source:
                 plan = plan_extraction(
                     source,
@@ -142,18 +142,18 @@ class Examiner:
                     self._clock(),
                     SessionStore(self.layout, name),
                     dry_run=True,
-                    tell=self._chart.teller(name),
+                    tell=self._notes.teller(name),
                     progress=progress,
                     undone=undone_in(source, History(self.layout, name)),
                     by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)
             tally.leave(plan.planned_on, due_at=plan.due_at)
-        self._chart.concluded("extract", name, tally)
+        self._notes.concluded("extract", name, tally)
         return tally.result()
 
     def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
-        config = self._config.current
+        config = self.config.current
         if not overrides:
             return config
         return PruningConfig.checked({**config.as_json(), **overrides})

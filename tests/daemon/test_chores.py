@@ -13,9 +13,9 @@ from bsd.care.verify import verify
 from bsd.daemon.chores import Chores
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session import operate
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome
-from bsd.session.operation import Operation
 from bsd.session.surgeon import Patience, Surgeon
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 
@@ -37,7 +37,7 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         left.append(outcome.in_flight)
 
     with monkeypatch.context() as killed:
-        killed.setattr(Operation, "_index", lambda *_: None)
+        killed.setattr(operate, "index", lambda *_: True)
         config = ConfigService(layout.config_file)
         Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
