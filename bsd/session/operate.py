@@ -23,7 +23,7 @@ from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
-from bsd.store.state import StateDb
+from bsd.store.state import guard, state_at
 from bsd.surgery.plan import Plan
 from bsd.text.change import Change, Identity
 from bsd.text.reader import TranscriptFile
@@ -52,6 +52,7 @@ class Done:
 
     plan: Plan
     outcome: Outcome | None
+    guard: bytes  # of what stands before the plan's checkpoint now (store.state)
     postponed: bool = False  # there were edits, but they were not worth it
     number: int | None = None  # of the operation in the session's history, if it is one
 
@@ -95,7 +96,7 @@ class Operator:
         with session.lock(self.patience.wait, sleep=self.patience.sleep):
             done, answer = _Operation(self, session).perform(planner, waiting)
         if done.outcome or done.plan.noting:  # what was settled may not be any more
-            StateDb(self.layout.state_db).forget(name)
+            state_at(self.layout.state_db).forget(name)
         return done, answer
 
     def carry_out_all(
@@ -133,6 +134,7 @@ class _Operation:
         self.session = session
         self.path = session.path
         self.number: int | None = None  # in the session's history
+        self.stays = False  # whether the store keeps what the last attempt put there
 
     def perform(
         self, planner: Planner[Answer], waiting: Waiting, *, worth: Worth | None = None
@@ -169,18 +171,31 @@ class _Operation:
         with source:
             plan, answer = planner(source, fmt, self.session.store)
             worth_it = worth is None or worth(plan)
+            before = b""
+            if plan.checkpoint is not None:
+                before = guard(source, plan.checkpoint.offset, plan.edits)
             if not (plan.edits and worth_it):
                 if plan.noting.freed and not plan.edits:
                     self._free(plan)
-                return Done(plan, None, postponed=bool(plan.edits)), answer
-            outcome = self._commit(plan, source, planned_at_ns, waiting)
+                return Done(plan, None, before, postponed=bool(plan.edits)), answer
+            try:
+                outcome = self._commit(plan, source, planned_at_ns, waiting)
+            except BsdError as error:
+                self._attempted(plan, Outcome(GiveUp.FAILED, error.message))
+                raise
+        outcome = self._attempted(plan, outcome)
         if outcome.committed:
             self._note_own(plan, outcome)
-            at = self.by.patience.clock()
-            outcome = replace(outcome, indexed=index(self.session, plan, at))
-        if self.by.noticed:
-            self.by.noticed(self.session.name, outcome)
-        return Done(plan, outcome, number=self.number), answer
+        return Done(plan, outcome, before, number=self.number), answer
+
+    def _attempted(self, plan: Plan, outcome: Outcome) -> Outcome:
+        """Index what stays in the store, committed or not, and tell how the attempt ended."""
+        by = self.by
+        if self.stays:
+            outcome = replace(outcome, indexed=index(self.session, plan, by.patience.clock()))
+        if by.noticed:
+            by.noticed(self.session.name, outcome)
+        return outcome
 
     def _now_ns(self) -> int:
         return int(self.by.patience.clock() * 1e9)
@@ -188,7 +203,8 @@ class _Operation:
     def _commit(
         self, plan: Plan, source: TranscriptFile, planned_at_ns: int, waiting: Waiting
     ) -> Outcome:
-        session, kept = self.session, False
+        session = self.session
+        kept = self.stays = False
 
         def keep() -> None:
             nonlocal kept
@@ -218,9 +234,11 @@ class _Operation:
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            if outcome is not None and outcome.committed:
+            committed = outcome is not None and outcome.committed
+            self.stays = kept and (committed or self._may_have_been_seen(outcome, plan.planned_on))
+            if committed:
                 session.history.done()
-            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+            elif kept and not self.stays:
                 session.history.discard()
                 session.store.discard(plan.keeps)
         return outcome

@@ -5,8 +5,6 @@ Nothing here is needed to tell what a session is: markers in its lines and files
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
@@ -46,15 +44,15 @@ class Remembered:
             _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
         return self._recalled
 
-    def keep(self, session: Path, plan: Plan, left_as: Identity | None, *, committed: bool) -> None:
-        """Remember how far the session is settled now that a plan is in effect."""
+    def keep(self, plan: Plan, left_as: Identity | None, guard: bytes, *, committed: bool) -> None:
+        """Remember how far a session is settled, now that a plan is in effect (`guard`: `Done`)."""
         if self._state is None:
             return
         at = plan.checkpoint
         if at is None or left_as is None:
             self._state.forget(self._name)
         elif at != self._recalled or committed:
-            self._state.save(self._name, self._settings, session, left_as, at)
+            self._state.save(self._name, self._settings, left_as, guard, at)
 
 
 # --- beside the session: its history, and the index of its store ---

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
 from bsd.foundation.layout import Layout, SessionName
@@ -25,7 +26,6 @@ from bsd.foundation.mount import open_elsewhere, strength
 from bsd.foundation.times import UNCERTAIN_SECONDS
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, Record
-from bsd.session.commit.lock import Free, Stale, inspect_lock, lock_path, owners_lock
 from bsd.session.commit.recovered import Access, Recovered, State
 from bsd.session.commit.recovery import recover
 from bsd.text.change import Identity
@@ -100,7 +100,8 @@ class Rest:
     def why_not(self, name: SessionName) -> Unrest | None:
         """The rule; None for a session at rest, and for one that is not there."""
         path = self._layout.transcript(name)
-        if not isinstance(inspect_lock(path), Free | Stale):
+        owner = owner_of(self._layout, name.agent)
+        if not isinstance(owner.lock_state(path), Free | Stale):
             return Unrest("its lock is held")
         if why := in_use(self._layout, name):
             return Unrest(why)
@@ -111,13 +112,12 @@ class Rest:
             return None
         except OSError as error:
             raise os_problem(error, f"looking at {path}") from error
-        owners_quiet = owner_of(self._layout, name.agent).quiet_seconds
         now_ns = int(self._patience.clock() * 1e9)
         # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
         used_ns = None if weak_quiet else self._inflight.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
-        quiet = max(self._patience.quiet, owners_quiet, weak_quiet)
+        quiet = max(self._patience.quiet, owner.quiet_seconds, weak_quiet)
         rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
         pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
         return Unrest(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
@@ -185,9 +185,10 @@ class Rest:
     def owners_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
         """The owner's lock of a session, if there is a file to lock or a lock to bury."""
         path = self._layout.transcript(name)
-        if not (path.exists() or os.path.lexists(lock_path(path))):
+        owner = owner_of(self._layout, name.agent)
+        if not path.exists() and isinstance(owner.lock_state(path), Free):
             return nullcontext()
-        return owners_lock(self._layout, name, path, wait, sleep=self._patience.sleep)
+        return owner.lock(name, path, wait, sleep=self._patience.sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
         """Look again, now that the locks are held and nobody can begin; raises Busy."""

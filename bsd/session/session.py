@@ -94,6 +94,4 @@ class Session:
 
     def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
         """The lock that its owner honours; entering it raises Busy."""
-        from bsd.session.commit.lock import owners_lock  # noqa: PLC0415
-
-        return owners_lock(self.layout, self.name, path, wait)
+        return self.owner.lock(self.name, path, wait)

@@ -25,7 +25,7 @@ from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
-from bsd.store.state import StateDb
+from bsd.store.state import StateDb, state_at
 from bsd.store.whereabouts import undone_in
 from bsd.surgery.context_answer import ContextAnswer
 from bsd.surgery.context_tool import plan_context
@@ -106,7 +106,7 @@ class Surgeon(Examiner):
         if dry_run:
             return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
-        path = self.layout.session_file(name)
+        self.layout.session_file(name)
         tell = self._notes.teller(name)
         remembered = Remembered(self._state, name, config)
         history = History(self.layout, name)
@@ -134,7 +134,7 @@ class Surgeon(Examiner):
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
                 committed = done.outcome is not None
                 if not done.postponed:
-                    remembered.keep(path, done.plan, done.file, committed=committed)
+                    remembered.keep(done.plan, done.file, done.guard, committed=committed)
                 if done.outcome:
                     self._notes.extracted(name, done.plan)
                 del done
@@ -364,7 +364,7 @@ class Surgeon(Examiner):
             if done.number is not None:
                 operations.append(done.number)
                 self._notes.undone(name, answer, done.plan.report)
-        StateDb(self.layout.state_db).forget(name)
+        state_at(self.layout.state_db).forget(name)
         return {**answer.as_json(), "entries": entries, "operations": operations}
 
     def _trial(self, name: SessionName, planner: Planner[Answer]) -> Answer:
