@@ -17,7 +17,6 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
 from bsd.session.notes import Notes
 from bsd.session.session import Session
-from bsd.store.extracted import SessionStore
 
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
@@ -68,9 +67,10 @@ class Examiner:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
-        source, fmt = Session(self.layout, name).open_to_read()
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
+            return extracted_content(source, fmt, entry, session.store)
 
     def restored_copy(
         self, name: SessionName, write: Callable[[bytes], object]
@@ -84,9 +84,10 @@ class Examiner:
 
         values = 0
         missing: dict[str, str] = {}
-        source, fmt = Session(self.layout, name).open_to_read()
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
+            for raw, answer in restored_lines(source, fmt, session.store):
                 write(raw)
                 if answer is not None:
                     values += len(answer.keys_restored)
@@ -105,15 +106,14 @@ class Examiner:
 
     def history(self, name: SessionName) -> list[dict[str, Any]]:
         """The operations on a session that are kept, the newest first."""
-        from bsd.store.history import History
         from bsd.surgery.undo import tell_history
 
-        history = History(self.layout, name)
-        if not history.pending():
-            return tell_history(history, None)
-        source, _ = Session(self.layout, name).open()
+        session = Session(self.layout, name)
+        if not session.history.pending():
+            return tell_history(session.history, None)
+        source, _ = session.open()
         with source:
-            return tell_history(history, source)
+            return tell_history(session.history, source)
 
     def extraction(
         self,
@@ -124,27 +124,27 @@ class Examiner:
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.history import History
         from bsd.store.whereabouts import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 
         config = self._settings(overrides)
         self.layout.session_file(name)
+        session = Session(self.layout, name)
         tally = Tally(name, Status.EXTRACTED, dry_run=True)
         with tally.judging():
-            source, fmt = Session(self.layout, name).open()
+            source, fmt = session.open()
             with source:
                 plan = plan_extraction(
                     source,
                     fmt,
                     config,
                     self._clock(),
-                    SessionStore(self.layout, name),
+                    session.store,
                     dry_run=True,
                     tell=self._notes.teller(name),
                     progress=progress,
-                    undone=undone_in(source, History(self.layout, name)),
+                    undone=undone_in(source, session.history),
                     by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)

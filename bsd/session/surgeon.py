@@ -160,7 +160,7 @@ class Surgeon(Examiner):
         Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
         """
         self.layout.session_file(name)
-        history = History(self.layout, name)
+        history = Session(self.layout, name).history
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
