@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
+from bsd.agents.base import TIES, Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
 from bsd.agents.content import leaf_values, text_value
 from bsd.agents.detect import first_entries
 from bsd.agents.owner import ENDING, Kind, Owner, Process
@@ -61,10 +61,12 @@ _BEFORE_A_PROMPT = re.compile(
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 
-class Codex:
+class Codex(Format):
     """Lines of threads whose history is one file, read from its beginning."""
 
     name = "codex"
+    parent_key = None
+    ties = TIES | {"ordinal"}
 
     def facts(self, entry: Entry) -> Facts:
         kind, payload = text_of(entry.get("type")) or "unknown", _payload(entry)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, ToolCall, Value
+from bsd.agents.base import Entry, Facts, Format, ToolCall, Value
 from bsd.agents.content import (
     block_values,
     calls_in,
@@ -44,7 +43,7 @@ _CALLS = {"toolCall": "arguments", "tool_call": "arguments", "tool_use": "input"
 _BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
 
 
-class Flat:
+class Flat(Format):
     """The dialect of the seeds' examples."""
 
     name = "flat"
@@ -57,6 +56,8 @@ class Flat:
             id=entry_id(entry),
             kind=type_ or text_of(kind) or "entry",
             is_message=not _is_beside(entry),
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
             is_header=kind == "session",
             role=entry_role(entry),
             time_ms=entry_time_ms(entry),
@@ -70,9 +71,6 @@ class Flat:
             if is_result
             else None,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         if entry_type(entry) != "user" or _is_beside(entry):

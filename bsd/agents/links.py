@@ -6,25 +6,13 @@ from bsd.agents.base import Entry, ToolCall
 from bsd.agents.reading import message_of, text_of
 from bsd.foundation.value_path import ValuePath
 
-PARENT = "parentId"
-PARENTS = (PARENT, "parentUuid")
 REDACTED = "_redacted"
 
 # Members whose names end like those of links, and that link something else.
-_OTHER_IDS = frozenset((PARENT, "toolCallId", "toolUseId", "callId"))
+_OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
 _AUTHOR = ("role", "api", "provider", "model")
 _ARGUMENTS = ("arguments", "input")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
-
-
-def names_parent(entry: Entry) -> bool:
-    """Whether an entry says which one it follows, or that it is a first one."""
-    return PARENTS[0] in entry or PARENTS[1] in entry
-
-
-def parent_of(entry: Entry) -> str | None:
-    """The id of the entry that this one follows; None for a first one."""
-    return text_of(entry.get(PARENTS[0])) or text_of(entry.get(PARENTS[1]))
 
 
 def mentions(entry: Entry) -> list[str]:

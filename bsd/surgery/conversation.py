@@ -79,7 +79,7 @@ class Conversation:
         """Note the next entry."""
         index, facts = seen.line.index, seen.facts
         self._last_turn.follow(index, facts)
-        self._prefix.follow(index, seen.entry, facts)
+        self._prefix.follow(index, facts)
         if not facts.is_header:
             self._meter.follow(seen.entry, facts, self._fmt.values(seen.entry, _LONG))
         for call in facts.calls:

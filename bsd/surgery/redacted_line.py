@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.base import Entry, Format, ToolCall
-from bsd.agents.links import PARENT, REDACTED, arguments_path, block_at
+from bsd.agents.links import REDACTED, arguments_path, block_at
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.parsed_size import is_too_large
@@ -59,9 +59,9 @@ class LineChange:
         raw = self._put_note(raw, seen, fmt)
         for call in self.marked:
             raw = _cut_arguments(raw, entry, call)
-        if self.reparented:
+        if self.reparented and fmt.parent_key:
             parent = b"null" if self.new_parent is None else encode_string(self.new_parent)
-            raw = edit(raw, replace={(PARENT,): parent})
+            raw = edit(raw, replace={(fmt.parent_key,): parent})
         if self.moves_blocks:
             raw = self._move_blocks(raw, entry)
         return raw

@@ -164,7 +164,7 @@ class Survey:
         if facts.is_message:
             self.messages += 1
         self._last_turn.follow(line.index, facts)
-        self._prefix.follow(line.index, entry, facts)
+        self._prefix.follow(line.index, facts)
         self._note_bsd(line, entry, facts)
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls

@@ -29,7 +29,7 @@ def counted(path: Path, fmt: Format) -> set[str]:
     sight, facts = Sight(), list(map(fmt.facts, entries))
     for index, entry in enumerate(entries):
         if not facts[index].is_header:
-            sight.follow(index, entry, facts[index])
+            sight.follow(index, facts[index])
     rows = [found for found in facts if not found.is_header]
     return {one.result_of for row, one in enumerate(rows) if one.result_of and sight.sent(row)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bsd.agents.base import Entry, Facts, Turn, Value
+from bsd.agents.base import Entry, Facts, Format, Turn, Value
 from bsd.agents.content import block_values, calls_in, leaf_values, text_value
 from bsd.agents.reading import (
     TYPE_OF_NAME,
@@ -33,7 +33,7 @@ _BEFORE_A_PROMPT = re.compile(
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
 
-class OpenClaw:
+class OpenClaw(Format):
     """Entries below a header of version 2 or 3."""
 
     name = "openclaw"
@@ -48,6 +48,8 @@ class OpenClaw:
             id=entry_id(entry),
             kind=TYPE_OF_NAME.get(role, role) if role else kind,
             is_message=kind in {"message", "custom_message"},
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
             is_header=kind == "session",
             is_assistant=role == "assistant",
             turn=_turn(role, message, has_calls=bool(calls)),
@@ -60,9 +62,6 @@ class OpenClaw:
             result_of=text_of(message.get("toolCallId")) if is_result else None,
             result_tool=text_of(message.get("toolName")) if is_result else None,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == "session_info":

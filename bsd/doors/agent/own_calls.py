@@ -123,7 +123,7 @@ class _Watch:
         if facts.result_of is not None or facts.result_tool is not None:
             self._note_result(line, entry, facts, fmt)
         if entry.get(REDACTED) is not True:
-            self.calls.extend(_calls_of(line, entry, facts))
+            self.calls.extend(_calls_of(line, entry, fmt, facts))
 
     def _note_result(self, line: Line, entry: Entry, facts: Facts, fmt: Format) -> None:
         for call in self.calls:
@@ -135,18 +135,20 @@ class _Watch:
                 return
 
 
-def _calls_of(line: Line, entry: Entry, facts: Facts) -> Iterator[OwnCall]:
+def _calls_of(line: Line, entry: Entry, fmt: Format, facts: Facts) -> Iterator[OwnCall]:
     answered = entry.get(ANSWERED)
     known = answered if isinstance(answered, dict) else {}
     for call in facts.calls:
-        found = _own_call(line, entry, facts, call)
+        found = _own_call(line, entry, fmt, facts, call)
         if found is not None and found.key not in known:
             yield found
 
 
-def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall | None:
+def _own_call(
+    line: Line, entry: Entry, fmt: Format, facts: Facts, call: ToolCall
+) -> OwnCall | None:
     arguments = _arguments(entry, call)
-    ran = ran_by_shell(call.name, arguments)
+    ran = ran_by_shell(fmt.command(call.name, arguments))
     tool = ran.tool if ran else own_tool_name(call.name, arguments)
     if tool is None:
         return None

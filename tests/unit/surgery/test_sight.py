@@ -21,7 +21,7 @@ from tests.unit.transcript import nasty
 def sight_of(session: list[Entry], fmt: Format) -> Sight:
     sight = Sight()
     for index, entry in enumerate(session):
-        sight.follow(index, entry, fmt.facts(entry))
+        sight.follow(index, fmt.facts(entry))
     return sight
 
 
