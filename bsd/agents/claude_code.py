@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import TIES, Entry, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.content import calls_in, leaf_values, text_value
-from bsd.agents.detect import first_entries
+from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.reading import entry_time_ms, message_of, text_of
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import TIES, Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.content import leaf_values, text_value
-from bsd.agents.detect import first_entries
+from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.reading import entry_time_ms, text_of
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.foundation.plain import open_plain

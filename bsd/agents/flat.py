@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Value
-from bsd.agents.content import (
-    block_values,
-    calls_in,
-    leaf_values,
-    object_values,
-    text_value,
-)
-from bsd.agents.reading import (
+from bsd.agents.dialect import Facts, Format, ToolCall, Value
+from bsd.agents.entry import (
     TYPE_OF_NAME,
+    Entry,
     entry_id,
     entry_role,
     entry_time_ms,
@@ -21,7 +15,8 @@ from bsd.agents.reading import (
     message_of,
     text_of,
 )
-from bsd.agents.titles import Title, asked, texts_in
+from bsd.agents.title import Title, asked, texts_in
+from bsd.agents.values import block_values, calls_in, leaf_values, object_values, text_value
 from bsd.foundation.value_path import ValuePath
 
 _VALUE_KEYS = frozenset(("content", "text", "output", "result", "data", "thinking"))

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Value
-from bsd.agents.figures import model_of
+from bsd.agents.dialect import Facts, Format, NotOurs, Value
+from bsd.agents.entry import Entry, message_of, model_of, text_of
 from bsd.agents.owners import owner_of
-from bsd.agents.reading import message_of, text_of
 from bsd.care.search import original
 from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import LeftAlone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName

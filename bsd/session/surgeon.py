@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.care.expiry import told_expired
 from bsd.foundation.errors import BsdError, ConfigError, LeftAlone
 from bsd.foundation.layout import Layout, SessionName

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Value
-from bsd.agents.links import arguments_path, block_at
+from bsd.agents.dialect import Facts, Format, ToolCall, Value
+from bsd.agents.entry import Entry, arguments_path, block_at
 from bsd.agents.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
 from bsd.surgery.prefix import Binds, Prefix, never
@@ -141,7 +141,7 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
     """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
-    path = arguments_path(entry, call)
+    path = arguments_path(entry, call.path)
     arguments = block_at(entry, path) if path else None
     return isinstance(arguments, dict) and arguments.get("action") in ACTIONS
 

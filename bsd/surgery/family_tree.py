@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
-from bsd.agents.links import mentions
+from bsd.agents.dialect import Facts, Format, ToolCall, Turn
+from bsd.agents.entry import Entry, mentions
 from bsd.surgery.conversation import Conversation, Seen, read_through
 from bsd.surgery.plan import Source
 from bsd.text.reader import Line, parse_entry

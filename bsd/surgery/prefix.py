@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 
-from bsd.agents.base import Facts
+from bsd.agents.dialect import Facts
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.sight import Sight, id_hash
 

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
-from bsd.agents.base import Facts, Turn
+from bsd.agents.dialect import Facts, Turn
 from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import NO_ID, Checkpoint
 

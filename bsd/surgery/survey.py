@@ -16,7 +16,8 @@ from math import isnan, nan
 from sys import intern, maxsize
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large

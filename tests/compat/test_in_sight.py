@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.dialect import Format
 from bsd.agents.pi import PI
 from bsd.surgery.sight import Sight
 from tests.compat import pi_program

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
+from bsd.agents.dialect import Facts, Format, ToolCall, Turn
+from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell

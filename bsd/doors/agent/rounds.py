@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import text_of
 from bsd.agents.marker import EXTRACTABLE, standing_at
 from bsd.agents.owners import owner_of
-from bsd.agents.reading import text_of
 from bsd.doors.agent.answers import error_answer, read_answer
 from bsd.doors.agent.arguments import (
     ActOnContext,

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import Entry
+from bsd.agents.entry import Entry
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.prefix import Prefix

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.titles import Title
+from bsd.agents.entry import Entry
+from bsd.agents.title import Title
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath
-
-Entry = dict[str, Any]
 
 # SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
 VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
