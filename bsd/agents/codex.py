@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, entry_time_ms, first_entries, text_of
+from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.title import Rank, Title, asked, named, texts_in
 from bsd.agents.values import leaf_values, text_value
@@ -151,7 +151,8 @@ def _kind(kind: str, what: str | None, role: str | None) -> str:
 
 def _calls(payload: Entry) -> tuple[ToolCall, ...]:
     call_id, name = text_of(payload.get("call_id")), text_of(payload.get("name"))
-    return (ToolCall(call_id or "", name or "", _PAYLOAD),)
+    given = arguments_at(payload, _PAYLOAD)
+    return (ToolCall(call_id or "", name or "", _PAYLOAD, given),)
 
 
 def _turn(kind: str, what: str | None) -> Turn:

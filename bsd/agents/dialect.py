@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from bsd.agents.entry import Entry
 from bsd.agents.title import Title
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
 VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
@@ -73,6 +74,7 @@ class ToolCall:
     id: str
     name: str
     path: ValuePath
+    arguments: ValuePath | None = None  # where they stand, if it has any
 
 
 @immutable
@@ -120,6 +122,8 @@ TIES = frozenset(
         *("signature", "encrypted_content"),
     )
 )
+# Where the result of a call says whether that has failed.
+_ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
 # Tools that run what they are given in a shell, whatever stands before their name.
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
 
@@ -150,6 +154,13 @@ class Format(ABC):
     def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
         """Say how an entry would call its session: a name that it gives, or what was asked."""
         return None
+
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        """Where a result says whether its call has failed, and what it says."""
+        for path in _ERROR_FLAGS:
+            flag = value_at(entry, path)
+            if isinstance(flag, bool):
+                yield path, flag
 
     def command(self, tool: str, arguments: Any) -> Any:
         """What a call ran in a shell: a text, or a list of words; None: it is no such call."""

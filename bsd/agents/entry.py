@@ -123,6 +123,11 @@ def _inferred_type(entry: Entry) -> str | None:
     return None
 
 
+def error_text(entry: Entry) -> str | None:
+    """Return what an answer says of the error by which it ended."""
+    return text_of(message_of(entry).get("errorMessage"))
+
+
 def entry_role(entry: Entry) -> str | None:
     """Return the role that rules compare."""
     role = text_of(message_of(entry).get("role")) or text_of(entry.get("role"))
@@ -186,7 +191,7 @@ REDACTED = "_redacted"
 # Members whose names end like those of links, and that link something else.
 _OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
 _AUTHOR = ("role", "api", "provider", "model")
-_ARGUMENTS = ("arguments", "input")
+_ARGUMENTS = ("arguments", "input", "args", "parameters")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 
 
@@ -199,14 +204,9 @@ def mentions(entry: Entry) -> list[str]:
     ]
 
 
-def arguments_path(entry: Entry, call: ValuePath) -> ValuePath | None:
-    """Where the arguments of a call stand that stands there; None if it has none."""
-    holder = block_at(entry, call)
-    if isinstance(holder, dict):
-        for key in _ARGUMENTS:
-            if key in holder:
-                return (*call, key)
-    return None
+def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
+    """Where the arguments of a call stand that is this object, at a path; None if it has none."""
+    return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
 
 
 def block_at(entry: Entry, path: ValuePath) -> object:

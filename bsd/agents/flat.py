@@ -8,6 +8,7 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import (
     TYPE_OF_NAME,
     Entry,
+    arguments_at,
     entry_id,
     entry_role,
     entry_time_ms,
@@ -136,7 +137,8 @@ def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
     if type_ == "tool_call":
         call_id = _first_text(entry, ("toolCallId", "tool_call_id", "toolUseId"))
         name = _first_text(entry, ("name", "toolName", "tool"))
-        return (ToolCall(call_id or entry_id(entry) or "", name or "", ()),)
+        given = arguments_at(entry, ())
+        return (ToolCall(call_id or entry_id(entry) or "", name or "", (), given),)
     return calls_in(entry.get("content"), ("content",), _CALLS) + calls_in(
         message_of(entry).get("content"), ("message", "content"), _CALLS
     )

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from bsd.agents.dialect import Format, Shape, ToolCall, Value
-from bsd.agents.entry import Entry, is_structural, text_of
+from bsd.agents.entry import Entry, arguments_at, is_structural, text_of
 from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
 from bsd.agents.title import Rank
 from bsd.foundation.value_path import ValuePath
@@ -196,7 +196,8 @@ def calls_in(
     for index, block in enumerate(blocks):
         if isinstance(block, dict) and isinstance(kind := block.get("type"), str) and kind in calls:
             call_id, name = text_of(block.get("id")), text_of(block.get("name"))
-            found.append(ToolCall(call_id or "", name or "", (*path, index)))
+            here = (*path, index)
+            found.append(ToolCall(call_id or "", name or "", here, arguments_at(block, here)))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
-from bsd.agents.entry import Entry, arguments_path, block_at
+from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import EXTRACTABLE
 from bsd.surgery.plan import Source
 from bsd.surgery.prefix import Binds, Prefix, never
@@ -141,8 +141,7 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
     """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
-    path = arguments_path(entry, call.path)
-    arguments = block_at(entry, path) if path else None
+    arguments = block_at(entry, call.arguments) if call.arguments else None
     return isinstance(arguments, dict) and arguments.get("action") in ACTIONS
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import REDACTED, Entry, arguments_path, block_at
+from bsd.agents.entry import REDACTED, Entry, block_at
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.parsed_size import is_too_large
@@ -116,7 +116,7 @@ def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
     Patterns go, too: they quote what was to go. A tool called `context` may be another's, but
     a call of one is only marked when it was ours.
     """
-    path = arguments_path(entry, call.path)
+    path = call.arguments
     if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
         return raw
     arguments = block_at(entry, path)
