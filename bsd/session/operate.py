@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.owners import in_use
 from bsd.foundation.claims import secure
 from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
