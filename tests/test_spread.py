@@ -18,9 +18,12 @@ _KILL = "tests/crash/test_kill.py"
     ("test", "unit"),
     [
         (f"{_PAGE}::test_a[x::y]", _PAGE),
-        ("tests/unit/test_house.py::test_a", "tests/unit/test_house.py"),
-        ("tests/compat/test_pi.py::test_a", "tests/compat"),
-        ("tests/compat/test_inband.py::test_a", "tests/compat"),
+        ("tests/test_house.py::test_a", "tests/test_house.py"),
+        ("tests/compat/test_pi.py::test_a", "tests/compat/pi"),
+        ("tests/compat/test_inband.py::test_a", "tests/compat/pi"),
+        ("tests/compat/test_claude_code.py::test_a", "tests/compat"),
+        ("tests/compat/test_in_sight.py::test_a", "tests/compat"),
+        ("tests/compat/test_codex.py::test_a", "tests/compat/test_codex.py"),
         (f"{_INDEXER}::test_a", _INDEXER),  # shares a daemon
         (f"{_KILL}::test_a[1]", f"{_KILL}::test_a[1]"),  # long, and alone
     ],
