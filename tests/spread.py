@@ -14,6 +14,14 @@ from pathlib import Path, PurePosixPath
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
 # What several modules share by a name: one process of pi that reads, one home of Claude Code.
 _SHARED = {"from tests.compat.pi import": "tests/compat/pi", "claude: ClaudeCode": "tests/compat"}
+# One after the other in one process: a browser's tests, real programs'; then what takes longest.
+_FIRST = ("web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
+
+
+def rank(module: Path) -> int:
+    """How early a module's tests begin; the lower, the earlier."""
+    names = {module.name, module.parent.name}
+    return next((at for at, name in enumerate(_FIRST) if name in names), len(_FIRST))
 
 
 def unit_of_work(root: Path) -> Callable[[str], str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spread import unit_of_work
+from tests.spread import rank, unit_of_work
 
 _TOP = Path(__file__).parents[1]
 _PAGE = "tests/web/test_day.py"
@@ -30,3 +30,9 @@ _KILL = "tests/crash/test_kill.py"
 )
 def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
     assert unit_of_work(_TOP)(test) == unit
+
+
+def test_what_takes_long_begins_early() -> None:
+    modules = [_PAGE, "tests/packaging/test_debian.py", _KILL, "tests/unit/test_sample.py"]
+    ranks = [rank(_TOP / module) for module in modules]
+    assert ranks == sorted(set(ranks))
