@@ -98,7 +98,7 @@ def complete(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415 - as all models here
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415 - as all models here
 
     whole = RuntimeConfig.model_json_schema(ref_template=_SCHEMAS + "{model}")
     known = {name: whole["properties"][name] for name in names}
@@ -119,7 +119,7 @@ def _answer_schemas() -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema  # noqa: PLC0415
 
     from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
 
     known: set[type[BaseModel]] = {RuntimeConfig}
     for module in (models, session_models, memory_models, workspace_models):
