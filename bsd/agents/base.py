@@ -7,7 +7,6 @@ A format reads parsed entries and answers in these words. It does no I/O, and no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -102,7 +101,7 @@ class Facts:
     result_tool: str | None = None  # name of the tool that this entry is a result of
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NotOurs:
     """A file that is left alone, and why."""
 

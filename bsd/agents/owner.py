@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bsd.agents.base import Format, NotOurs
+from bsd.foundation.immutable import immutable
 from bsd.foundation.sources import PutAway, Route
 
 ENDING = ".jsonl"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Registered:
     """One conversation that its owner lists."""
 
@@ -112,7 +112,7 @@ class Owner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Process:
     """A process that may be a session's owner at work."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from bsd.agents.openclaw import (
 )
 from bsd.agents.owner import ENDING, Kind, Owner, Process, Registry
 from bsd.foundation.errors import ConfigError
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
 
@@ -104,7 +104,7 @@ def _source(given: SourceSettings) -> Source:
     return Source(given.called, given.kind, given.path, kind.routes, kind.put_away)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _RootAgent:
     """An agent of the root: OpenClaw's, or one that writes the seeds' flat entries there."""
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from bsd.agents.base import Format
@@ -21,6 +21,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import strength
@@ -63,7 +64,7 @@ Worth = Callable[[Plan], bool]
 Noticed = Callable[[SessionName, Outcome], None]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Patience:
     """How long a session in use is waited for (seconds), and by which clock.
 
@@ -77,7 +78,7 @@ class Patience:
     check: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Done:
     """A plan in effect. Without edits nothing was to be done and there is no outcome."""
 

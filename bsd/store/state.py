@@ -13,7 +13,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ import orjson
 
 from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
@@ -279,7 +280,7 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_SCHEMA}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _KeptIds:
     """The ids before a checkpoint, which stay in the database."""
 

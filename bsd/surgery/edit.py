@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from bsd.agents.base import Entry, Facts, Format
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict, Invalid
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (
     ValuePath,
     format_path,
@@ -72,7 +73,7 @@ Document = dict[str, Any]
 Wish = Callable[[Document], Document]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EditAnswer:
     """What became of one entry."""
 
@@ -90,7 +91,7 @@ class EditAnswer:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Shown:
     """An entry, for somebody to edit."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from bsd.agents.base import Entry, Facts, Value
 from bsd.agents.reading import message_of
+from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 
@@ -99,7 +100,7 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Policy:
     """Everything of the settings that decides about an entry."""
 

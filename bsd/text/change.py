@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Identity:
     """Tells one state of one file from every other (DESIGN §4)."""
 
@@ -38,7 +37,7 @@ class Edit:
     was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Change:
     """Edits of one session file, in ascending order, without overlap.
 

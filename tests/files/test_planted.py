@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -263,7 +264,7 @@ def test_an_agent_whose_list_cannot_be_read_is_in_use(root: Path) -> None:
 
 def _mark(path: Path, **other: int) -> dict[str, object]:
     found = Identity.of(path.stat())
-    identity = {name: getattr(found, name) for name in found.__slots__} | other
+    identity = asdict(found) | other
     return {"identity": identity, "header": "", "tail": ""}
 
 

@@ -8,8 +8,8 @@ import hashlib
 import os
 import stat
 import sys
-from dataclasses import dataclass
 
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import tail_hash
 from bsd.session.commit.inflight import Mark
 from bsd.text.change import Change, Edit, Identity
@@ -39,7 +39,7 @@ class MetadataNotKept(Exception):
     """The new file cannot be given the mode, owner, ACL or attributes of the original."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Built:
     """What the exchange and the record need to know of a new file."""
 

@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ import orjson
 
 from bsd.foundation import process
 from bsd.foundation.atomic import write_all
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import strength
@@ -42,12 +42,12 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _log = get_logger("lock")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Free:
     """Nobody holds the lock."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Held:
     """A living process holds the lock."""
 
@@ -56,14 +56,14 @@ class Held:
     ours: bool  # this very process
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Stale:
     """The owner is provably gone: whoever wants the lock may take it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unreadable:
     """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
 
@@ -129,7 +129,7 @@ def _words(content: bytes) -> dict[str, object]:
     return words if isinstance(words, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Seen:
     """One lock file as it was found.
 
