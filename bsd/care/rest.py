@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
+from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
@@ -14,14 +15,7 @@ from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.mount import open_elsewhere, strength
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, Record
-from bsd.session.commit.lock import (
-    Free,
-    Stale,
-    inspect_lock,
-    lock_path,
-    own_lock,
-    owners_lock,
-)
+from bsd.session.commit.lock import own_lock
 from bsd.session.commit.recovered import Access, State
 from bsd.session.commit.recovery import recover
 
@@ -89,9 +83,9 @@ class Rest:
 
         return Access(
             own_lock=lock,
-            session_lock=lambda name, path: owners_lock(self._layout, name, path),
+            session_lock=lambda name, path: owner_of(self._layout, name.agent).lock(name, path),
             still_idle=lambda name, _: in_use(self._layout, name),
-            keeps_mtime=lambda name: owner_of(self._layout, name.agent).keeps_mtime,
+            owner=lambda name: owner_of(self._layout, name.agent),
         )
 
     def wait_for(self, names: list[SessionName], deadline: float) -> None:
@@ -107,7 +101,7 @@ class Rest:
     def why_not(self, name: SessionName) -> str | None:
         """Why a session must be left alone now (SPEC §2.6), and an open one, too."""
         path = self._path(name)
-        if not isinstance(inspect_lock(path), Free | Stale):
+        if not isinstance(owner_of(self._layout, name.agent).lock_state(path), Free | Stale):
             return f"session {name} is in use: its lock is held"
         if why := in_use(self._layout, name):
             return f"session {name} is in use: {why}"
@@ -122,11 +116,11 @@ class Rest:
 
     def gateway_lock(self, name: SessionName, deadline: float) -> AbstractContextManager[object]:
         """The gateway's lock of a session, if there is a file to lock or a lock to bury."""
-        path = self._path(name)
-        if not (path.exists() or os.path.lexists(lock_path(path))):
+        path, owner = self._path(name), owner_of(self._layout, name.agent)
+        if not path.exists() and isinstance(owner.lock_state(path), Free):
             return nullcontext()
         wait = max(0.0, deadline - self._clock())
-        return owners_lock(self._layout, name, path, wait, sleep=self._sleep)
+        return owner.lock(name, path, wait, sleep=self._sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
         """Look again, now that the locks are held and nobody can begin; raises Busy."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from bsd.agents.owners import owner_of
 from bsd.care.damaged import is_anything_there, known_from_names
 from bsd.care.expiry import lifetime_seconds
-from bsd.care.family import Member, family, keys_of
+from bsd.care.family import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
 from bsd.care.moves import JOINED, Moves, count_lines, weigh
@@ -204,9 +204,7 @@ class Trash:
 
     def _is_there(self, name: SessionName) -> bool:
         """Whether there is a trace of a session without its transcript."""
-        sessions = self.layout.sessions_dir(name.agent)
-        registry = owner_of(self.layout, name.agent).registry()
-        listed = keys_of(registry.sessions, sessions, name.session)
+        listed = owner_of(self.layout, name.agent).registry().keys(name.session)
         return bool(listed) or self.layout.store_dir(name).is_dir()
 
     @contextmanager

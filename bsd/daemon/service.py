@@ -251,6 +251,7 @@ class Daemon:
             self._parts.chores.fell_behind(name)
         if outcome.in_flight is not None:
             self._parts.chores.committed(outcome.in_flight)
+        if outcome.in_flight is not None or not outcome.indexed:
             self._timetable.in_flight()
 
     def wake(self, loop: str) -> None:

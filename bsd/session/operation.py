@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bsd.agents.base import Format
+from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.claims import secure
 from bsd.foundation.errors import (
@@ -27,7 +28,6 @@ from bsd.foundation.mount import strength
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
 from bsd.session.commit.recovery import Access, State, recover
 from bsd.session.opening import open_session
@@ -154,6 +154,7 @@ class Operation:
         self._patience = patience
         self._noticed = noticed
         self._weak = False
+        self._stays = False  # whether the store keeps what the last attempt put there
         self._waited = 0.0  # before the next plan was made
 
     def has_waited(self, seconds: float) -> None:
@@ -186,13 +187,14 @@ class Operation:
                     if plan.noting.freed and not plan.edits:
                         self._free(plan.noting.freed)
                     return Done(plan, None, postponed=bool(plan.edits)), answer
-                outcome = self._commit(plan, planned_at_ns, waiting)
+                try:
+                    outcome = self._commit(plan, planned_at_ns, waiting)
+                except BsdError as error:
+                    self._attempted(plan, Outcome(GiveUp.FAILED, error.message))
+                    raise
+                outcome = self._attempted(plan, outcome)
                 if outcome.committed:
                     self._note_own(plan, outcome)
-                    outcome = replace(outcome, indexed=self._index(plan))
-                if self._noticed:
-                    self._noticed(self.name, outcome)
-                if outcome.committed:
                     return Done(plan, outcome, number=self._number), answer
                 why = _why(outcome)
                 self._raise_if_final(outcome)
@@ -203,8 +205,7 @@ class Operation:
 
     def in_use(self, quiet: float) -> tuple[str | None, float | None]:
         """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
-        state = inspect_lock(self.path)
-        if not isinstance(state, Free | Stale):
+        if not isinstance(self._owner.lock_state(self.path), Free | Stale):
             return "its lock is held", None
         if why := in_run(self.layout, self.name):
             return why, None
@@ -272,8 +273,16 @@ class Operation:
         if outcome.identity is not None and not outcome.drained_bytes:
             self._inflight.note_own(self.name, plan.planned_on, outcome.identity)
 
+    def _attempted(self, plan: Plan, outcome: Outcome) -> Outcome:
+        """Index what stays in the store, committed or not, and tell how the attempt ended."""
+        if self._stays:
+            outcome = replace(outcome, indexed=self._index(plan))
+        if self._noticed:
+            self._noticed(self.name, outcome)
+        return outcome
+
     def _commit(self, plan: Plan, planned_at_ns: int, waiting: _Waiting) -> Outcome:
-        kept = False
+        kept = self._stays = False
 
         def keep() -> None:
             nonlocal kept
@@ -297,21 +306,18 @@ class Operation:
                 ),
                 inflight=self._inflight,
                 exchanger=self._exchanger,
-                session_lock=owners_lock(
-                    self.layout,
-                    self.name,
-                    self.path,
-                    waiting.left,
-                ),
+                session_lock=self._owner.lock(self.name, self.path, waiting.left),
                 still_idle=lambda: in_run(self.layout, self.name),
                 keep=keep,
             )
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            if outcome is not None and outcome.committed:
+            committed = outcome is not None and outcome.committed
+            self._stays = kept and (committed or self._may_have_been_seen(outcome, plan.planned_on))
+            if committed:
                 self.history.done()
-            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+            elif kept and not self._stays:
                 self.history.discard()
                 self.store.discard(plan.keeps)
         return outcome

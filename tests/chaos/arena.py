@@ -34,7 +34,7 @@ SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_secon
 
 
 # Read before the tests are given an environment of their own. `make soak` has 30.
-SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "6"))
+SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 _LONGER = 8  # a loaded machine gets this many times as long to have had enough
 
 

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 from bsd.foundation import mount
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
 from bsd.foundation.trace import traced
-from bsd.session.commit.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
+from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
 from bsd.text.change import Change, Identity
@@ -55,6 +56,7 @@ class GiveUp(StrEnum):
     NOT_IDLE = "not_idle"  # in use in another way
     CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
     HELPER_LOST = "helper_lost"  # the exchange was cut short before it changed anything
+    FAILED = "failed"  # by an error, which is raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Outcome:
     drained_lines: int = 0
     lease_held_s: float = 0.0  # longest pause that another opener may have felt
     in_flight: Path | None = None  # record that recovery will finish, if one is left
-    indexed: bool = True  # what the store keeps for it; False: there was no room for that
+    indexed: bool = True  # what the store keeps of it; False: there was no room for that
 
     @property
     def committed(self) -> bool:
