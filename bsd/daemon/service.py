@@ -208,8 +208,8 @@ class Daemon:
         """Who makes commits here, those of the doors included."""
         return self._parts.helper
 
-    def subscribe(self) -> Subscription:
-        return self._parts.events.subscribe()
+    def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
+        return self._parts.events.subscribe(wake)
 
     def beat(self, loop: str, within: float = 60.0) -> None:
         self._parts.beats.beat(loop, awake(), within)

@@ -19,7 +19,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Access, Recovered, recover
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.chaos.report import Report
 from tests.chaos.writers import NodeWriter, missing_doubled_disordered

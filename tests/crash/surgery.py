@@ -20,7 +20,7 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import Access, Recovered, recover
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction

@@ -14,9 +14,9 @@ from bsd.agents.reading import text_of
 from bsd.agents.titles import in_short
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, read_plain
+from bsd.foundation.times import UNCERTAIN_NS
 
 FILE = "sessions.json"
-_UNCERTAIN_NS = 2 * 10**9
 
 
 def ids_in(session: str) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def read_registry(agent_dir: Path) -> Registry:
     except OSError as error:
         return Registry(problem=f"{path}: {error.strerror}")
     # A file just written may change again without its time showing it.
-    if abs(time.time_ns() - found.st_mtime_ns) > _UNCERTAIN_NS:
+    if abs(time.time_ns() - found.st_mtime_ns) > UNCERTAIN_NS:
         _registries[path] = (state, registry)
     return registry
 

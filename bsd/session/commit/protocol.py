@@ -27,6 +27,7 @@ from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
+from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.trace import traced
 from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from bsd.session.commit.exchange import Request, Result
 
 _log = get_logger("commit")
-
-_YOUNG_NS = 2 * 10**9
-_QUIET_NS = 30 * 10**9  # on weak mounts, where nothing proves that nobody writes
 
 
 class GiveUp(StrEnum):
@@ -127,6 +125,7 @@ class _Commit:
         self.after_step = after_step
         self.now_ns = now_ns
         self.strong = True
+        self.quiet_ns = 0.0
         self.handed_over = False  # from then on only the record knows what happened
 
     def run(
@@ -136,7 +135,9 @@ class _Commit:
         keep: Callable[[], None],
         strength: Callable[[Path], Strength],
     ) -> Outcome:
-        self.strong = strength(self.change.path.parent).level == "strong"
+        found = strength(self.change.path.parent)
+        self.strong = found.level == "strong"
+        self.quiet_ns = found.quiet_seconds * 1e9
         self.check()
         directory = self.inflight.directory_for(self.change.path)
         keep()
@@ -160,7 +161,7 @@ class _Commit:
                 what = GiveUp.REPLACED
             raise _Stop(what, "the session changed since it was planned")
         age = self.change.planned_at_ns - found.mtime_ns
-        if abs(age) < _YOUNG_NS:
+        if abs(age) < UNCERTAIN_NS:
             raise _Stop(GiveUp.TOO_YOUNG, "it was planned within 2 s of its last change")
         if not self.strong:
             self.check_quiet()
@@ -168,8 +169,9 @@ class _Commit:
 
     def check_quiet(self) -> None:
         """What takes the place of leases where these prove nothing."""
-        if self.now_ns() - self.change.planned_on.mtime_ns < _QUIET_NS:
-            raise _Stop(GiveUp.TOO_YOUNG, "this file system needs 30 s of quiet")
+        if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
+            quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
+            raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
         if holders := mount.open_elsewhere(self.change.path):
             raise _Stop(GiveUp.IS_OPEN, f"process {holders[0]} has the session open")
 
