@@ -52,7 +52,6 @@ class Kind(ABC):
         return ValueError(f"{expected}. {reason}" if reason else f"{expected}, not {shown(value)}")
 
 
-@dataclass(frozen=True, slots=True)
 class Switch(Kind):
     """True or false."""
 
