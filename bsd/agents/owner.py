@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.base import Entry, Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Entry
 from bsd.foundation.layout import SessionName
 from bsd.foundation.sources import PutAway, Route
 

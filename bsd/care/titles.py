@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owners import owner_of
-from bsd.agents.titles import Rank, Title, better
+from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, use

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from sys import maxsize
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.value_path import ValuePath, is_present

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.parsed_size import is_too_large

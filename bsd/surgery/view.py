@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import VALUE_TYPES
+from bsd.agents.dialect import VALUE_TYPES
 from bsd.care.expiry import lifetime_seconds
 from bsd.foundation.durations import DAY, HOUR
 from bsd.foundation.errors import Invalid
