@@ -29,8 +29,8 @@ class SessionInfo:
     updated: float  # when something was last said in it, as far as it tells
     mtime: float  # of its file
     title: str | None  # how people call it, else what was first asked; on one line
-    label: str | None  # its key in `sessions.json`
-    status: str | None  # `sessions.json`, or where its program has put it
+    label: str | None  # its key in its owner's list
+    status: str | None  # by that list, or where its program has put it
     parent: str | None  # session id of its parent
     extracted_entries: int
     extracted_bytes: int  # of the store files
