@@ -53,10 +53,10 @@ class Patience:
 class Waiting:
     """Patience as it wears off: by the clock, and by what was slept if that is put back."""
 
-    def __init__(self, patience: Patience, waited: float = 0.0) -> None:
+    def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._begun = patience.clock() - waited
-        self._slept = waited
+        self._begun = patience.clock()
+        self._slept = 0.0
         self._attempt = 0
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -43,6 +44,12 @@ class Identity:
         return Written(self.dev, self.ino, self.size, self.mtime_ns)
 
 
+class Readable(Protocol):
+    """A file whose bytes can be had."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
 @immutable
 class Edit:
     """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
@@ -54,6 +61,29 @@ class Edit:
     length: int
     new: bytes
     was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
+
+
+def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
+    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    pieces, read, written = [], 0, 0
+    for edit in edits:
+        if written + edit.offset - read >= end:
+            break
+        kept = edit.offset - read
+        pieces.append(_part(source, read, kept, start - written, end - written))
+        written += kept
+        pieces.append(edit.new[max(0, start - written) : max(0, end - written)])
+        written += len(edit.new)
+        read = edit.offset + edit.length
+    if written < end:
+        pieces.append(_part(source, read, end - written, start - written, end - written))
+    return b"".join(pieces)
+
+
+def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
+    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    start, end = max(0, start), min(length, end)
+    return source.read(offset + start, end - start) if start < end else b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,8 +172,9 @@ class _Commit:
         if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
-        if holders := mount.open_elsewhere(self.change.path):
-            raise _Stop(GiveUp.IS_OPEN, f"process {holders[0]} has the session open")
+        # Who planned has it open yet, and only reads.
+        if holders := set(mount.open_elsewhere(self.change.path)) - {os.getpid()}:
+            raise _Stop(GiveUp.IS_OPEN, f"process {min(holders)} has the session open")
 
     def prepare(self, draft: Draft) -> Request:
         """Step 0: the new file and its record, complete and durable."""
