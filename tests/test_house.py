@@ -145,7 +145,7 @@ _THEIRS = re.compile(
     r"|\b(?:toolCall|toolCallId|toolUseId|tool_use|tool_use_id|tool_call_id|function_call)\b"
     r"|\b(?:bashExecution|branchSummary|thinkingSignature|session_info|custom_message)\b"
     r"|^(?:claude[-_]code|codex|pi)$"
-    r"|^(?:exec|bash|Bash|shell|exec_command|local_shell_call|apply_patch)$"
+    r"|^(?:exec|bash|Bash|shell|exec_command|local_shell_call|apply_patch|write_file|create_file)$"
 )
 # Who may say which of these words all the same, and why.
 _MAY_SAY = {
