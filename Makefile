@@ -48,7 +48,7 @@ lock: .venv ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
-generated: .venv ## write man page and shell completions anew, from the command line
+generated: .venv ## write man page, completions and config/config.json anew
 	$(BIN)/python packaging/generate.py
 
 deb: .venv ## build the Debian package, into dist/

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -106,7 +105,7 @@ class Facts:
     result_tool: str | None = None  # name of the tool that this entry is a result of
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NotOurs:
     """A file that is left alone, and why."""
 

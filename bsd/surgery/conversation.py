@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import EXTRACTABLE
+from bsd.foundation.immutable import immutable
 from bsd.surgery.plan import Source
 from bsd.surgery.prefix import Binds, Prefix, never
 from bsd.surgery.rules import own_tool
@@ -25,7 +25,7 @@ _LONG = 500  # characters: of arguments and objects, so much as extraction weigh
 WAITING = "a tool call in it has no result yet"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Seen:
     """An entry of a session, while its line is at hand."""
 

@@ -15,6 +15,7 @@ from bsd.agents.dialect import Facts, Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict, Invalid
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (
     ValuePath,
     format_path,
@@ -64,7 +65,7 @@ Document = dict[str, Any]
 Wish = Callable[[Document], Document]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EditAnswer:
     """What became of one entry."""
 
@@ -82,7 +83,7 @@ class EditAnswer:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Shown:
     """An entry, for somebody to edit."""
 
