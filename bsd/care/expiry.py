@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from bsd.foundation.ages import Ages
 from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
@@ -20,7 +20,7 @@ _log = get_logger("retention")
 NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Thing:
     """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
 
@@ -65,7 +65,7 @@ class Shelf(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cleaned:
     """How much was deleted (bytes), and how much could not be."""
 
@@ -83,7 +83,7 @@ class Cleaned:
         return {"cleaned": self.cleaned, "bytes": self.bytes, "errors": self.errors}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Forecast:
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.owners import in_use
 from bsd.foundation.claims import secure
 from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
@@ -46,7 +47,7 @@ Worth = Callable[[Plan], bool]
 Noticed = Callable[[SessionName, Outcome], None]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Done:
     """A plan in effect. Without edits nothing was to be done and there is no outcome."""
 

@@ -14,12 +14,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.mount import open_elsewhere, strength
@@ -36,7 +37,7 @@ _UNSETTLED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Patience:
     """How long a session in use is waited for (seconds), and by which clock.
 
@@ -78,7 +79,7 @@ class Waiting:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unrest:
     """Why a session must be left alone now, and for how many seconds if that is known."""
 

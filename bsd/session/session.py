@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone

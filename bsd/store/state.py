@@ -14,7 +14,7 @@ import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ import orjson
 
 from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
@@ -317,7 +318,7 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_SCHEMA}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _KeptIds:
     """The ids before a checkpoint, which stay in the database."""
 

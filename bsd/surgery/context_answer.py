@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.targets import DISCARDED
@@ -13,7 +13,7 @@ from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Changed:
     """One target in effect; lengths are characters, tokens an estimate."""
 
@@ -34,7 +34,7 @@ class Changed:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ContextAnswer:
     """All targets of one call, in its order."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.errors import Invalid
+from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.surgery.locate import locate
@@ -18,7 +18,7 @@ from bsd.text.splice import remove_members, set_member
 Extractable = bool | int | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PinAnswer:
     """What an entry's `_extractable` is now and was before; None: it has none."""
 

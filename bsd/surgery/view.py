@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
@@ -26,7 +27,7 @@ from bsd.text.reader import Line, parse_entry
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EntryView:
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,7 +24,7 @@ class Written(NamedTuple):
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Identity:
     """Tells one state of one file from every other (DESIGN §4)."""
 
@@ -86,7 +85,7 @@ def _part(source: Readable, offset: int, length: int, start: int, end: int) -> b
     return source.read(offset + start, end - start) if start < end else b""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Change:
     """Edits of one session file, in ascending order, without overlap.
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bsd.agents.detect import NotOurs, detect
+from bsd.agents.dialect import NotOurs
+from bsd.agents.openclaw.dialect import detect
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName

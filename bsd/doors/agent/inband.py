@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.doors.agent.rounds import Answered, Round, names_of, search_for
