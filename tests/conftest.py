@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.openclaw_tree import SHARED_DATA, fill
-from tests.spread import unit_of_work
+from tests.spread import rank, unit_of_work
 
 # A loaded machine is no defect.
 settings.register_profile(
@@ -41,9 +43,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return scheduler
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Six thousand tests are no garbage: neither now nor whenever it is looked for later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: a browser's tests, one after the other, must not be what is waited for."""
-    items.sort(key=lambda item: item.path.parent.name != "web")
+    """The longest first: what stays in one process must not be what is waited for at the end."""
+    items.sort(key=lambda item: rank(item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,10 +67,15 @@ def private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def clean_environment(homes: Path) -> Iterator[Path]:
     """Give the test an empty HOME and none of the variables that steer bsd; yields that HOME."""
-    home = tmp_path_factory.mktemp("home")
+    home = Path(tempfile.mkdtemp(dir=homes))  # pytest would count all that there are
     # Not the fixtures `monkeypatch` and `tmp_path`: hypothesis objects to those in its tests.
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):

@@ -15,17 +15,16 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.content import calls_in, leaf_values, text_value
-from bsd.agents.detect import first_entries
-from bsd.agents.owner import ENDING, Kind, Owner, Process, Registry
-from bsd.agents.reading import entry_time_ms, message_of, text_of
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
+from bsd.agents.owner import ENDING, Kind, Owner, Process
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
@@ -61,10 +60,12 @@ _NEVER = frozenset(
 )
 
 
-class ClaudeCode:
+class ClaudeCode(Format):
     """Lines of versions 1 and 2."""
 
     name = "claude-code"
+    parent_key = "parentUuid"
+    ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
 
     def facts(self, entry: Entry) -> Facts:
         kind = text_of(entry.get("type")) or "unknown"
@@ -79,6 +80,8 @@ class ClaudeCode:
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
+            parent=text_of(entry.get("parentUuid")),
+            names_parent="parentUuid" in entry,
             is_assistant=is_assistant,
             turn=self._turn(entry, kind, goes_on=result is not None or bool(calls), aside=aside),
             role="toolResult" if result is not None else text_of(message.get("role")),
@@ -93,9 +96,6 @@ class ClaudeCode:
             calls=calls,
             result_of=result,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         kind = entry.get("type")
@@ -331,7 +331,7 @@ _UNTOLD_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaudeCodeProject:
+class ClaudeCodeProject(Owner):
     """One project: its sessions are an agent's."""
 
     projects: Path
@@ -359,11 +359,15 @@ class ClaudeCodeProject:
         """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
-
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        session = text_of(entry.get("sessionId"))
+        return {session} if session else set()
+
+    def is_named(self, entry: Entry) -> bool:
+        return "uuid" in entry
 
     def in_use(self, session: str) -> str | None:
         """A process that is idle has all in memory, and reopens the file for each line."""
@@ -378,15 +382,6 @@ class ClaudeCodeProject:
             return f"cannot tell whether it is running: {self._running}: {error.strerror}"
         return next(filter(None, (_has(path, session, by_idle=by_idle) for path in found)), None)
 
-    def registry(self) -> Registry:
-        return Registry()
-
-    def database(self) -> Path | None:
-        return None
-
-    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
-        return nullcontext()  # it has none
-
 
 class ClaudeCodeSubagents(ClaudeCodeProject):
     """The subagents of one session, or of one of its workflows: an agent's sessions."""
@@ -395,9 +390,6 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
-
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, SUBAGENT)

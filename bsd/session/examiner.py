@@ -15,9 +15,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
-from bsd.session.chart import Chart
-from bsd.session.opening import open_session, open_to_read
-from bsd.store.extracted import SessionStore
+from bsd.session.notes import Notes
+from bsd.session.session import Session
 
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
@@ -42,9 +41,9 @@ class Examiner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.layout = layout
-        self._config = config
+        self.config = config
         self._clock = clock
-        self._chart = Chart(layout, actor, clock)
+        self._notes = Notes(layout, actor, clock)
 
     def entries(
         self, name: SessionName, *, start: int = 0, limit: int | None = None
@@ -52,7 +51,7 @@ class Examiner:
         """The entries of a session from line `start` on, as they stand."""
         from bsd.surgery.view import views
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
@@ -60,7 +59,7 @@ class Examiner:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             return context(name, source, fmt)
 
@@ -68,9 +67,10 @@ class Examiner:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
-        source, fmt = open_to_read(self.layout, name)
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
+            return extracted_content(source, fmt, entry, session.store)
 
     def restored_copy(
         self, name: SessionName, write: Callable[[bytes], object]
@@ -84,9 +84,10 @@ class Examiner:
 
         values = 0
         missing: dict[str, str] = {}
-        source, fmt = open_to_read(self.layout, name)
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
+            for raw, answer in restored_lines(source, fmt, session.store):
                 write(raw)
                 if answer is not None:
                     values += len(answer.keys_restored)
@@ -99,21 +100,20 @@ class Examiner:
         """One entry as a person may edit it."""
         from bsd.surgery.edit import show_entry
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = Session(self.layout, name).open()
         with source:
             return show_entry(source, fmt, entry)
 
     def history(self, name: SessionName) -> list[dict[str, Any]]:
         """The operations on a session that are kept, the newest first."""
-        from bsd.store.history import History
         from bsd.surgery.undo import tell_history
 
-        history = History(self.layout, name)
-        if not history.pending():
-            return tell_history(history, None)
-        source, _ = open_session(self.layout, name)
+        session = Session(self.layout, name)
+        if not session.history.pending():
+            return tell_history(session.history, None)
+        source, _ = session.open()
         with source:
-            return tell_history(history, source)
+            return tell_history(session.history, source)
 
     def extraction(
         self,
@@ -124,36 +124,36 @@ class Examiner:
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.history import History
         from bsd.store.whereabouts import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 
         config = self._settings(overrides)
         self.layout.session_file(name)
+        session = Session(self.layout, name)
         tally = Tally(name, Status.EXTRACTED, dry_run=True)
         with tally.judging():
-            source, fmt = open_session(self.layout, name)
+            source, fmt = session.open()
             with source:
                 plan = plan_extraction(
                     source,
                     fmt,
                     config,
                     self._clock(),
-                    SessionStore(self.layout, name),
+                    session.store,
                     dry_run=True,
-                    tell=self._chart.teller(name),
+                    tell=self._notes.teller(name),
                     progress=progress,
-                    undone=undone_in(source, History(self.layout, name)),
+                    undone=undone_in(source, session.history),
                     by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)
             tally.leave(plan.planned_on, due_at=plan.due_at)
-        self._chart.concluded("extract", name, tally)
+        self._notes.concluded("extract", name, tally)
         return tally.result()
 
     def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
-        config = self._config.current
+        config = self.config.current
         if not overrides:
             return config
         return PruningConfig.checked({**config.as_json(), **overrides})

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from bsd.agents.base import Facts, Format, Value
+from bsd.agents.dialect import Facts, Format, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from sys import maxsize
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable

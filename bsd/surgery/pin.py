@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.errors import Invalid
 from bsd.foundation.immutable import immutable

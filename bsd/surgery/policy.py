@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Value
-from bsd.agents.reading import message_of
+from bsd.agents.dialect import Facts, Value
+from bsd.agents.entry import Entry, message_of
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.trigger_rules import TriggerRule
 
 _ANY = "*"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.base import Format, ToolCall
-from bsd.agents.links import block_at, same_author, says_something
+from bsd.agents.dialect import Format, ToolCall
+from bsd.agents.entry import block_at, same_author, says_something
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bsd.agents.base import Format, Shape, Value
+from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched

@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, RESTORED, Marker
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable

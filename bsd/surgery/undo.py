@@ -6,7 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+
+
+class Written(NamedTuple):
+    """What of a file's state changes when somebody writes, and not when its names change."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Written:
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @immutable
@@ -23,6 +38,16 @@ class Identity:
     def of(cls, stat: os.stat_result) -> Identity:
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
+    @property
+    def written(self) -> Written:
+        return Written(self.dev, self.ino, self.size, self.mtime_ns)
+
+
+class Readable(Protocol):
+    """A file whose bytes can be had."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
 
 @immutable
 class Edit:
@@ -35,6 +60,29 @@ class Edit:
     length: int
     new: bytes
     was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
+
+
+def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
+    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    pieces, read, written = [], 0, 0
+    for edit in edits:
+        if written + edit.offset - read >= end:
+            break
+        kept = edit.offset - read
+        pieces.append(_part(source, read, kept, start - written, end - written))
+        written += kept
+        pieces.append(edit.new[max(0, start - written) : max(0, end - written)])
+        written += len(edit.new)
+        read = edit.offset + edit.length
+    if written < end:
+        pieces.append(_part(source, read, end - written, start - written, end - written))
+    return b"".join(pieces)
+
+
+def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
+    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    start, end = max(0, start), min(length, end)
+    return source.read(offset + start, end - start) if start < end else b""
 
 
 @immutable

@@ -18,7 +18,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import commit
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.crash.ledger import Ledger
 from tests.crash.oracle import Oracle
@@ -169,7 +169,7 @@ def vanished(top: Path) -> Answer:
             if step == doomed:
                 _path(root).unlink()
 
-        with patch("bsd.session.operation.commit", partial(commit, after_step=after_step)):
+        with patch("bsd.session.operate.commit", partial(commit, after_step=after_step)):
             answers.append(_ask(partial(_surgeon(root).extract, NAME)))
         if _path(root).exists():
             problems.append(f"{doomed}: it is back")

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bsd.agents.detect import NotOurs, detect
+from bsd.agents.dialect import NotOurs
+from bsd.agents.openclaw.dialect import detect
+from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import SessionLock, own_lock
+from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import Access, Recovered, recover
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction
@@ -94,7 +96,7 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     config.update(SETTINGS)
     surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
     watched = partial(commit, after_step=after_step)
-    with patch("bsd.session.operation.commit", watched):
+    with patch("bsd.session.operate.commit", watched):
         if act == "redact":
             try:
                 told = surgeon.redact(NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS])

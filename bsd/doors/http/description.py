@@ -1,7 +1,8 @@
 """What the OpenAPI document says beyond the routes' signatures, and what can be read from it.
 
 Nobody who is served needs any of it: what answers and bodies hold is worked out, and the models of
-answers are loaded, when somebody asks for the document.
+answers are loaded, when somebody asks for the document. As `response_model` of their routes they
+would take some 2.5 MB of every daemon, and write each answer a second time.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def complete(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415 - as all models here
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415 - as all models here
 
     whole = RuntimeConfig.model_json_schema(ref_template=_SCHEMAS + "{model}")
     known = {name: whole["properties"][name] for name in names}
@@ -119,7 +120,7 @@ def _answer_schemas() -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema  # noqa: PLC0415
 
     from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
 
     known: set[type[BaseModel]] = {RuntimeConfig}
     for module in (models, session_models, memory_models, workspace_models):

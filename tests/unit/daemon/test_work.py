@@ -23,7 +23,7 @@ from bsd.foundation.errors import BsdError, Forbidden, LeftAlone, NotFound, Unav
 from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.operation import Worth
+from bsd.session.operate import Worth
 from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
@@ -303,7 +303,7 @@ def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: Ho
     with capture_logs() as lines:
         house.work.on(NAME)
     assert "Processing session main/s1, 15 entries to check" in [line["event"] for line in lines]
-    event = heard.get_nowait()
+    event = heard.take()
     assert event is not None
     assert event.as_json()["session"] == "main/s1"
     heard.close()

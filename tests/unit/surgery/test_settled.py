@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.policy import Policy
