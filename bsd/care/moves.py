@@ -335,17 +335,13 @@ class Moves:
         self._after_step("gone")
 
     def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
-        # What is done is done; a full disk under the audit log must not make it look undone.
-        try:
-            self._audit.record(
-                actor=journal.actor,
-                action=action,
-                agent=item.name.agent,
-                session_id=item.name.session,
-                **what,
-            )
-        except BsdError as error:
-            _log.error("The audit log cannot be written", error=error.message, action=action)
+        self._audit.record(
+            actor=journal.actor,
+            action=action,
+            agent=item.name.agent,
+            session_id=item.name.session,
+            **what,
+        )
 
 
 def weigh(store: Path) -> tuple[int, int]:
