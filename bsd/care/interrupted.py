@@ -16,12 +16,12 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
 
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
-    keep = _trash_retention(surgeon)
     if _something_moves(surgeon.layout):
         # Only then: whoever works on sessions seldom needs to know how they are thrown away.
         from bsd.care.trash import Trash  # noqa: PLC0415
 
-        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=surgeon.patience.clock)
+        keep, clock = _trash_retention(surgeon), surgeon.patience.clock
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=clock)
         try:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
