@@ -81,7 +81,7 @@ class RootAgent(Owner):
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> AbstractContextManager[object]:
-        from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - who looks locks nothing
+        from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - most calls only look
 
         return SessionLock(transcript, wait, name=name, sleep=sleep)
 
@@ -96,7 +96,7 @@ class RootAgent(Owner):
         return read_registry(self._directory)
 
     def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
-        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - it locks, too
+        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - who deletes is rare
 
         directory = self._sessions
 
@@ -106,7 +106,7 @@ class RootAgent(Owner):
         registry_edit.take_out(directory, keys, keep, wait=wait)
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415
+        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - as in `unlist`
 
         return registry_edit.put_back(self._sessions, excerpt, wait=wait)
 
