@@ -20,8 +20,8 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
         # Only then: whoever works on sessions seldom needs to know how they are thrown away.
         from bsd.care.trash import Trash  # noqa: PLC0415
 
-        keep = _trash_retention(surgeon)
-        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=surgeon.patience.clock)
+        keep, clock = _trash_retention(surgeon), surgeon.patience.clock
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=clock)
         try:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
