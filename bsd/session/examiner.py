@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from bsd.agents.base import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -18,6 +19,7 @@ from bsd.foundation.trace import traced
 from bsd.session.chart import Chart
 from bsd.session.opening import open_session, open_to_read
 from bsd.store.extracted import SessionStore
+from bsd.surgery.plan import Means, Source
 
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _log = get_logger("surgeon")
 
 Progress = Callable[[int], None]
+_Answer = TypeVar("_Answer")
 
 
 @traced(_log)
@@ -56,13 +59,22 @@ class Examiner:
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
+    def look(self, name: SessionName, query: Callable[[Source, Format, Means], _Answer]) -> _Answer:
+        """Ask something of a session as it stands; raises NotFound and what the query raises."""
+        source, fmt = open_to_read(self.layout, name)
+        with source:
+            return query(source, fmt, self._means(name, SessionStore(self.layout, name)))
+
+    def _means(self, name: SessionName, store: SessionStore) -> Means:
+        return Means(name, store, self._clock(), lambda: self._config.current)
+
     def context(self, name: SessionName) -> dict[str, Any]:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
         source, fmt = open_to_read(self.layout, name)
         with source:
-            return context(name, source, fmt)
+            return context(name, source, fmt).as_json()
 
     def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What was taken out of an entry, by key, without putting it back."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from bsd.agents.base import Entry, Facts, Format
 from bsd.agents.marker import MARKER, Marker
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.value_path import (
     ValuePath,
@@ -73,21 +74,16 @@ Wish = Callable[[Document], Document]
 
 
 @dataclass(frozen=True, slots=True)
-class EditAnswer:
+class Edited(Answer):
     """What became of one entry."""
 
+    edited: bool = field(init=False, metadata=contract(by=lambda one: bool(one.changed)))
     entry_id: str | None
-    index: int  # 0-based line number
-    changed: tuple[str, ...]  # paths of the values that changed; none: it was like that already
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "edited": bool(self.changed),
-            "entry_id": self.entry_id,
-            "index": self.index,
-            "changed": list(self.changed),
-        }
+    index: int = field(metadata=contract("0-based line number"))
+    changed: tuple[str, ...] = field(
+        metadata=contract("Paths of the values that changed; none: it was like that already")
+    )
+    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
 
 def plan_edit(
     source: Source, fmt: Format, entry: str, wish: Wish, seen: str | None = None
-) -> tuple[Plan, EditAnswer]:
+) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
     Raises NotFound, Invalid for a change that would break the session, EntryChanged, and Conflict
@@ -136,7 +132,7 @@ def plan_edit(
         bytes_before=size,
         bytes_after=size + len(line) - len(raw),
     )
-    answer = EditAnswer(
+    answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
     touched = tuple(Touched(answer.index, answer.entry_id) for _ in edits)

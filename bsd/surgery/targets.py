@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from bsd.foundation.errors import FieldError, Invalid
 
-REPLACE, DISCARD, DISTILL = ACTIONS = ("replace", "discard", "distill")
+Action = Literal["replace", "discard", "distill"]
+REPLACE: Final = "replace"
+DISCARD: Final = "discard"
+DISTILL: Final = "distill"
+ACTIONS = (REPLACE, DISCARD, DISTILL)
 
 # What stands in place of a text that nobody sums up.
 DISCARDED = "[content discarded]"

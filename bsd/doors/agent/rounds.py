@@ -38,7 +38,7 @@ from bsd.surgery.locate import locate
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.redact import Call, Kind, plan_redact
-from bsd.surgery.restore import RestoreAnswer, plan_restore
+from bsd.surgery.restore import Restored, plan_restore
 from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
 from bsd.surgery.view import context
@@ -71,7 +71,7 @@ class Answered:
     failed: bool = False
     entry_id: str | None = None  # of the entry it was about
     values: int = 0
-    restored: RestoreAnswer | None = None
+    restored: Restored | None = None
     how: str | None = None  # it left the agent's sight: consumed, marked
     # The note as log and audit have it: they outlive what is said in sessions, and must not quote
     # it. None: the note quotes nothing.
@@ -195,7 +195,7 @@ class Round:
                 )
                 answer, about = changed.as_json(), ""
             case GetContext():
-                answer = context(self._name, self._revised, self._fmt)
+                answer = context(self._name, self._revised, self._fmt).as_json()
                 listed = f"[{answer['total_entries']} entries listed]"
                 return Answered(call, deed.action, told(deed, answer), outcome=listed)
             case SearchExtracted():

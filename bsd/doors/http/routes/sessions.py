@@ -6,20 +6,23 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
 
 from bsd.care import catalog
 from bsd.care.family import children
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, json_object, wish
+from bsd.doors.http.body import json_object
 from bsd.doors.http.description import answers, body, settings_schema
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.listing import Filter
 from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.verb_routes import add_route
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.surgery.result import SessionResult
+from bsd.verbs.get_context import GET_CONTEXT
+from bsd.verbs.undo import UNDO
 
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
@@ -33,12 +36,6 @@ _OVERRIDES = (
 )
 
 _Text = Annotated[str | None, Query(max_length=1000)]
-
-
-class UndoWish(Wish):
-    """Without `op` the newest operation that is not undone."""
-
-    op: int | None = Field(None, ge=1, description="A number from the history")
 
 
 def routes(desk: Desk) -> APIRouter:
@@ -118,15 +115,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
 
 def _told(router: APIRouter, desk: Desk) -> None:
     """What is told about one session beside its entries."""
-
-    @router.get(
-        "/api/sessions/{agent}/{session}/context",
-        response_model=None,
-        responses=answers("Context"),
-    )
-    async def context(agent: str, session: str) -> Response:
-        """What an agent may know of its session: sizes, what is away, what could be."""
-        return Answer(await reading(lambda: desk.surgeon().context(desk.named(agent, session))))
+    add_route(router, desk, GET_CONTEXT)
 
     @router.get(
         "/api/sessions/{agent}/{session}/summary",
@@ -175,7 +164,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/extract",
         response_model=None,
-        responses=answers("Extraction"),
+        responses=answers(SessionResult),
         openapi_extra=body(lambda: settings_schema(_OVERRIDES), required=False),
     )
     async def extract(
@@ -191,20 +180,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
 
         return Answer(await changing(work))
 
-    @router.post(
-        "/api/sessions/{agent}/{session}/undo",
-        response_model=None,
-        responses=answers("Undone"),
-        openapi_extra=described(UndoWish, required=False),
-    )
-    async def undo(request: Request, agent: str, session: str) -> Response:
-        """Take an operation back: the newest, or one by its number."""
-        actor, asked = actor_of(request), await wish(request, UndoWish, optional=True)
-
-        def work() -> dict[str, Any]:
-            return desk.surgeon(actor).undo(desk.named(agent, session), asked.op)
-
-        return Answer(await changing(work))
+    add_route(router, desk, UNDO)
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
