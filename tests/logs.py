@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
-from bsd.foundation import logs
+from bsd.foundation.logs import LEVELS, level_of, module_of
+
+_ours = logging.getLogger("bsd")
 
 
-class _Recorder:
-    """Stands where the outputs stand."""
+class _Recorder(logging.Handler):
+    """Stands beside the outputs."""
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
         self.tell = tell
 
-    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        self.tell({"event": event, "log_level": level, **fields})
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = dict(getattr(record, "fields", {}))
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        told = {"event": record.getMessage(), "log_level": level_of(record)}
+        self.tell({**told, "module": module_of(record), **fields})
 
-    def close(self) -> None:
-        """Nothing is open."""
 
-
-def tell_logs(tell: Callable[[dict[str, Any]], None]) -> None:
+def tell_logs(tell: Callable[[dict[str, Any]], None]) -> logging.Handler:
     """Pass every line of every level to `tell` from now on."""
-    logs._State.writer = cast("Any", _Recorder(tell))
-    logs._State.threshold = logs.LEVELS["trace"]
+    recorder = _Recorder(tell)
+    logging.getLogger().addHandler(recorder)
+    _ours.setLevel(LEVELS["trace"])
+    return recorder
 
 
 @contextmanager
 def capture_logs() -> Iterator[list[dict[str, Any]]]:
     """Collect what is logged inside the block, at every level."""
-    before = logs._State.writer, logs._State.threshold
+    before = _ours.level
     lines: list[dict[str, Any]] = []
-    tell_logs(lines.append)
+    recorder = tell_logs(lines.append)
     try:
         yield lines
     finally:
-        logs._State.writer, logs._State.threshold = before
+        logging.getLogger().removeHandler(recorder)
+        _ours.setLevel(before)

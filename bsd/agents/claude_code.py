@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
 from bsd.agents.content import calls_in, leaf_values, text_value
 from bsd.agents.detect import first_entries
-from bsd.agents.owner import ENDING, Kind, Owner, Process, Registry
+from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.reading import entry_time_ms, message_of, text_of
 from bsd.agents.titles import Rank, Title, asked, named, texts_in
 from bsd.foundation.immutable import immutable
@@ -331,7 +331,7 @@ _UNTOLD_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaudeCodeProject:
+class ClaudeCodeProject(Owner):
     """One project: its sessions are an agent's."""
 
     projects: Path
@@ -359,11 +359,15 @@ class ClaudeCodeProject:
         """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
-
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        session = text_of(entry.get("sessionId"))
+        return {session} if session else set()
+
+    def is_named(self, entry: Entry) -> bool:
+        return "uuid" in entry
 
     def in_use(self, session: str) -> str | None:
         """A process that is idle has all in memory, and reopens the file for each line."""
@@ -378,15 +382,6 @@ class ClaudeCodeProject:
             return f"cannot tell whether it is running: {self._running}: {error.strerror}"
         return next(filter(None, (_has(path, session, by_idle=by_idle) for path in found)), None)
 
-    def registry(self) -> Registry:
-        return Registry()
-
-    def database(self) -> Path | None:
-        return None
-
-    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
-        return nullcontext()  # it has none
-
 
 class ClaudeCodeSubagents(ClaudeCodeProject):
     """The subagents of one session, or of one of its workflows: an agent's sessions."""
@@ -395,9 +390,6 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))
-
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, SUBAGENT)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,11 @@ from typing import Any
 from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
 from bsd.agents.content import leaf_values, text_value
 from bsd.agents.detect import first_entries
-from bsd.agents.owner import ENDING, Kind, Process, Registry
+from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.reading import entry_time_ms, text_of
 from bsd.agents.titles import Rank, Title, asked, named, texts_in
 from bsd.foundation.errors import Busy
+from bsd.foundation.layout import SessionName
 from bsd.foundation.plain import open_plain
 from bsd.foundation.sources import PutAway
 from bsd.foundation.value_path import ValuePath
@@ -285,7 +287,7 @@ _MOVING = "Codex is opening or closing a thread"
 
 
 @dataclass(frozen=True, slots=True)
-class CodexDay:
+class CodexDay(Owner):
     """One day's threads: they are an agent's sessions."""
 
     sessions: Path
@@ -308,11 +310,17 @@ class CodexDay:
     def is_session_file(self, name: str) -> bool:
         return _rollout(name) is not None
 
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
-
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines)
+
+    def conversations(self, entry: Entry) -> set[str]:
+        if entry.get("type") != _HEADER:
+            return set()
+        payload = _payload(entry)
+        return {text for key in ("id", "forked_from_id") if (text := text_of(payload.get(key)))}
+
+    def is_named(self, entry: Entry) -> bool:
+        return _id(entry, _payload(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
         """Whether the thread's lock is held, as the system's list of locks shows it.
@@ -329,14 +337,15 @@ class CodexDay:
             return None
         return _OPEN if b" %b " % _place_of(at) in held else None
 
-    def registry(self) -> Registry:
-        return Registry()
-
-    def database(self) -> Path | None:
-        return None
-
-    def lock(self, session: str) -> AbstractContextManager[object] | None:
-        return self._locked(session)
+    def lock(
+        self,
+        name: SessionName,
+        transcript: Path,  # noqa: ARG002
+        wait: float = 0.0,  # noqa: ARG002 - a thread stays open for long
+        *,
+        sleep: Callable[[float], None] = time.sleep,  # noqa: ARG002
+    ) -> AbstractContextManager[object]:
+        return self._locked(name.session)
 
     @contextmanager
     def _locked(self, session: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ import orjson
 
 from bsd.agents.base import VALUE_TYPES, Entry, Format, NotOurs
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.agents.reading import text_of
 from bsd.foundation.parsed_size import is_too_large
 

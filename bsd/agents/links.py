@@ -12,7 +12,6 @@ REDACTED = "_redacted"
 
 # Members whose names end like those of links, and that link something else.
 _OTHER_IDS = frozenset((PARENT, "toolCallId", "toolUseId", "callId"))
-_HEADERS = frozenset(("session", "session_meta"))
 _AUTHOR = ("role", "api", "provider", "model")
 _ARGUMENTS = ("arguments", "input")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
@@ -26,14 +25,6 @@ def names_parent(entry: Entry) -> bool:
 def parent_of(entry: Entry) -> str | None:
     """The id of the entry that this one follows; None for a first one."""
     return text_of(entry.get(PARENTS[0])) or text_of(entry.get(PARENTS[1]))
-
-
-def conversations(entry: Entry) -> set[str]:
-    """Ids of the conversation that a header, or a first entry, names, and of that it came from."""
-    payload = entry.get("payload")
-    holder = payload if isinstance(payload, dict) else entry
-    keys = ("id", "forked_from_id") if entry.get("type") in _HEADERS else ("sessionId",)
-    return {text for key in keys if (text := text_of(holder.get(key)))}
 
 
 def mentions(entry: Entry) -> list[str]:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bsd.agents.base import Format, NotOurs
-from bsd.agents.detect import detect
-from bsd.agents.openclaw import (
-    is_session_file,
-    put_aside,
-    read_registry,
-    running,
-    sqlite_database,
-)
-from bsd.agents.owner import ENDING, Kind, Owner, Process, Registry
+from bsd.agents.openclaw.home import RootAgent
+from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -26,33 +17,19 @@ if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.foundation.source_settings import SourceSettings
 
 
-# Start-up stays light: most calls have no sources, and none has all kinds of them.
-
-
-def _claude_code() -> Kind:
-    from bsd.agents.claude_code import KIND  # noqa: PLC0415 - see above
-
-    return KIND
-
-
-def _codex() -> Kind:
-    from bsd.agents.codex import KIND  # noqa: PLC0415 - see above
-
-    return KIND
-
-
-def _pi() -> Kind:
-    from bsd.agents.pi import KIND  # noqa: PLC0415 - see above
-
-    return KIND
-
-
-# By the word for it in the settings.
-KINDS: Mapping[str, Callable[[], Kind]] = {
-    "claude-code": _claude_code,
-    "codex": _codex,
-    "pi": _pi,
+# By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded
+# when there is a source of its kind: most calls have none, and none has all of them.
+KINDS: dict[str, str] = {
+    "claude-code": "bsd.agents.claude_code",
+    "codex": "bsd.agents.codex",
+    "pi": "bsd.agents.pi",
 }
+
+
+def kind_of(word: str) -> Kind:
+    """The program that the settings call by a word; raises KeyError."""
+    kind: Kind = import_module(KINDS[word]).KIND
+    return kind
 
 
 def owner_of(layout: Layout, agent: str) -> Owner:
@@ -60,8 +37,8 @@ def owner_of(layout: Layout, agent: str) -> Owner:
     if source := layout.source_of(agent):
         # By its name alone, as this is asked for every session of a list; opening one looks closer.
         directory = source.directory(agent) or layout.sessions_dir(agent)
-        return KINDS[source.kind]().owner(source.path, directory)
-    return _RootAgent(layout.agents / agent)
+        return kind_of(source.kind).owner(source.path, directory)
+    return RootAgent(layout, agent)
 
 
 def in_use(layout: Layout, name: SessionName) -> str | None:
@@ -76,7 +53,7 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     """
     found: list[SessionName] = []
     for source in layout.sources:
-        for path in KINDS[source.kind]().at_work(source.path, process):
+        for path in kind_of(source.kind).at_work(source.path, process):
             agent = source.agent_at(path.parent)
             if agent is not None and owner_of(layout, agent).is_session_file(path.name):
                 found.append(SessionName(agent, path.name.removesuffix(ENDING)))
@@ -95,42 +72,10 @@ def _source(given: SourceSettings) -> Source:
             f"the source {given.path} is of no known kind: {given.kind!r}",
             hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
         )
-    kind = KINDS[given.kind]()
+    kind = kind_of(given.kind)
     if kind.called is not None and given.path.name != kind.called:
         raise ConfigError(
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
     return Source(given.called, given.kind, given.path, kind.routes, kind.put_away)
-
-
-@dataclass(frozen=True, slots=True)
-class _RootAgent:
-    """An agent of the root: OpenClaw's, or one that writes the seeds' flat entries there."""
-
-    directory: Path
-    quiet_seconds = 0.0
-    keeps_mtime = False  # the gateway takes up what is newer than what it knows
-    undeletable = None
-    uncallable = None
-
-    def is_session_file(self, name: str) -> bool:
-        return is_session_file(name)
-
-    def put_aside(self, name: str) -> str | None:
-        return put_aside(name)
-
-    def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
-        return detect(first_lines)
-
-    def in_use(self, session: str) -> str | None:
-        return running(self.directory, session)
-
-    def registry(self) -> Registry:
-        return read_registry(self.directory)
-
-    def database(self) -> Path | None:
-        return sqlite_database(self.directory)
-
-    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
-        return None

@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bsd.agents.base import Entry, Facts, Format, NotOurs, Turn, Value
 from bsd.agents.detect import detect, first_entries
-from bsd.agents.openclaw import OPENCLAW, OpenClaw
-from bsd.agents.owner import ENDING, Kind, Process, Registry
+from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, header_ids
+from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.reading import message_of, text_of
 
 _VERSIONS = (2, 3)
@@ -51,7 +51,7 @@ PI = Pi()
 
 
 @dataclass(frozen=True, slots=True)
-class PiProject:
+class PiProject(Owner):
     """What pi did in one working directory: its sessions are an agent's."""
 
     sessions: Path
@@ -67,8 +67,11 @@ class PiProject:
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
-    def put_aside(self, name: str) -> str | None:  # noqa: ARG002 - it puts none aside
-        return None
+    def ids_in(self, session: str) -> tuple[str, ...]:
+        return session, session.rpartition("_")[2]
+
+    def conversations(self, entry: Entry) -> set[str]:
+        return header_ids(entry)
 
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         lines = list(_until_header(first_lines))
@@ -79,18 +82,6 @@ class PiProject:
         if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
             return NotOurs("a session of pi of unknown form")
         return PI
-
-    def in_use(self, session: str) -> str | None:  # noqa: ARG002
-        return None
-
-    def registry(self) -> Registry:
-        return Registry()
-
-    def database(self) -> Path | None:
-        return None
-
-    def lock(self, session: str) -> AbstractContextManager[object] | None:  # noqa: ARG002
-        return nullcontext()  # it has none
 
 
 def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:

@@ -13,6 +13,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bsd import __version__
+from bsd.agents.owner import Free, Held, LockState, Stale
+from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import lifetime_seconds
@@ -34,7 +37,6 @@ from bsd.foundation.mount import MOVE_ELSEWHERE, Strength, strength, without_exc
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
-from bsd.session.commit.lock import Free, Held, Stale, inspect_lock
 from bsd.session.commit.reach import unreached
 
 INOTIFY = Path("/proc/sys/fs/inotify")
@@ -286,19 +288,23 @@ def _counted(number: int, what: str) -> str:
 
 def _locks(layout: Layout) -> Iterator[Check]:
     held, amiss = 0, False
-    for directory in _session_directories(layout):
-        for path in sorted(directory.glob("*.jsonl.lock")):
-            state = inspect_lock(path.with_suffix(""))
-            if isinstance(state, Held):
-                held += 1
-            elif not isinstance(state, Free):
-                amiss = True
-                kind = "stale" if isinstance(state, Stale) else "unusable"
-                message = f"{kind} lock {path}: {state.reason}"
-                yield Check("locks", Level.WARN, message, _LOCK_HINTS[kind])
+    for path, state in _lock_files(layout):
+        if isinstance(state, Held):
+            held += 1
+        elif not isinstance(state, Free):
+            amiss = True
+            kind = "stale" if isinstance(state, Stale) else "unusable"
+            message = f"{kind} lock {path}: {state.reason}"
+            yield Check("locks", Level.WARN, message, _LOCK_HINTS[kind])
     if not amiss:
         are = "1 session is" if held == 1 else f"{held} sessions are"
         yield Check("locks", Level.OK, f"{are} locked by a living process")
+
+
+def _lock_files(layout: Layout) -> Iterator[tuple[Path, LockState]]:
+    for agent in catalog.agents(layout):
+        with suppress(BsdError):  # named by the check of the agents
+            yield from owner_of(layout, agent.name).lock_files()
 
 
 _LOCK_HINTS = {

@@ -22,6 +22,7 @@ from bsd.care import catalog
 from bsd.care.statistics import Statistics
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex
@@ -32,8 +33,6 @@ from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
 SLICE_BYTES = 1 << 20
 _PIECE = 256 * 1024  # bytes read at once for a hash
 _GUARDED = 4096  # bytes before the offset that must be what they were
-# A directory just written may change again without its time showing it.
-_UNCERTAIN_NS = 2 * 10**9
 _NO_SHELF = (0, 0)
 _MOST_LINES = 1 << 62  # a name or an index may say anything
 
@@ -88,7 +87,7 @@ def due_as_it_is(layout: Layout, name: SessionName) -> Due:
     """One session that may not be as it was."""
     shelf = _NO_SHELF
     with suppress(FileNotFoundError, NotADirectoryError):
-        shelf = _shelf(layout.store_dir(name).lstat(), time.time_ns() - _UNCERTAIN_NS)
+        shelf = _shelf(layout.store_dir(name).lstat(), time.time_ns() - UNCERTAIN_NS)
     return Due(name, shelf)
 
 
@@ -101,7 +100,7 @@ def has_changed(layout: Layout, was: Known) -> bool:
 def _shelves(layout: Layout) -> dict[str, tuple[int, int]]:
     """The store directories: inode and mtime by name; an mtime of 0 is looked at again."""
     found = {}
-    certain = time.time_ns() - _UNCERTAIN_NS
+    certain = time.time_ns() - UNCERTAIN_NS
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.extracted) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

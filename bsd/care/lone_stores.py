@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 
 from bsd.agents.detect import first_entries
-from bsd.agents.links import conversations
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
@@ -156,7 +155,7 @@ class _Places:
         same = self._by_file.get(name.session, [])
         if same:
             yield f"a file of that name is {_listed(map(str, same))}"
-        ids = {name.session, name.session.rpartition("_")[2], *_UUID.findall(name.session)}
+        ids = {*self._ids_of(name), *_UUID.findall(name.session)}
         kin = {other for id_ in ids for other in self._by_conversation.get(id_, ())}
         if kin := kin - {*same, name}:
             yield f"the same conversation goes on in {_listed(map(str, sorted(kin)))}"
@@ -180,11 +179,18 @@ class _Places:
         except BsdError as error:
             yield error.message
 
+    def _ids_of(self, name: SessionName) -> tuple[str, ...]:
+        """By which ids its program may know the session, whatever became of its directory."""
+        with suppress(BsdError):
+            return owner_of(self._layout, name.agent).ids_in(name.session)
+        return (name.session,)
+
     def _ids_in(self, name: SessionName) -> set[str]:
         """The conversations that a session says it is, or comes from."""
         with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
             entries = first_entries(line.raw for line in source.lines())
-            return next((ids for entry in entries if (ids := conversations(entry))), set())
+            named = map(owner_of(self._layout, name.agent).conversations, entries)
+            return next(filter(None, named), set())
         return set()
 
 

@@ -13,15 +13,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from bsd.agents.openclaw import registered
-from bsd.care import registry_edit
-from bsd.care.family import keys_of
-from bsd.care.registry_edit import PutBack
+from bsd.agents.owner import PutBack
+from bsd.agents.owners import owner_of
 from bsd.care.relocate import (
     copy_file,
     copy_tree,
@@ -168,11 +165,6 @@ class Moves:
             place.transcript.chmod(0o600)
 
     def _take_entries(self, journal: Journal, item: Trashed) -> Trashed:
-        sessions = self._layout.sessions_dir(item.name.agent)
-
-        def ours(content: dict[str, Any]) -> Collection[str]:
-            return keys_of(registered(content), sessions, item.name.session)
-
         def keep(text: str) -> None:
             nonlocal item
             item = journal.update(item, sessions_json=text)
@@ -180,7 +172,8 @@ class Moves:
             self._after_step("excerpt")
 
         try:
-            registry_edit.take_out(sessions, ours, keep, wait=self._registry_wait)
+            owner = owner_of(self._layout, item.name.agent)
+            owner.unlist(item.name.session, keep, wait=self._registry_wait)
         except Conflict as problem:
             if isinstance(problem, Busy):
                 raise
@@ -289,9 +282,9 @@ class Moves:
     def _return_entries(self, item: Trashed) -> None:
         if item.sessions_json is None:
             return
-        sessions = self._layout.sessions_dir(item.name.agent)
+        owner = owner_of(self._layout, item.name.agent)
         try:
-            done = registry_edit.put_back(sessions, item.sessions_json, wait=self._registry_wait)
+            done = owner.list_again(item.sessions_json, wait=self._registry_wait)
         except Busy:
             raise
         except Conflict as problem:

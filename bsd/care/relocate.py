@@ -14,10 +14,11 @@ from pathlib import Path
 
 from bsd.foundation import plain
 from bsd.foundation.atomic import sync_dir
+from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain, somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import open_elsewhere, strength
-from bsd.session.commit.build import FileChanged, MetadataNotKept, copy_range, keep_metadata
+from bsd.session.commit.build import FileChanged, copy_range
 
 _log = get_logger("trash")
 

@@ -10,10 +10,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from bsd.agents.owners import owner_of
 from bsd.foundation.claims import claims_directory
+from bsd.foundation.layout import Layout
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {stat.S_IFDIR, stat.S_IFREG}  # a socket that is left over is replaced by its next owner
@@ -60,7 +63,7 @@ class _Found(NamedTuple):
 
 
 def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_Found]:
-    yield from _walk(root, _of_root)
+    yield from _walk(root, partial(_of_root, root))
     claims = claims_directory(environ)
     base = claims.parents[1]  # what programs keep: ~/.local/state
     top = base.parents[1] if base.parts[-2:] == _STATE else base
@@ -86,7 +89,7 @@ def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Found
                     directories.remove(name)
 
 
-def _of_root(names: tuple[str, ...]) -> bool:
+def _of_root(root: Path, names: tuple[str, ...]) -> bool:
     """Whether something below a root, so many names down, is made by us."""
     match names:
         case (".brainsurgeon" | "extracted" | "trash" | "archive", *_):
@@ -99,8 +102,8 @@ def _of_root(names: tuple[str, ...]) -> bool:
             return name.startswith("facts.db")
         case ("agents", _, ".brainsurgeon", *_) | ("agents", _, "sessions", ".brainsurgeon", *_):
             return True
-        case ("agents", _, "sessions", name):
-            return name == "sessions.json" or name.endswith(".lock")
+        case ("agents", agent, "sessions", name):
+            return owner_of(Layout(root), agent).is_written_by_us(name)
     return False
 
 

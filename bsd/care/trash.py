@@ -10,19 +10,18 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owners import owner_of
 from bsd.care.damaged import is_anything_there, known_from_names
 from bsd.care.expiry import lifetime_seconds
-from bsd.care.family import Member, family, keys_of
+from bsd.care.family import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
 from bsd.care.moves import JOINED, Moves, count_lines, weigh
 from bsd.care.relocate import in_the_way
-from bsd.care.rest import Rest
 from bsd.care.trashed import (
     Aim,
     Deleted,
@@ -47,7 +46,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience, Rest, Waiting
 from bsd.store.search import forget_sessions
 
 _log = get_logger("trash")
@@ -76,12 +77,11 @@ class Trash:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._wait = wait
+        self._patience = Patience(wait, quiet, clock, sleep)
         self._clock = clock
-        self._sleep = sleep
         self._after_step = after_step
         self._hand_down = HandDown(layout, wait, sleep, actor, clock, after_step)
-        self._rest = Rest(layout, exchanger or DirectExchanger(), quiet, clock, sleep)
+        self._rest = Rest(layout, exchanger or DirectExchanger(), self._patience, InFlight(layout))
 
     # --- looking ---
 
@@ -150,16 +150,16 @@ class Trash:
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
         """
         self._refuse_others(name)
-        deadline = self._clock() + self._wait
+        waiting = Waiting(self._patience)
         with self._family_locked(name) as members, _explained(f"deleting {name}"):
             names = [member.name for member in members]
             self._rest.settle(names)
-            self._rest.wait_for(names, deadline)
+            self._rest.wait_for(names, waiting)
             if permanent:
                 self._hand_down.provide([self._leaving(each) for each in names], names)
             with ExitStack() as gateway:
                 for each in names:
-                    gateway.enter_context(self._rest.gateway_lock(each, deadline))
+                    gateway.enter_context(self._rest.owners_lock(each, waiting.left))
                 self._rest.refuse_unless(names)
                 self._refuse_others(name)  # it may be back by now
                 journal = self._journal(members, permanent=permanent)
@@ -204,9 +204,7 @@ class Trash:
 
     def _is_there(self, name: SessionName) -> bool:
         """Whether there is a trace of a session without its transcript."""
-        sessions = self.layout.sessions_dir(name.agent)
-        registry = owner_of(self.layout, name.agent).registry()
-        listed = keys_of(registry.sessions, sessions, name.session)
+        listed = owner_of(self.layout, name.agent).registry().keys(name.session)
         return bool(listed) or self.layout.store_dir(name).is_dir()
 
     @contextmanager
@@ -218,11 +216,15 @@ class Trash:
                 names |= {member.name for member in self._family(name)}
                 # In one order everywhere: so two that each want several never wait in a ring.
                 for each in sorted(names):
-                    locks.enter_context(own_lock(self.layout, each, self._wait, sleep=self._sleep))
+                    locks.enter_context(self._own_lock(each))
                 members = self._family(name)
                 if {member.name for member in members} <= names:
                     yield members
                     return
+
+    def _own_lock(self, name: SessionName) -> AbstractContextManager[object]:
+        patience = self._patience
+        return own_lock(self.layout, name, patience.wait, sleep=patience.sleep)
 
     def _now(self) -> float:
         """The time, as exact as it is written down."""
@@ -353,7 +355,7 @@ class Trash:
         """Those of the items that still lie in the trash, under bsd's own locks."""
         with ExitStack() as locks:
             for name in sorted({item.name for item in items}):
-                locks.enter_context(own_lock(self.layout, name, self._wait, sleep=self._sleep))
+                locks.enter_context(self._own_lock(name))
             trash = self.layout.trash_dir()
             there = [item for item in items if is_anything_there(Place(trash, item.id))]
             if to_delete and not there:
@@ -392,12 +394,12 @@ class Trash:
             if journal.aim is Aim.TRASH:
                 for item in [each for each in journal.items if self._goes_on(each)]:
                     journal.items.remove(item)
-                    with suppress(Busy), self._rest.gateway_lock(item.name, self._clock()):
+                    with suppress(Busy), self._rest.owners_lock(item.name, 0.0):
                         pass  # the lock that the killed process held is buried
                 journal.save()
             with ExitStack() as gateway:
                 for item in journal.items if journal.deletes else ():
-                    lock = self._rest.gateway_lock(item.name, self._clock())
+                    lock = self._rest.owners_lock(item.name, 0.0)
                     gateway.enter_context(lock)
                 moves = self._moves()
                 moves.run(journal)

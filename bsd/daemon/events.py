@@ -27,42 +27,45 @@ class Event:
 
 
 class Subscription:
-    """Events in order, for one listener."""
+    """Events in order, for one listener, who may take them in any thread."""
 
-    def __init__(self, end: Callable[[Subscription], None]) -> None:
+    def __init__(self, wake: Callable[[], None], end: Callable[[Subscription], None]) -> None:
+        self._wake = wake
         self._end = end
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._events: deque[Event] = deque(maxlen=_MOST_WAITING)
         self._closed = False
-        self.lost = 0  # events that were dropped since nobody took them
+        self._lost = 0
 
-    def get(self, timeout: float | None = None) -> Event | None:
-        """Wait for the next event; None after `timeout` seconds or when closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._events or self._closed, timeout)
+    def take(self) -> Event | None:
+        """The next event if there is one."""
+        with self._lock:
             return self._events.popleft() if self._events else None
 
-    def get_nowait(self) -> Event | None:
-        """Take the next event if there is one."""
-        with self._changed:
-            return self._events.popleft() if self._events else None
+    def take_lost(self) -> int:
+        """How many events were dropped, because nobody took them, since it was last asked."""
+        with self._lock:
+            lost, self._lost = self._lost, 0
+        return lost
 
     @property
     def closed(self) -> bool:
+        """Whether no more will come; those that are there can still be taken."""
         return self._closed
 
     def close(self) -> None:
-        """End it; whoever waits in `get` returns."""
+        """End it, and wake the listener."""
         self._end(self)
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._wake()
 
     def put(self, event: Event) -> None:
-        with self._changed:
-            self.lost += len(self._events) == _MOST_WAITING
+        with self._lock:
+            first = not self._events
+            self._lost += len(self._events) == _MOST_WAITING
             self._events.append(event)
-            self._changed.notify()
+        if first:
+            self._wake()
 
 
 class Events:
@@ -73,8 +76,13 @@ class Events:
         self._lock = threading.Lock()
         self._listeners: list[Subscription] = []
 
-    def subscribe(self) -> Subscription:
-        subscription = Subscription(self._forget)
+    def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
+        """Listen from now on.
+
+        `wake` is called, by whichever thread publishes, when the first event waits to be taken,
+        and at the end. It must neither wait nor raise.
+        """
+        subscription = Subscription(wake, self._forget)
         with self._lock:
             self._listeners.append(subscription)
         return subscription

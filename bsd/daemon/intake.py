@@ -8,8 +8,9 @@ from collections.abc import Callable
 from bsd.daemon.clock import steady
 from bsd.daemon.debounce import Debounce
 from bsd.daemon.queue import WorkQueue
-from bsd.daemon.scan import Scan, Seen
+from bsd.daemon.scan import Scan
 from bsd.foundation.layout import SessionName
+from bsd.text.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6
@@ -59,17 +60,17 @@ class Intake:
                 self.changed(name, now)
         return again
 
-    def changed(self, name: SessionName, due: float, seen: Seen | None = None) -> None:
+    def changed(self, name: SessionName, due: float, seen: Written | None = None) -> None:
         """Queue a session that changed."""
         work = seen.size / _BYTES_PER_SECOND if seen else 0.0
         if not self._queue.put(name, due, work=work):
             self._scan.forget(name)  # no room: the next scan finds it again
 
-    def found(self, name: SessionName, seen: Seen, now: float, wall: float) -> None:
+    def found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
         """Queue what the scan found, for when it will have been quiet; `wall` is epoch."""
         self.changed(name, self._rested(seen, now, wall), seen)
 
-    def insist(self, name: SessionName, seen: Seen, now: float, wall: float) -> bool:
+    def insist(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
         """Queue a session that shall be committed however little is saved; False: no room."""
         with self._lock:
             self._urgent.add(name)
@@ -79,7 +80,7 @@ class Intake:
             self._urgent.discard(name)
         return False
 
-    def _rested(self, seen: Seen, now: float, wall: float) -> float:
+    def _rested(self, seen: Written, now: float, wall: float) -> float:
         """When the file will have been quiet for long enough."""
         age = wall - seen.mtime_ns / 1e9
         return now + max(0.0, self._quiet - age) if age >= 0 else now

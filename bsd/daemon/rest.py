@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from bsd.daemon.scan import Seen
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.store.state import Rest, StateDb
+from bsd.store.state import Left, StateDb
 from bsd.surgery.settled import fingerprint
+from bsd.text.change import Written
 
 _log = get_logger("daemon")
 
@@ -29,19 +29,19 @@ class Rests:
         self._state = state
         self._config = config
         self._lock = threading.Lock()
-        self._new: dict[SessionName, Rest | None] = {}
+        self._new: dict[SessionName, Left | None] = {}
         self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
 
-    def known(self) -> list[Rest]:
+    def known(self) -> list[Left]:
         """How sessions were left under the settings that hold now."""
         return self._state.rests(fingerprint(self._config.current))
 
-    def left(self, name: SessionName, seen: Seen, due_at: float | None) -> None:
+    def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
         """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
         with self._lock:
             settings = self._judged_by.pop(name, None)
             if settings is not None:
-                self._new[name] = Rest(name, settings, *seen, due_at)
+                self._new[name] = Left(name, settings, seen, due_at)
             many = len(self._new) >= _MOST_COLLECTED
         if many:
             self.flush()
@@ -68,11 +68,11 @@ class Rests:
 
 def resume(
     rests: Rests,
-    note: Callable[[SessionName, Seen], None],
+    note: Callable[[SessionName, Written], None],
     queue: Callable[[SessionName, float], None],
 ) -> None:
     """Tell a scan what is known, and the queue what will be due (epoch seconds)."""
     for rest in rests.known():
-        note(rest.session, Seen(rest.dev, rest.ino, rest.size, rest.mtime_ns))
+        note(rest.session, rest.file)
         if rest.due_at is not None:
             queue(rest.session, rest.due_at)

@@ -15,13 +15,14 @@ from bsd.daemon import directories
 from bsd.daemon.clock import steady
 from bsd.daemon.intake import Intake
 from bsd.daemon.savings import Savings
-from bsd.daemon.scan import Scan, Seen
+from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced
+from bsd.text.change import Written
 
 _log = get_logger("cron")
 
@@ -79,7 +80,7 @@ class Rounds:
         for name, seen in sessions_by_stat(self._layout):
             self._intake.found(name, seen, now, wall)
 
-    def _begin(self, due: list[tuple[SessionName, Seen]]) -> None:
+    def _begin(self, due: list[tuple[SessionName, Written]]) -> None:
         now, wall = self._steady(), self._clock()
         for name, seen in due:
             if not self._intake.insist(name, seen, now, wall):
@@ -93,7 +94,7 @@ class Rounds:
             self._left.discard(name)
         self._end_if_done()
 
-    def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Seen]]:
+    def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Written]]:
         """Yield the sessions that are to be looked at: all, if there was no run before."""
         last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
         since = None if last is None else iso_utc(last)[:19] + "Z"
@@ -124,7 +125,7 @@ class Rounds:
 
 def sessions_by_stat(
     layout: Layout, newer_than: float | None = None
-) -> Iterator[tuple[SessionName, Seen]]:
+) -> Iterator[tuple[SessionName, Written]]:
     """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
 
     What cannot be read is left out.
@@ -137,7 +138,7 @@ def sessions_by_stat(
 
 def _of_agent(
     layout: Layout, agent: str, files: Iterable[os.DirEntry[str]], newer_than: float | None
-) -> Iterator[tuple[SessionName, Seen]]:
+) -> Iterator[tuple[SessionName, Written]]:
     owner = owner_of(layout, agent)
     for file in files:
         if not owner.is_session_file(file.name):
@@ -147,4 +148,4 @@ def _of_agent(
             if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
             if stat.S_ISREG(found.st_mode):
-                yield SessionName(agent, file.name.removesuffix(_ENDING)), Seen.of(found)
+                yield SessionName(agent, file.name.removesuffix(_ENDING)), Written.of(found)

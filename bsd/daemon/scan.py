@@ -8,28 +8,15 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.health import Problem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
+from bsd.text.change import Written
 
 _ENDING = ".jsonl"
-
-
-class Seen(NamedTuple):
-    """Tells one state of a session file from another, as far as a stat can."""
-
-    dev: int
-    ino: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> Seen:
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Scan:
@@ -43,17 +30,17 @@ class Scan:
     def __init__(
         self,
         layout: Layout,
-        known: Iterable[tuple[SessionName, Seen]] = (),
+        known: Iterable[tuple[SessionName, Written]] = (),
     ) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Seen]] = {}  # agent → file name → state
+        self._known: dict[str, dict[str, Written]] = {}  # agent → file name → state
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
         self.problems: tuple[Problem, ...] = ()  # of the last whole walk
         for name, seen in known:
             self.note(name, seen)
 
-    def note(self, name: SessionName, seen: Seen) -> None:
+    def note(self, name: SessionName, seen: Written) -> None:
         """This is how the session looks after our work: no change, and nobody need be told."""
         with self._lock:
             self._known.setdefault(name.agent, {})[f"{name.session}{_ENDING}"] = seen
@@ -90,7 +77,7 @@ class Scan:
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def step(self) -> Iterator[tuple[SessionName, Seen | None]]:
+    def step(self) -> Iterator[tuple[SessionName, Written | None]]:
         """Walk over all sessions; yields those that are new, different, or gone (None)."""
         found = directories.look(self._layout)
         problems = found.problems
@@ -122,7 +109,7 @@ class Scan:
 
     def _walk(
         self, agent: str, directory: Path, files: Iterable[os.DirEntry[str]]
-    ) -> Iterator[tuple[SessionName, Seen | None]]:
+    ) -> Iterator[tuple[SessionName, Written | None]]:
         with self._lock:
             known = self._known.setdefault(agent, {})
         present = set()
@@ -157,7 +144,7 @@ class Scan:
             if not self._known.get(agent, True):
                 del self._known[agent]
 
-    def _compare(self, agent: str, path: Path) -> tuple[SessionName, Seen | None] | None:
+    def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
         """Look once more, together with what is known: `note` may have spoken meanwhile."""
         name = SessionName(agent, path.name.removesuffix(_ENDING))
         with self._lock:
@@ -169,7 +156,7 @@ class Scan:
                 return (name, None) if known.pop(path.name, None) else None
             except OSError:
                 return None
-            seen = Seen.of(found)
+            seen = Written.of(found)
             if not stat.S_ISREG(found.st_mode) or known.get(path.name) == seen:
                 return None
             known[path.name] = seen

@@ -208,8 +208,8 @@ class Daemon:
         """Who makes commits here, those of the doors included."""
         return self._parts.helper
 
-    def subscribe(self) -> Subscription:
-        return self._parts.events.subscribe()
+    def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
+        return self._parts.events.subscribe(wake)
 
     def beat(self, loop: str, within: float = 60.0) -> None:
         self._parts.beats.beat(loop, awake(), within)
@@ -251,6 +251,7 @@ class Daemon:
             self._parts.chores.fell_behind(name)
         if outcome.in_flight is not None:
             self._parts.chores.committed(outcome.in_flight)
+        if outcome.in_flight is not None or not outcome.indexed:
             self._timetable.in_flight()
 
     def wake(self, loop: str) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bsd.daemon.watches import Watches, open_watches
 from bsd.foundation.logs import get_logger
-from bsd.foundation.settings import Settings
+from bsd.foundation.settings import AT_ONCE, Settings
 
 _log = get_logger(__name__)
 
-_WHILE_RUNNING = {"log_level", "log_format", "auto_refresh_ms"}
+_WHILE_RUNNING = {name for name, one in Settings.model_fields.items() if AT_ONCE in one.metadata}
 
 
 def follow(old: Settings, new: Settings) -> Settings:

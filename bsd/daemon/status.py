@@ -6,6 +6,7 @@ for there being many sessions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from bsd.daemon.events import Subscription
@@ -81,8 +82,8 @@ class Service(Protocol):
         """
         ...
 
-    def subscribe(self) -> Subscription:
-        """What happens from now on; close it when nobody listens any more."""
+    def subscribe(self, wake: Callable[[], None], /) -> Subscription:
+        """What happens from now on (`Events.subscribe`); close it when nobody listens any more."""
         ...
 
     def beat(self, loop: str, within: float = 60.0) -> None:

@@ -15,7 +15,7 @@ from bsd.daemon.scheduler import JobStatus, Run, Scheduler
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE, PruningConfig
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS, UNSETTLING, PruningConfig
 from bsd.foundation.times import iso_utc
 
 _log = get_logger("jobs")
@@ -27,19 +27,6 @@ INDEX = "index"
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it hears of changes, and may miss one.
 INDEX_SECONDS = 3600.0
-
-# Fields that say nothing about what is extracted.
-_OTHERS = {
-    *NOT_SETTABLE,
-    "auto_cron",
-    "retention",
-    "retention_cron",
-    "trash_retention",
-    "scan_interval_seconds",
-    "keep_restore_remote_calls",
-    "keep_purge_control_calls",
-    "protected_tools",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +72,18 @@ class Timetable:
         """Make all jobs known; a daemon that may change nothing only looks. Raises ConfigError."""
         now = self._applied = self._config.current
         add = self._scheduler.add
-        add(SCAN, Every(now.scan_interval_seconds), self._scan)
+        schedules = _schedules(now)
+        add(SCAN, schedules[SCAN], self._scan)
         add(INDEX, Every(INDEX_SECONDS), self._actions.index)
         if readonly:
             return
         add(RECOVER, None, self._recover)
-        add(AUTO_CRON, Cron(now.auto_cron), self._actions.auto_cron, last_run=_at(now.last_run_at))
+        auto_cron, retention = self._actions.auto_cron, self._actions.retention
+        add(AUTO_CRON, schedules[AUTO_CRON], auto_cron, last_run=_at(now.last_run_at))
         add(
             RETENTION,
-            Cron(now.retention_cron),
-            self._actions.retention,
+            schedules[RETENTION],
+            retention,
             last_run=_at(now.last_retention_run_at),
             at_start=True,
         )
@@ -152,18 +141,13 @@ class Timetable:
         with self._lock:
             before, now = self._applied, self._config.current
             self._applied = now
-        changed = [
-            name
-            for name in FIELDS
-            if name not in NOT_SETTABLE and getattr(before, name) != getattr(now, name)
-        ]
+        changed = [name for name in SETTABLE if getattr(before, name) != getattr(now, name)]
         if not changed:
             return
-        self._follow(SCAN, Every(now.scan_interval_seconds))
-        self._follow(AUTO_CRON, Cron(now.auto_cron))
-        self._follow(RETENTION, Cron(now.retention_cron))
+        for job, schedule in _schedules(now).items():
+            self._follow(job, schedule)
         self._changed(changed)
-        if now.enabled and not _OTHERS.issuperset(changed):
+        if now.enabled and not UNSETTLING.isdisjoint(changed):
             self._extraction_changed()
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -223,6 +207,12 @@ def _result(run: Run | None) -> dict[str, Any] | None:
         "error": run.error,
         "seconds": round(run.ended - run.started, 3),
     }
+
+
+def _schedules(config: PruningConfig) -> dict[str, Schedule]:
+    """The times of all jobs that a setting gives its times: an expression, or seconds."""
+    times = {one.job: getattr(config, name) for name, one in SETTINGS.items() if one.job}
+    return {job: Cron(at) if isinstance(at, str) else Every(at) for job, at in times.items()}
 
 
 def _at(text: str | None) -> float | None:

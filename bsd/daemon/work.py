@@ -16,7 +16,7 @@ from bsd.daemon.jobs import Busy, Failed, Finished, Outcome
 from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests
 from bsd.daemon.savings import Savings
-from bsd.daemon.scan import Scan, Seen
+from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound
 from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
@@ -27,6 +27,7 @@ from bsd.foundation.trace import traced
 from bsd.session.operation import Worth
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
+from bsd.text.change import Written
 
 _log = get_logger("worker")
 
@@ -165,7 +166,7 @@ class Work:
 
         return worth
 
-    def _conclude(self, name: SessionName, result: SessionResult, before: Seen) -> Outcome:
+    def _conclude(self, name: SessionName, result: SessionResult, before: Written) -> Outcome:
         match result.status:
             case Status.BUSY:
                 return self._busy(result.again_in)
@@ -181,8 +182,7 @@ class Work:
         if result.left_as is None:
             due.append(now + _LOOK_AGAIN_SECONDS)
         else:
-            left = result.left_as
-            seen = Seen(left.dev, left.ino, left.size, left.mtime_ns)
+            seen = result.left_as.written
             self._scan.note(name, seen)
             if not result.postponed:
                 self._rests.left(name, seen, result.due_at)
@@ -207,9 +207,9 @@ class Work:
                 since=iso_utc(at),
             )
 
-    def _look(self, name: SessionName) -> Seen | None:
+    def _look(self, name: SessionName) -> Written | None:
         with suppress(OSError, BsdError):
-            return Seen.of(os.lstat(self._layout.transcript(name)))
+            return Written.of(os.lstat(self._layout.transcript(name)))
         return None
 
     def _gone(self, name: SessionName) -> Outcome:

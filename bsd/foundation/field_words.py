@@ -5,7 +5,6 @@ Loaded only where pydantic is anyway.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -17,8 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from bsd.foundation.errors import FieldError
-
-_SHOWN = 40  # characters of a bad value
+from bsd.foundation.spelling import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +64,6 @@ def _must_be(detail: ErrorDetails, info: FieldInfo | None, *, whole: bool) -> st
         return str(reason)
     words = f"must be {expected(info.annotation, info.metadata) if info else 'something else'}"
     return f"{words}, not {shown(detail['input'])}" if whole else words
-
-
-def shown(value: object) -> str:
-    """A bad value as its user may have written it, cut if it is long."""
-    if isinstance(value, str):
-        text = value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"
-        return f"'{text}'" if text.isprintable() else ascii(text)
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    try:
-        return json.dumps(value)[:_SHOWN]
-    except (TypeError, ValueError):
-        return "that"
 
 
 def expected(annotation: Any, metadata: Sequence[object] = ()) -> str:

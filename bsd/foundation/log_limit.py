@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,11 +31,13 @@ class _Kind:
 
 
 class Limit:
-    """Counts warnings and errors that say the same; all other lines always pass."""
+    """Counts warnings and errors that say the same; all other lines always pass.
+
+    Whoever asks holds the lock of the output whose lines these are.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self._next_look = float("inf")  # when something that was left out is to be told
 
@@ -45,33 +46,31 @@ class Limit:
         if level not in _LIMITED:
             return True
         now, key = self._clock(), (module, event.partition("\n")[0])
-        with self._lock:
-            kind = self._kinds.get(key)
-            if kind is None or (now - kind.since >= PERIOD_SECONDS and not kind.left_out):
-                self._make_room()
-                kind = self._kinds[key] = _Kind(level, now)
-            if kind.written < MOST_ALIKE:
-                kind.written += 1
-                return True
-            kind.left_out += 1
-            self._next_look = min(self._next_look, kind.since + PERIOD_SECONDS)
-            return False
+        kind = self._kinds.get(key)
+        if kind is None or (now - kind.since >= PERIOD_SECONDS and not kind.left_out):
+            self._make_room()
+            kind = self._kinds[key] = _Kind(level, now)
+        if kind.written < MOST_ALIKE:
+            kind.written += 1
+            return True
+        kind.left_out += 1
+        self._next_look = min(self._next_look, kind.since + PERIOD_SECONDS)
+        return False
 
     def left_out(self, *, all: bool = False) -> list[LeftOut]:
         """What was left out in periods that are over (or `all`), and has not been told."""
         now = self._clock()
         if not all and now < self._next_look:
             return []
-        with self._lock:
-            over = {
-                key: kind
-                for key, kind in self._kinds.items()
-                if kind.left_out and (all or now - kind.since >= PERIOD_SECONDS)
-            }
-            for key in over:
-                del self._kinds[key]
-            waiting = (kind.since for kind in self._kinds.values() if kind.left_out)
-            self._next_look = min(waiting, default=float("inf")) + PERIOD_SECONDS
+        over = {
+            key: kind
+            for key, kind in self._kinds.items()
+            if kind.left_out and (all or now - kind.since >= PERIOD_SECONDS)
+        }
+        for key in over:
+            del self._kinds[key]
+        waiting = (kind.since for kind in self._kinds.values() if kind.left_out)
+        self._next_look = min(waiting, default=float("inf")) + PERIOD_SECONDS
         return [LeftOut(kind.level, *key, kind.left_out) for key, kind in over.items()]
 
     def _make_room(self) -> None:

@@ -1,86 +1,84 @@
 """The log: five levels, JSON lines in `<root>/logs/brainsurgeon.log`, stderr for those who watch.
 
-`get_logger` is for every module and costs nothing to import: structlog is loaded when the first
-line is written. Nothing is written before `configure_logs`, and nothing ever goes to stdout.
+Modules log through the standard library, as the libraries do that they use, and structlog renders
+(`log_form`). It is loaded with the first line that is written: that takes a tenth of a second,
+which a command that has nothing to log need not spend. Nothing is written before `configure_logs`,
+and nothing ever goes to stdout.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from bsd.foundation.layout import Layout
-
-if TYPE_CHECKING:
-    from bsd.foundation.log_outputs import Outputs
+from bsd.foundation.atomic import write_all
+from bsd.foundation.layout import Layout, inside, make_private_dir
+from bsd.foundation.log_limit import Limit
+from bsd.foundation.plain import open_plain
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 FORMATS = ("auto", "json", "console")
-_TRACE, _DEBUG, _INFO, _WARN, _ERROR = LEVELS.values()
+# The journal's priorities, as sd-daemon describes them.
+_PRIORITIES = {"trace": 7, "debug": 7, "info": 6, "warn": 4, "error": 3}
 _NOTHING = 100
+_OURS = "bsd."
 
 
-class _State:
-    """What `configure_logs` decided, for all loggers at once."""
-
-    threshold = _NOTHING
-    writer: _WhenNeeded | None = None
+_root = logging.getLogger()
+_ours = logging.getLogger(_OURS[:-1])
+_ours.setLevel(_NOTHING)
+_outputs: list[logging.Handler] = []
 
 
 class Log:
-    """A module's log; a line below the threshold costs one comparison.
+    """A module's log: of a line, `event` is the text for people, and `fields` are data.
 
-    `event` is the text for people; `fields` are data, `exc_info=True` adds the traceback.
+    `exc_info=True` adds the traceback. A line below the threshold costs a look into a dictionary.
     """
 
-    __slots__ = ("_context",)
+    __slots__ = ("_logger",)
 
-    def __init__(self, context: dict[str, object]) -> None:
-        self._context = context
-
-    def bind(self, **fields: object) -> Log:
-        """Return a log that adds `fields` to every line."""
-        return Log({**self._context, **fields})
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
 
     def is_enabled(self, level: str) -> bool:
         """Whether a line of this level is written: for fields that are dear to compute."""
-        return _State.threshold <= LEVELS[level]
+        return self._logger.isEnabledFor(LEVELS[level])
 
     def trace(self, event: str, /, **fields: object) -> None:
-        if _State.threshold <= _TRACE:
-            self._write("trace", event, fields)
+        self._write(LEVELS["trace"], event, fields)
 
     def debug(self, event: str, /, **fields: object) -> None:
-        if _State.threshold <= _DEBUG:
-            self._write("debug", event, fields)
+        self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        if _State.threshold <= _INFO:
-            self._write("info", event, fields)
+        self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        if _State.threshold <= _WARN:
-            self._write("warn", event, fields)
+        self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        if _State.threshold <= _ERROR:
-            self._write("error", event, fields)
+        self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
         """Log at error level with the traceback of the exception that is being handled."""
-        self.error(event, **{"exc_info": True, **fields})
+        self._write(logging.ERROR, event, {"exc_info": True, **fields})
 
-    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        if writer := _State.writer:
-            writer.write(level, event, {**self._context, **fields})
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            problem: Any = fields.pop("exc_info", None)
+            self._logger.log(level, event, exc_info=problem, extra={"fields": fields})
 
 
 def get_logger(module: str) -> Log:
     """Return the log of `module`, which every line names."""
-    return Log({"module": module})
+    return Log(logging.getLogger(_OURS + module))
 
 
 def configure_logs(
@@ -91,54 +89,45 @@ def configure_logs(
     stderr_level: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Decide where lines go from now on; may be called again.
+    """Decide where lines go from now on; may be called again, and opens the file anew then.
 
     Without a `layout` there is no file. stderr gets lines only if it is a terminal or a service
-    manager reads it, from `stderr_level` on (default: `level`).
+    manager reads it, from `stderr_level` on (default: `level`). Libraries are heard from warnings
+    on, and at trace with all they say.
     """
-    # Only here, because it imports logging, which `bsd --help` has no use for.
-    from bsd.foundation.log_bridge import listen  # noqa: PLC0415
-
     close_logs()
-    file_threshold = LEVELS[level] if layout else _NOTHING
-    on_stderr = terminal_or_service(environ)
-    stderr_threshold = LEVELS[stderr_level or level] if on_stderr else _NOTHING
-
-    def build() -> Outputs:
-        # Only now, because it imports structlog: a tenth of a second.
-        from bsd.foundation.log_outputs import (  # noqa: PLC0415
-            FileOutput,
-            Output,
-            Outputs,
-            StderrOutput,
-        )
-
-        outputs: list[Output] = []
-        if layout:
-            outputs.append(FileOutput(layout.log_file, file_threshold))
-        if on_stderr:
-            outputs.append(StderrOutput(stderr_threshold, fmt, environ))
-        return Outputs(outputs)
-
-    _State.writer = _WhenNeeded(build)
-    _State.threshold = min(file_threshold, stderr_threshold)
-    listen(get_logger, everything=_State.threshold <= _TRACE)
-
-
-def reopen_logs() -> None:
-    """Open the file anew at the next line (SIGHUP after a rotation)."""
-    if _State.writer:
-        _State.writer.reopen()
+    if layout:
+        _outputs.append(LogFile(layout.log_file, LEVELS[level]))
+    if terminal_or_service(environ):
+        _outputs.append(_Stderr(LEVELS[stderr_level or level], fmt, environ))
+    threshold = min((output.level for output in _outputs), default=_NOTHING)
+    if not _outputs:
+        _outputs.append(logging.NullHandler())  # or logging writes to stderr what libraries say
+    for output in _outputs:
+        _root.addHandler(output)
+    _root.setLevel(logging.DEBUG if threshold <= LEVELS["trace"] else logging.WARNING)
+    _ours.setLevel(threshold)
 
 
 def close_logs() -> None:
-    """Stop logging."""
-    writer, _State.writer, _State.threshold = _State.writer, None, _NOTHING
-    if writer:
-        from bsd.foundation.log_bridge import stop_listening  # noqa: PLC0415
+    """Stop logging, and leave the standard library's logging as it is by default."""
+    _ours.setLevel(_NOTHING)
+    _root.setLevel(logging.WARNING)
+    while _outputs:
+        output = _outputs.pop()
+        _root.removeHandler(output)
+        output.close()
 
-        stop_listening()
-        writer.close()
+
+def level_of(record: logging.LogRecord) -> str:
+    """The name of a record's level, whatever number a library has given it."""
+    names = (name for name, least in reversed(LEVELS.items()) if record.levelno >= least)
+    return next(names, "trace")
+
+
+def module_of(record: logging.LogRecord) -> str:
+    """Which module says it: one of ours by its short name, a library's logger by all of its own."""
+    return record.name.removeprefix(_OURS)
 
 
 def terminal_or_service(environ: Mapping[str, str]) -> bool:
@@ -170,24 +159,175 @@ def _is_service(environ: Mapping[str, str]) -> bool:
     return environ.get("XPC_SERVICE_NAME", "0") not in {"", "0"} and os.getppid() == 1
 
 
-class _WhenNeeded:
-    """Outputs that are built, and structlog with them, when the first line comes."""
+def _form(*, console: bool = False, colors: bool = False) -> logging.Formatter:
+    # Only here, because it imports structlog.
+    from bsd.foundation.log_form import console_formatter, json_formatter  # noqa: PLC0415
 
-    def __init__(self, build: Callable[[], Outputs]) -> None:
-        self._build = build
-        self._outputs: Outputs | None = None
-        self._lock = threading.Lock()
+    return console_formatter(colors=colors) if console else json_formatter()
 
-    def write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        if (outputs := self._outputs) is None:
-            with self._lock:
-                outputs = self._outputs = self._outputs or self._build()
-        outputs.write(level, event, fields)
 
-    def reopen(self) -> None:
-        if self._outputs:
-            self._outputs.reopen()
+class Output(logging.Handler):
+    """Where lines go. Whatever happens to it, the work goes on, and a flood does not fill it."""
+
+    def __init__(
+        self,
+        where: str,
+        threshold: int,
+        form: Callable[[], logging.Formatter] = _form,
+        limit: Limit | None = None,
+    ) -> None:
+        super().__init__(threshold)
+        self._where = where
+        self._form = form
+        self._limit = limit or Limit()
+        self._lost = 0
+
+    def put(self, line: str) -> None:
+        """Write one line; raises OSError where it is full, gone or forbidden."""
+        raise NotImplementedError
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self.formatter is None:
+            self.formatter = self._form()
+        return self.formatter.format(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._tell_left_out()
+            if self._limit.passes(level_of(record), module_of(record), _text(record)):
+                self._write(record)
+        except Exception as problem:  # noqa: BLE001 - a line that cannot be written, for whatever
+            # reason (disk full, an object whose repr fails), must not stop the surgery it tells of.
+            self._lost += 1
+            if self._lost == 1:
+                _say_so(f"bsd: cannot write to {self._where}: {_why(problem)}; going on without it")
 
     def close(self) -> None:
-        if self._outputs:
-            self._outputs.close()
+        """Tell what is owed, and let go."""
+        with suppress(Exception):
+            self._tell_left_out(all=True)
+        super().close()
+
+    def _write(self, record: logging.LogRecord) -> None:
+        if self._lost:
+            back = f"{self._where} can be written again"
+            self.put(self.format(_record("warn", "log", back, lines_lost=self._lost)))
+            self._lost = 0
+        self.put(self.format(record))
+
+    def _tell_left_out(self, *, all: bool = False) -> None:
+        for kind in self._limit.left_out(all=all):
+            fields = {"like": kind.event, "count": kind.count}
+            self._write(_record(kind.level, kind.module, "Lines were left out", **fields))
+
+
+class LogFile(Output):
+    """JSON lines in a file that may be rotated under us."""
+
+    def __init__(self, path: Path, threshold: int) -> None:
+        super().__init__(str(path), threshold)
+        self._path = path
+        self._descriptor: int | None = None
+        self._torn = False
+
+    def put(self, line: str) -> None:
+        descriptor = self._current()
+        if descriptor is None:
+            return
+        # After a failure half a line may stand there; it must not spoil this one as well.
+        torn, self._torn = self._torn, True
+        write_all(descriptor, f"\n{line}\n".encode() if torn else f"{line}\n".encode())
+        self._torn = False
+
+    def close(self) -> None:
+        self.acquire()
+        try:
+            super().close()
+            self._leave()
+        finally:
+            self.release()
+
+    def _current(self) -> int | None:
+        """A descriptor of the file that the path names now; None if there is no root to log in."""
+        if self._descriptor is not None and not self._is_current(self._descriptor):
+            self._leave()
+        if self._descriptor is None:
+            directory = self._path.parent
+            if not directory.parent.is_dir():
+                return None  # whoever named this root gets an error; no log creates it
+            inside(directory, directory.parent)
+            make_private_dir(directory)
+            self._descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return self._descriptor
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            there = os.lstat(self._path)
+        except FileNotFoundError:
+            return False
+        here = os.fstat(descriptor)
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def _leave(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class _Stderr(Output):
+    """Lines for a person at a terminal, or for the service manager that reads our stderr."""
+
+    def __init__(self, threshold: int, fmt: str, environ: Mapping[str, str]) -> None:
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        console = fmt == "console" or (fmt == "auto" and terminal)
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        super().__init__(
+            "stderr", threshold, partial(_form, console=console, colors=terminal and not plain)
+        )
+        self._prefixed = is_journal(environ)
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if not self._prefixed:
+            return text
+        priority = f"<{_PRIORITIES[level_of(record)]}>"
+        return priority + text.replace("\n", "\n" + priority)
+
+    def put(self, line: str) -> None:
+        _print(line + "\n")
+
+
+def _record(level: str, module: str, event: str, **fields: object) -> logging.LogRecord:
+    """A line of the log's own."""
+    attributes = {"levelno": LEVELS[level], "name": _OURS + module, "msg": event, "fields": fields}
+    return logging.makeLogRecord(attributes)
+
+
+def _text(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a library's malformed call: the text says it without them
+        record.args = None
+        return record.getMessage()
+
+
+def _print(text: str) -> None:
+    """Write to stderr as it is now: a progress bar may have put itself before it."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+    except UnicodeEncodeError:
+        sys.stderr.write(text.encode("ascii", "backslashreplace").decode())
+    sys.stderr.flush()
+
+
+def _why(problem: Exception) -> str:
+    # Of an OSError the message would name the file a second time.
+    return getattr(problem, "strerror", None) or str(problem)
+
+
+def _say_so(text: str) -> None:
+    # If stderr is gone too, nobody is left to tell; a closed stream raises ValueError.
+    with suppress(OSError, ValueError):
+        _print(text + "\n")

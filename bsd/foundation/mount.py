@@ -39,6 +39,7 @@ _WEAK = {
     0x2011BAB0: "exFAT",
     0x7366746E: "NTFS",
 }
+_WEAK_QUIET_SECONDS = 30.0
 _LSOF_SECONDS = 10
 # What a rename to `.` is answered with where the kernel has nothing else against it.
 _NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
@@ -64,6 +65,11 @@ class Strength:
     level: Literal["strong", "weak", "none"]
     filesystem: str
     why: str
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long nobody must have written to a session here, since leases prove nothing."""
+        return 0.0 if self.level == "strong" else _WEAK_QUIET_SECONDS
 
 
 def strength(path: Path) -> Strength:

@@ -69,3 +69,9 @@ def _read_proc(pid: int, name: str) -> bytes:
             return file.read()
     except OSError:  # gone, hidden from us, or a system without /proc: nothing is known
         return b""
+
+
+def seconds_up() -> float | None:
+    """How long ago this machine started, sleep included; None if it does not say."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    return None if clock is None else time.clock_gettime(clock)

@@ -27,18 +27,14 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.pruning_fields import (
     ALIASES,
-    FIELDS,
-    NOT_SETTABLE,
-    TRIGGER_TYPES,
+    NOTED,
+    SETTINGS,
     PruningConfig,
-    TriggerRule,
     summary,
     unknown_field,
 )
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced
-
-__all__ = ["TRIGGER_TYPES", "ConfigService", "PruningConfig", "TriggerRule", "default_text"]
 
 log = get_logger("config")
 
@@ -57,7 +53,7 @@ class _Content:
 
     @property
     def missing(self) -> list[str]:
-        return [name for name in FIELDS if name not in self.fields]
+        return [name for name in SETTINGS if name not in self.fields]
 
 
 @traced(log)
@@ -103,7 +99,7 @@ class ConfigService:
         `last_*` fields are ignored. Raises Invalid with one FieldError per bad field, ConfigError
         if the file is broken in a field that is not changed, Busy, Forbidden, Unavailable.
         """
-        wanted = _canonical({k: v for k, v in changes.items() if k not in NOT_SETTABLE})
+        wanted = _canonical({k: v for k, v in changes.items() if k not in NOTED})
         with self._locked():
             content = self._read() or self._from_memory()
             config = self._merged(content, wanted)
@@ -138,7 +134,7 @@ class ConfigService:
 
         Raises Busy, Forbidden, Unavailable. A file broken by hand is left as it is.
         """
-        if field not in NOT_SETTABLE:
+        if field not in NOTED:
             raise ValueError(f"{field} is not the time of a run")
         with self._locked():
             try:
@@ -257,8 +253,8 @@ class ConfigService:
         except Invalid as problem:
             raise self._broken(problem.message, problem.errors) from None
         return _Content(
-            {name: value for name, value in values.items() if name in FIELDS},
-            {name: value for name, value in values.items() if name not in FIELDS},
+            {name: value for name, value in values.items() if name in SETTINGS},
+            {name: value for name, value in values.items() if name not in SETTINGS},
         )
 
     def _checked(self, content: _Content) -> PruningConfig:
@@ -346,7 +342,7 @@ def _text(values: Mapping[str, object]) -> str:
 
 
 def _differences(before: PruningConfig, after: PruningConfig) -> list[str]:
-    return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
+    return [name for name in SETTINGS if getattr(before, name) != getattr(after, name)]
 
 
 def _canonical(values: Mapping[str, object]) -> dict[str, object]:

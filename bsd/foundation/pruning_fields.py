@@ -1,24 +1,46 @@
-"""The runtime settings (SPEC §4): their names and defaults, and what is good without a second look.
+"""The runtime settings (SPEC §4): the table. A setting is one line of `PruningConfig`.
 
-Data only. What a field means for an entry is decided in `bsd.surgery`; what is said of a bad value
-in `bsd.foundation.pruning_check`, which takes a seventh of a second to load: most calls find
-nothing in the file that they would need it for.
+All else derives from that line: what is valid, config.json, `bsd config`, the API's description,
+the page's labels, the man page, what a call may say otherwise, what unsettles, and which job gets
+another time. What a setting means for an entry is decided in `bsd.surgery`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
-from typing import Any, Literal
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
-from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.pattern import Pattern
+from bsd.foundation.setting import (
+    AUTO_CRON,
+    LIFETIME,
+    MOMENT,
+    RETENTION_CRON,
+    Choice,
+    Kind,
+    Number,
+    Switch,
+    Texts,
+    cron,
+    setting,
+    settings_of,
+)
 from bsd.foundation.spelling import nearest
+from bsd.foundation.trigger_rules import (
+    KEEP_CHARS,
+    KEEP_RECENT,
+    SMALLEST,
+    RulesKind,
+    TriggerRule,
+    TriggerType,
+    TypesKind,
+)
 
-TRIGGER_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
-TriggerType = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
+_Default = TypeVar("_Default")
 
 # Signatures of these models cover the whole conversation before them: from 5.1 or 5.5 on by
 # family, and all from 6 on. A date is not a minor version: no third digit may follow.
@@ -28,138 +50,93 @@ PREFIX_BOUND_MODELS = (
     r"claude-([a-z]+-)*([6-9]|[1-9]\d)(?!\d)",
 )
 
-AUTO_CRON = "*/2 * * * *"
-RETENTION_CRON = "0 */6 * * *"
 
-# `keep_purge_control_calls` governs `restore` too, so seed 001's name for it is understood.
-ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
-NOT_SETTABLE = ("last_run_at", "last_retention_run_at")
-
-# Numbers, whole but for the hours, from … to.
-LIMITS = {
-    "keep_recent": (0, 100),
-    "min_value_length": (0, 100_000),
-    "keep_chars": (0, 10_000),
-    "age_threshold_hours": (0, 87_600),
-    "scan_interval_seconds": (10, 3600),
-    "keep_after_restore_seconds": (0, 86_400),
-}
-
-
-def check_lifetime(text: str) -> str:
-    """How long something is kept; raises ValueError."""
-    if text.strip().casefold() == "never":
-        return "never"
+def _check_pattern(text: str) -> None:
     try:
-        parse_duration(text)
-    except Invalid as problem:
-        raise ValueError(problem.message) from None
-    return text
-
-
-def check_cron(text: str) -> str:
-    """When a job runs; raises ValueError."""
-    text = text.strip()
-    if text in {AUTO_CRON, RETENTION_CRON}:
-        return text
-    if not text.startswith("@") and len(text.split()) != 5:
-        raise ValueError("It has five fields, or is one of @hourly, @daily, @weekly, @monthly")
-    if re.search(r"(?<![a-z])[hr](?![a-z])", text.casefold()):
-        raise ValueError("H and R stand for times by chance, which would change with every start")
-    # Only here: most runs have the default schedules, and need no croniter.
-    from croniter import (  # type: ignore[import-untyped]  # noqa: PLC0415
-        CroniterError,
-        croniter,
-    )
-
+        with warnings.catch_warnings():
+            # What a later Python will read in another way: this one is what it is read by now.
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(text)
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
     try:
-        croniter.expand(text, strict=True)
-        croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
-    except CroniterError:
-        raise ValueError(f"'{text:.40}' is none, or names a time that never comes") from None
-    return text
+        Pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a regular expression that bsd uses: {problem}") from None
 
 
-def check_moment(text: str) -> str:
-    """When something was done, as ISO 8601; raises ValueError."""
-    datetime.fromisoformat(text)
-    return text
+def _extraction(default: _Default, kind: Kind, label: str, help_: str = "") -> _Default:
+    """A setting that decides what leaves."""
+    place = "What is extracted"
+    return setting(default, kind, place, label, help_, unsettles=True, per_call=True)
 
 
-# Fields that are texts of a form, and what tells whether they have it.
-FORMS: dict[str, Callable[[str], str]] = {
-    "auto_cron": check_cron,
-    "retention": check_lifetime,
-    "retention_cron": check_cron,
-    "trash_retention": check_lifetime,
-    "last_run_at": check_moment,
-    "last_retention_run_at": check_moment,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerRule:
-    """One of `trigger_rules`: which values it is for, and what holds for them.
-
-    Every key that is not one of the five is a matcher on the entry's own key of that name:
-    strings are lists separated by `|`, compared without case; numbers and booleans must be equal.
-    `role` is such a list too. Lengths are characters, `keep_recent` is a position; None takes what
-    the settings say (`min_value_length`, `keep_recent`, `keep_chars`).
-    """
-
-    type: TriggerType | Literal["*"]
-    role: str = "*"
-    min_length: int | None = None
-    keep_recent: int | None = None
-    keep_chars: int | None = None
-    matchers: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """The rule as the file has it."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
-        del own["matchers"]
-        return {**{name: said for name, said in own.items() if said is not None}, **self.matchers}
+_WHEN = "When"
+_KEPT = "How long it is kept"
+_SEEN = "What agents see"
 
 
 @dataclass(frozen=True, slots=True)
 class PruningConfig:
     """The runtime settings; immutable, one object per state of the file."""
 
-    enabled: bool = True
-    trigger_types: tuple[TriggerType, ...] = ("thinking", "tool_result")
-    trigger_rules: tuple[TriggerRule, ...] | None = None
-    keep_recent: int = 3
-    min_value_length: int = 500
-    keep_chars: int = 0
-    age_threshold_hours: float = 0
-    scan_interval_seconds: int = 30
-    auto_cron: str = AUTO_CRON
-    retention: str = "24h"
-    retention_cron: str = RETENTION_CRON
-    trash_retention: str = "14d"
-    keep_restore_remote_calls: bool = False
-    keep_purge_control_calls: bool = False
-    keep_after_restore_seconds: int = 600
-    scope: Literal["all", "display"] = "all"
-    prefix_bound: Literal["skip", "extract"] = "skip"
-    prefix_bound_models: tuple[str, ...] = PREFIX_BOUND_MODELS
-    protected_tools: tuple[str, ...] = ()
-    last_run_at: str | None = None
-    last_retention_run_at: str | None = None
-
-    @property
-    def retention_ms(self) -> int | None:
-        """How long the store keeps content, in milliseconds; None: for ever."""
-        return _lifetime(self.retention)
-
-    @property
-    def trash_retention_ms(self) -> int | None:
-        """How long the trash keeps a session, in milliseconds; None: for ever."""
-        return _lifetime(self.trash_retention)
+    # fmt: off
+    enabled: bool = _extraction(
+        True, Switch(), "Extract by itself", "The daemon moves large old values out of sessions.")
+    trigger_types: tuple[TriggerType, ...] = _extraction(
+        ("thinking", "tool_result"), TypesKind(), "Types of values", "None: nothing is extracted.")
+    trigger_rules: tuple[TriggerRule, ...] | None = _extraction(
+        None, RulesKind(), "Rules", "A JSON array; if there is one, it takes the place of types, "
+        "messages to keep, smallest value and characters left.")
+    keep_recent: int = _extraction(
+        3, KEEP_RECENT, "Messages to keep", "So many of the newest messages stay whole")
+    min_value_length: int = _extraction(
+        500, SMALLEST, "Smallest value", "Characters; shorter ones stay")
+    keep_chars: int = _extraction(
+        0, KEEP_CHARS, "Characters left in place",
+        "The beginning that stays before the placeholder")
+    age_threshold_hours: float = _extraction(
+        0, Number(0, 87_600, "hours; 0 = off", whole=False), "Minimum age",
+        "Hours, fractions too; 0: of any age")
+    scan_interval_seconds: int = setting(
+        30, Number(10, 3600, "10 seconds to 1 hour"), _WHEN, "Look for changes every", "Seconds",
+        job="scan")
+    auto_cron: str = setting(
+        AUTO_CRON, cron(AUTO_CRON), _WHEN, "Look into changed sessions", job="auto_cron")
+    retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content")
+    retention_cron: str = setting(
+        RETENTION_CRON, cron(RETENTION_CRON), _KEPT, "Delete what expired", job="retention")
+    trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
+    keep_restore_remote_calls: bool = setting(
+        False, Switch(), _SEEN, "Keep calls of restore_remote",
+        "Else they are taken out of the session.")
+    # It governs `restore` too, so seed 001's name for it is understood.
+    keep_purge_control_calls: bool = setting(
+        False, Switch(), _SEEN, "Keep calls of purge_control and restore",
+        "Else they are shortened.", alias="keep_restore_calls")
+    keep_after_restore_seconds: int = _extraction(
+        600, Number(0, 86_400, "0 to 24 hours"), "Protection after a restore", "Seconds")
+    scope: Literal["all", "display"] = _extraction(
+        "all", Choice({"all": "all values", "display": "only what is never sent to the model"}),
+        "Scope")
+    prefix_bound: Literal["skip", "extract"] = _extraction(
+        "skip", Choice({"skip": "leave it", "extract": "extract it all the same"}),
+        "What later signatures are bound to",
+        "Some models sign all that stands before; changing it makes them refuse the session.")
+    prefix_bound_models: tuple[str, ...] = _extraction(
+        PREFIX_BOUND_MODELS, Texts("an array of regular expressions",
+        "Regular expressions, one a line.", _check_pattern), "Models that sign so")
+    protected_tools: tuple[str, ...] = setting(
+        (), Texts("an array of names of tools whose calls and results are never discarded",
+        "Names, one a line."), _SEEN, "Protected tools",
+        "Their calls and results are never replaced, discarded or distilled.")
+    last_run_at: str | None = setting(None, MOMENT)
+    last_retention_run_at: str | None = setting(None, MOMENT)
+    # fmt: on
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the file has them."""
-        values = {name: getattr(self, name) for name in FIELDS}
+        values = {name: getattr(self, name) for name in SETTINGS}
         if self.trigger_rules is not None:
             values["trigger_rules"] = [rule.as_json() for rule in self.trigger_rules]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
@@ -167,44 +144,31 @@ class PruningConfig:
     @classmethod
     def checked(cls, values: Mapping[str, object]) -> PruningConfig:
         """Build one from JSON values; raises Invalid with one FieldError per bad field."""
-        try:
-            return cls(**{name: _plainly_good(name, value) for name, value in values.items()})
-        except ValueError:  # that takes a closer look
-            from bsd.foundation.pruning_check import look_closely  # noqa: PLC0415
+        good, errors = {}, []
+        for name, one in SETTINGS.items():
+            if name in values:
+                try:
+                    good[name] = one.kind.check(name, values[name])
+                except ValueError as problem:
+                    errors.append(FieldError(name, str(problem)))
+        errors += [FieldError(name, unknown_field(name)) for name in values if name not in SETTINGS]
+        if errors:
+            raise Invalid(summary(errors), errors=tuple(errors))
+        return cls(**good)
 
-            return look_closely(values)
 
+SETTINGS = settings_of(PruningConfig)
 
-FIELDS = tuple(one.name for one in fields(PruningConfig))
-_DEFAULTS = PruningConfig()
-
-
-def _plainly_good(name: str, value: object) -> Any:
-    """The value as the settings hold it, if that needs no second look; else raises ValueError.
-
-    The closer look decides the same of all that comes through here.
-    """
-    if name not in FIELDS:
-        raise ValueError(name)
-    default = getattr(_DEFAULTS, name)
-    if type(default) is bool and type(value) is bool:
-        return value
-    if name in LIMITS and type(value) is int:
-        least, most = LIMITS[name]
-        if least <= value <= most:
-            return value
-    if name in FORMS and type(value) is str:
-        return FORMS[name](value)
-    if type(value) is list and type(default) is tuple and tuple(value) == default:
-        return default
-    if type(value) is type(default) and value == default:
-        return default
-    raise ValueError(name)
+SETTABLE = tuple(name for name, one in SETTINGS.items() if one.place)
+NOTED = tuple(name for name, one in SETTINGS.items() if not one.place)
+PER_CALL = tuple(name for name, one in SETTINGS.items() if one.per_call)
+UNSETTLING = frozenset(name for name, one in SETTINGS.items() if one.unsettles)
+ALIASES = {one.alias: name for name, one in SETTINGS.items() if one.alias}
 
 
 def unknown_field(name: str) -> str:
     """What to say of a field that does not exist."""
-    return f"{name} is not a known setting; did you mean {nearest(name, [*FIELDS, *ALIASES])}?"
+    return f"{name} is not a known setting; did you mean {nearest(name, [*SETTINGS, *ALIASES])}?"
 
 
 def summary(errors: Sequence[FieldError]) -> str:
@@ -213,7 +177,3 @@ def summary(errors: Sequence[FieldError]) -> str:
         return errors[0].message
     names = ", ".join(error.field for error in errors)
     return f"{len(errors)} settings are not valid: {names}"
-
-
-def _lifetime(text: str) -> int | None:
-    return None if text == "never" else parse_duration(text)

@@ -10,16 +10,17 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
-    InitSettingsSource,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    TomlConfigSettingsSource,
 )
 
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
@@ -43,27 +44,11 @@ from bsd.foundation.workspace_settings import (
     no_boolean,
 )
 
-# Environment variable → setting. Where two name the same one, the first that is set counts.
-VARIABLES = {
-    "BRAINSURGEON_API_KEYS": "api_keys",
-    "BRAINSURGEON_CORS_ORIGINS": "cors_origins",
-    "BRAINSURGEON_READONLY": "readonly",
-    "BRAINSURGEON_HTTP": "http",
-    "BRAINSURGEON_SOCKET": "socket",
-    "BRAINSURGEON_WORKERS": "workers",
-    "BRAINSURGEON_DEBOUNCE_SECONDS": "debounce_seconds",
-    "BRAINSURGEON_QUIET_SECONDS": "quiet_seconds",
-    "BRAINSURGEON_LOG_LEVEL": "log_level",
-    "BRAINSURGEON_LOG_FORMAT": "log_format",
-    "BRAINSURGEON_WORKSPACE_ROOT": "workspace_root",
-    "BRAINSURGEON_WORKSPACE_CRON": "workspace_cron",
-    "BRAINSURGEON_WORKSPACE_MAX_AGE": "workspace_max_age",
-    "AUTO_REFRESH_MS": "auto_refresh_ms",
-    "BRAINSURGEON_AUTO_REFRESH_MS": "auto_refresh_ms",
-}
 # Read by find_root, or by the original's client scripts and of no concern to us.
 _OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")
 _PREFIX = "BRAINSURGEON_"
+
+AT_ONCE = "at once"  # marks what a running daemon follows
 
 
 class HttpAddress(NamedTuple):
@@ -129,14 +114,29 @@ _Seconds = Annotated[float, BeforeValidator(no_boolean)]
 _Text = Annotated[str, Field(min_length=1)]
 
 
-class Settings(BaseSettings):
-    """Fixed for the life of the process. Descriptions say what a bad value should have been.
+def _number(default: float, least: int, most: int, zero: str = "") -> Any:
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    said = f"{least} ({zero})" if zero else least
+    words = f"{kind} between {said} and {most}"
+    return Field(default, ge=least, le=most, allow_inf_nan=False, description=words)
 
-    A table of the file (`[memory]`) is a field whose type is a model; everything here that names
-    keys descends into it.
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """The model of a key that is a table."""
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model else None
+
+
+class Settings(BaseSettings):
+    """Fixed for the life of the process, but for what is marked `AT_ONCE`. A setting is one line.
+
+    Descriptions say what a bad value should have been. A table of the file (`[memory]`) is a field
+    whose type is a model; everything here that names keys descends into it. All else but the root
+    has a variable in the environment (`VARIABLES`).
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    # A list comes from the environment with commas, not as JSON.
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", enable_decoding=False)
 
     root: Path = Field(description="the path of the OpenClaw directory, absolute or from ~")
     api_keys: Annotated[tuple[_Text, ...], _Listed] = Field(
@@ -150,23 +150,17 @@ class Settings(BaseSettings):
         None, description="HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"
     )
     socket: Path = Field(description="the path of the socket, absolute or from ~")
-    workers: _Whole = Field(2, ge=1, le=32, description="a whole number between 1 and 32")
-    debounce_seconds: _Seconds = Field(
-        2.0, ge=0, le=3600, allow_inf_nan=False, description="a number between 0 and 3600"
-    )
+    workers: _Whole = _number(2, 1, 32)
+    debounce_seconds: _Seconds = _number(2.0, 0, 3600)
     # Nothing is planned on a file younger than 2 s (DESIGN §4), so less would be a lie.
-    quiet_seconds: _Seconds = Field(
-        2.0, ge=2, le=3600, allow_inf_nan=False, description="a number between 2 and 3600"
-    )
+    quiet_seconds: _Seconds = _number(2.0, 2, 3600)
     log_level: Annotated[
-        Literal["trace", "debug", "info", "warn", "error"], BeforeValidator(_level)
+        Literal["trace", "debug", "info", "warn", "error"], BeforeValidator(_level), AT_ONCE
     ] = Field("info", description="trace, debug, info, warn or error")
-    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = Field(
-        "auto", description="auto, json or console"
+    log_format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower), AT_ONCE] = (
+        Field("auto", description="auto, json or console")
     )
-    auto_refresh_ms: _Whole = Field(
-        10_000, ge=0, le=86_400_000, description="a whole number between 0 (off) and 86400000"
-    )
+    auto_refresh_ms: Annotated[_Whole, AT_ONCE] = _number(10_000, 0, 86_400_000, zero="off")
     workspace_root: Path | None = Field(
         None, description="the path of the directory of workspaces, absolute or from ~"
     )
@@ -189,6 +183,32 @@ class Settings(BaseSettings):
     )
 
 
+_IN_FILE_ONLY = {  # tables; and the root has older variables
+    name
+    for name, one in Settings.model_fields.items()
+    if name == "root" or any(map(_table, (one.annotation, *get_args(one.annotation))))
+}
+# Environment variable → setting. Where two name the same one, the first that is set counts.
+VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
+    f"{_PREFIX}{name.upper()}": name for name in Settings.model_fields if name not in _IN_FILE_ONLY
+}
+
+
+class _Variables(EnvSettingsSource):
+    """The environment's variables, by the settings they give."""
+
+    def __init__(self, settings: type[BaseSettings], given: Mapping[str, str]) -> None:
+        super().__init__(settings)
+        self.env_vars = given  # of any mapping: what `BRAINSURGEON_…` stands for is known by now
+
+
+class _File(TomlConfigSettingsSource):
+    """`bsd.toml`, opened and complained of as everywhere."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        return read_settings_file(file_path, required=True)
+
+
 def load_settings(
     config_file: Path | None = None,
     root: Path | None = None,
@@ -200,7 +220,10 @@ def load_settings(
     """
     environ = os.environ if environ is None else environ
     path = config_file or settings_file(environ)
-    in_file = read_settings_file(path, required=config_file is not None)
+    if not os.path.isfile(path):  # else the source of the settings reads it
+        read_settings_file(path, required=config_file is not None)
+    file = _File(Settings, path)
+    in_file = file.toml_data
     in_environ = _from_environ(environ)
     places = _Places(path, in_environ)
     problems = _unknown_variables(environ) + _relative_paths(in_file, places)
@@ -210,7 +233,7 @@ def load_settings(
         problems.append(FieldError(places.name(("socket",)), found.message))
         located["socket"] = Path("/")
     try:
-        checked = _given(values, in_file)(**located)
+        checked = _given(_Variables(Settings, values), file)(**located)
         if wrong := objection(checked.sources, checked.root):
             problems.append(FieldError("sources", f"{places.describe(('sources',))}: {wrong}"))
     except ValidationError as error:
@@ -247,21 +270,19 @@ def _located(
     return located
 
 
-def _given(values: Mapping[str, object], in_file: Mapping[str, object]) -> type[Settings]:
-    """The settings, with `values` and then the file as the sources behind what is passed."""
+def _given(variables: _Variables, file: _File) -> type[Settings]:
+    """The settings, with the environment and then the file behind what is passed."""
 
     class Given(Settings):
         @classmethod
         def settings_customise_sources(
             cls,
-            settings_cls: type[BaseSettings],
+            settings_cls: type[BaseSettings],  # noqa: ARG003
             init_settings: PydanticBaseSettingsSource,
             env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - ours reads any mapping
             dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
             file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            variables = InitSettingsSource(settings_cls, init_kwargs=dict(values))
-            file = InitSettingsSource(settings_cls, init_kwargs=dict(in_file))
             return init_settings, variables, file
 
     return Given
@@ -367,12 +388,6 @@ def _model_at(keys: tuple[str, ...]) -> type[BaseModel]:
     for key in keys:
         model = _table(model.model_fields[key].annotation) or model
     return model
-
-
-def _table(annotation: Any) -> type[BaseModel] | None:
-    """The model of a key that is a table."""
-    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return annotation if is_model else None
 
 
 def _refusal(problems: list[FieldError]) -> ConfigError:

@@ -1,8 +1,12 @@
-"""Moments as text: the one form in which bsd writes them."""
+"""Moments: the one form in which bsd writes them, and how well files tell them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+# Within this time of a change to a file a second one may not show in its timestamps.
+UNCERTAIN_SECONDS = 2.0
+UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
 
 
 def iso_utc(moment: float | datetime) -> str:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from bsd.foundation.durations import MINUTE, parse_duration
 from bsd.foundation.errors import Invalid
-from bsd.foundation.pruning_fields import check_cron
+from bsd.foundation.setting import check_cron
 
 NEVER = "never"
 HOURLY = "0 * * * *"

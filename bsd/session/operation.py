@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,23 +12,19 @@ from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.claims import secure
 from bsd.foundation.errors import (
     BsdError,
-    Busy,
     Conflict,
     NotFound,
     TemporaryFailure,
     Unavailable,
-    os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import strength
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import Free, Stale, inspect_lock, owners_lock
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
-from bsd.session.commit.recovery import Access, State, recover
 from bsd.session.opening import open_session
+from bsd.session.rest import Patience, Rest, Unrest, Waiting, busy
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Act, Damaged, History
 from bsd.store.index import Record
@@ -40,12 +34,6 @@ from bsd.text.change import Change, Identity
 from bsd.text.reader import TranscriptFile
 
 _log = get_logger("surgeon")
-
-# Within this time of a change a second one may not show in the file's timestamps (DESIGN §4).
-_UNCERTAIN_SECONDS = 2.0
-_WEAK_QUIET_SECONDS = 30.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 5.0
 
 # Waiting does not cure these; what to try instead.
 _FINAL = {
@@ -64,20 +52,6 @@ Noticed = Callable[[SessionName, Outcome], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a session in use is waited for (seconds), and by which clock.
-
-    `check` is called while nothing is half done yet; what it raises ends the operation there.
-    """
-
-    wait: float = 30.0  # in all, whatever for
-    quiet: float = 2.0
-    clock: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
-    check: Callable[[], None] = lambda: None
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """A plan in effect. Without edits nothing was to be done and there is no outcome."""
 
@@ -92,39 +66,6 @@ class Done:
         if self.outcome is None:
             return self.plan.planned_on
         return None if self.outcome.drained_bytes else self.outcome.identity
-
-
-class _Waiting:
-    """Patience as it wears off: by the clock, and by what was slept if that is put back."""
-
-    def __init__(self, patience: Patience, waited: float) -> None:
-        self._patience = patience
-        self._begun = patience.clock() - waited
-        self._slept = waited
-        self._attempt = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        gone = max(self._slept, self._patience.clock() - self._begun)
-        return max(0.0, self._patience.wait - gone)
-
-    def goes_on(self, pause: float | None) -> bool:
-        """Sleep for `pause` seconds, or ever longer if nobody knows; False if that is too long."""
-        left = self.left
-        if left <= 0 or (pause is not None and pause > left):
-            return False
-        backing_off = min(_FIRST_PAUSE * 2 ** min(self._attempt, 10), _LONGEST_PAUSE)
-        nap = min(pause or backing_off, left)
-        self._patience.sleep(nap)
-        self._slept += nap
-        self._attempt += 1
-        return True
-
-
-def in_run(layout: Layout, name: SessionName) -> str | None:
-    """Why the owner's registry counts the session as in use; None if it does not."""
-    return in_use(layout, name)
 
 
 class Operation:
@@ -153,7 +94,8 @@ class Operation:
         self._exchanger = exchanger
         self._patience = patience
         self._noticed = noticed
-        self._weak = False
+        self._stays = False  # whether the store keeps what the last attempt put there
+        self._rest = Rest(layout, exchanger, patience, inflight)
         self._waited = 0.0  # before the next plan was made
 
     def has_waited(self, seconds: float) -> None:
@@ -171,14 +113,12 @@ class Operation:
         """
         if source := self.layout.source_of(self.name.agent):
             secure(self.layout, source)
-        quiet = self._quiet()
-        waiting = _Waiting(self._patience, self._waited)
+        waiting = Waiting(self._patience, self._waited)
         self._waited = 0.0
         while True:
             self.path = self.layout.session_file(self.name)  # its program may have moved it
-            why, pause = self.in_use(quiet)
-            why = why or self._late_lines()
-            if why is None:
+            unrest = self._rest.why_not(self.name) or self._rest.late_lines(self.name)
+            if unrest is None:
                 self._inflight.refuse_known(self.path.parent)
                 planned_at_ns, (plan, answer) = self._plan(planner)
                 worth_it = worth is None or worth(plan)
@@ -186,80 +126,19 @@ class Operation:
                     if plan.noting.freed and not plan.edits:
                         self._free(plan.noting.freed)
                     return Done(plan, None, postponed=bool(plan.edits)), answer
-                outcome = self._commit(plan, planned_at_ns, waiting)
+                try:
+                    outcome = self._commit(plan, planned_at_ns, waiting)
+                except BsdError as error:
+                    self._attempted(plan, Outcome(GiveUp.FAILED, error.message))
+                    raise
+                outcome = self._attempted(plan, outcome)
                 if outcome.committed:
                     self._note_own(plan, outcome)
-                    outcome = replace(outcome, indexed=self._index(plan))
-                if self._noticed:
-                    self._noticed(self.name, outcome)
-                if outcome.committed:
                     return Done(plan, outcome, number=self._number), answer
-                why = _why(outcome)
                 self._raise_if_final(outcome)
-            if not waiting.goes_on(pause):
-                when = "later" if pause is None else f"in {math.ceil(pause)} s"
-                problem = f"session {self.name} is in use: {why}"
-                raise Busy(problem, hint=f"again {when}", again_in=pause)
-
-    def in_use(self, quiet: float) -> tuple[str | None, float | None]:
-        """Why the session must be left alone now (SPEC §2.6), and for how long if that is known."""
-        state = inspect_lock(self.path)
-        if not isinstance(state, Free | Stale):
-            return "its lock is held", None
-        if why := in_run(self.layout, self.name):
-            return why, None
-        with self._looking():
-            found = Identity.of(self.path.lstat())
-        now_ns = int(self._patience.clock() * 1e9)
-        # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
-        used_ns = None if self._weak else self._inflight.used_before(self.name, found)
-        age = (now_ns - found.mtime_ns) / 1e9
-        used = age if used_ns is None else (now_ns - used_ns) / 1e9
-        rules = ((age, _UNCERTAIN_SECONDS), (used, quiet))
-        pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
-        if pause > 0:
-            return f"it was written to {age:.1f} s ago", pause
-        return None, None
-
-    def _late_lines(self) -> str | None:
-        """Put back what others wrote into files that our last commits displaced.
-
-        Before the next commit displaces another one: then lines come back in their order. Returns
-        why that must wait, if it must.
-        """
-        records = self._inflight.remembered(self.name)
-        if not records:
-            return None
-        usual = Access.to(self.layout, lambda name, _: in_run(self.layout, name))
-        for found in recover(
-            self._inflight,
-            replace(usual, own_lock=lambda _: nullcontext()),  # the caller holds it
-            self._exchanger,
-            now_ns=lambda: int(self._patience.clock() * 1e9),
-            records=records,
-            retire=False,  # that has time until nobody can be on the way to them any more
-        ):
-            if found.state is State.WAITING:
-                return f"late lines are still to be put back: {found.detail}"
-        return None
-
-    @contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Say what it means that the session, or its directory, cannot be looked at."""
-        try:
-            yield
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(
-                f"session {self.name} vanished", hint="`bsd sessions` lists them"
-            ) from None
-        except OSError as error:
-            raise os_problem(error, f"looking at {self.path}") from error
-
-    def _quiet(self) -> float:
-        with self._looking():
-            self._weak = strength(self.path.parent).level != "strong"
-        quiet = _WEAK_QUIET_SECONDS if self._weak else self._patience.quiet
-        return max(quiet, self._owner.quiet_seconds)
+                unrest = Unrest(outcome.detail or str(outcome.gave_up))
+            if not waiting.goes_on(unrest.again_in):
+                raise busy(self.name, unrest)
 
     def _plan(self, planner: Planner[Answer]) -> tuple[int, tuple[Plan, Answer]]:
         planned_at_ns = int(self._patience.clock() * 1e9)
@@ -272,8 +151,16 @@ class Operation:
         if outcome.identity is not None and not outcome.drained_bytes:
             self._inflight.note_own(self.name, plan.planned_on, outcome.identity)
 
-    def _commit(self, plan: Plan, planned_at_ns: int, waiting: _Waiting) -> Outcome:
-        kept = False
+    def _attempted(self, plan: Plan, outcome: Outcome) -> Outcome:
+        """Index what stays in the store, committed or not, and tell how the attempt ended."""
+        if self._stays:
+            outcome = replace(outcome, indexed=self._index(plan))
+        if self._noticed:
+            self._noticed(self.name, outcome)
+        return outcome
+
+    def _commit(self, plan: Plan, planned_at_ns: int, waiting: Waiting) -> Outcome:
+        kept = self._stays = False
 
         def keep() -> None:
             nonlocal kept
@@ -297,21 +184,18 @@ class Operation:
                 ),
                 inflight=self._inflight,
                 exchanger=self._exchanger,
-                session_lock=owners_lock(
-                    self.layout,
-                    self.name,
-                    self.path,
-                    waiting.left,
-                ),
-                still_idle=lambda: in_run(self.layout, self.name),
+                session_lock=self._owner.lock(self.name, self.path, waiting.left),
+                still_idle=lambda: in_use(self.layout, self.name),
                 keep=keep,
             )
         except TemporaryFailure as failure:
             return Outcome(GiveUp.CHANGED, failure.message)
         finally:
-            if outcome is not None and outcome.committed:
+            committed = outcome is not None and outcome.committed
+            self._stays = kept and (committed or self._may_have_been_seen(outcome, plan.planned_on))
+            if committed:
                 self.history.done()
-            elif kept and not self._may_have_been_seen(outcome, plan.planned_on):
+            elif kept and not self._stays:
                 self.history.discard()
                 self.store.discard(plan.keeps)
         return outcome
@@ -425,7 +309,3 @@ class _Checked:
     def read(self, offset: int, length: int) -> bytes:
         self._check()
         return self._source.read(offset, length)
-
-
-def _why(outcome: Outcome) -> str:
-    return outcome.detail or str(outcome.gave_up)

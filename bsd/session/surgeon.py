@@ -20,7 +20,7 @@ from bsd.session.chart import Chart
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
-from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.commit.recovery import Recovered, recover
 from bsd.session.examiner import Examiner, Progress
 from bsd.session.opening import open_session, open_to_read
 from bsd.session.operation import (
@@ -28,13 +28,12 @@ from bsd.session.operation import (
     Done,
     Noticed,
     Operation,
-    Patience,
     Planner,
     Worth,
-    in_run,
     settle,
 )
 from bsd.session.recollection import Recollection
+from bsd.session.rest import Patience, access_to
 from bsd.store.contents import contents_of
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
@@ -110,7 +109,7 @@ class Surgeon(Examiner):
                 _log.error("Deletes and restores cannot be finished", problem=problem.message)
         return recover(
             self._inflight,
-            Access.to(self.layout, lambda name, _: in_run(self.layout, name)),
+            access_to(self.layout),
             self._exchanger,
             now_ns=lambda: int(self._patience.clock() * 1e9),
         )

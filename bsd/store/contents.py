@@ -28,6 +28,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, read_plain
+from bsd.foundation.times import UNCERTAIN_NS
 from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")
@@ -37,8 +38,6 @@ _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
 _INDEX = "index.json"
 _IN_TRASH = "_extracted_"
-# A directory just written may change again without its time showing it.
-_UNCERTAIN_NS = 2 * 10**9
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
 _SELDOM = 10
@@ -300,7 +299,7 @@ def _state(directory: str) -> _State:
             index_state = (0, 0)
     except OSError:
         return _UNKNOWN
-    if max(here.st_mtime_ns, index_state[0]) > time.time_ns() - _UNCERTAIN_NS:
+    if max(here.st_mtime_ns, index_state[0]) > time.time_ns() - UNCERTAIN_NS:
         return _UNKNOWN
     return _signed(here.st_ino), here.st_mtime_ns, *index_state
 

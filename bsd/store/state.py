@@ -24,7 +24,7 @@ from bsd.foundation.errors import BsdError, TemporaryFailure
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
-from bsd.text.change import Identity
+from bsd.text.change import Identity, Written
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("state")
@@ -78,15 +78,12 @@ CREATE TABLE rests (
 )
 
 
-class Rest(NamedTuple):  # and no dataclass: a start makes one of each session
+class Left(NamedTuple):  # and no dataclass: a start makes one of each session
     """How a session was left when there was nothing more to do to it."""
 
     session: SessionName
     settings: str  # fingerprint of those it was judged by
-    dev: int
-    ino: int
-    size: int
-    mtime_ns: int
+    file: Written
     due_at: float | None  # epoch seconds at which there will be, without a change
 
 
@@ -178,9 +175,9 @@ class StateDb:
             hint="run the same command again: the session is read whole then",
         )
 
-    def rests(self, settings: str) -> list[Rest]:
+    def rests(self, settings: str) -> list[Left]:
         """How sessions were left under these settings."""
-        found: list[Rest] = []
+        found: list[Left] = []
         with self._open(create=False) as database:
             if database is not None:
                 query = (
@@ -191,18 +188,18 @@ class StateDb:
                         session = SessionName.parse(name)
                     except BsdError:  # no name that a session may have
                         continue
-                    dev, ino, size, mtime_ns = map(_unsigned, file)
-                    found.append(Rest(session, settings, dev, ino, size, mtime_ns, due_at))
+                    left_as = Written(*map(_unsigned, file))
+                    found.append(Left(session, settings, left_as, due_at))
         return found
 
-    def note_rests(self, rests: Mapping[SessionName, Rest | None]) -> None:
+    def note_rests(self, rests: Mapping[SessionName, Left | None]) -> None:
         """Keep how sessions were left; None: there is more to do to this one."""
         gone = [(str(name),) for name, rest in rests.items() if rest is None]
         left = [
             (
                 str(rest.session),
                 rest.settings,
-                *map(_signed, (rest.dev, rest.ino, rest.size, rest.mtime_ns)),
+                *map(_signed, rest.file),
                 rest.due_at,
             )
             for rest in rests.values()

@@ -13,7 +13,8 @@ from typing import Any
 from bsd.agents.base import Entry, Facts, Value
 from bsd.agents.reading import message_of
 from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.trigger_rules import TriggerRule
 
 _ANY = "*"
 

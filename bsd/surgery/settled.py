@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Reason
@@ -43,24 +43,10 @@ _WHEN_OLD = frozenset(
 # Of the rules by which entries are judged: what earlier ones settled is looked at again.
 _RULES = 2
 
-# Settings that no decision depends on.
-_BESIDE = {
-    "scan_interval_seconds",
-    "auto_cron",
-    "retention",
-    "retention_cron",
-    "trash_retention",
-    "keep_restore_remote_calls",
-    "keep_purge_control_calls",
-    "protected_tools",
-    "last_run_at",
-    "last_retention_run_at",
-}
-
 
 def fingerprint(config: PruningConfig) -> str:
     """Tell settings apart by which entries are judged: what one settles, it settles for itself."""
-    decides = {name: value for name, value in config.as_json().items() if name not in _BESIDE}
+    decides = {name: value for name, value in config.as_json().items() if name in UNSETTLING}
     text = json.dumps(decides | {"rules": _RULES}, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

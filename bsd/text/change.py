@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
+
+
+class Written(NamedTuple):
+    """What of a file's state changes when somebody writes, and not when its names change."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Written:
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,10 @@ class Identity:
     @classmethod
     def of(cls, stat: os.stat_result) -> Identity:
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+    @property
+    def written(self) -> Written:
+        return Written(self.dev, self.ino, self.size, self.mtime_ns)
 
 
 @immutable

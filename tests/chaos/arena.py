@@ -19,7 +19,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Access, Recovered, recover
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.chaos.report import Report
 from tests.chaos.writers import NodeWriter, missing_doubled_disordered
@@ -34,7 +34,7 @@ SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_secon
 
 
 # Read before the tests are given an environment of their own. `make soak` has 30.
-SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "6"))
+SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 _LONGER = 8  # a loaded machine gets this many times as long to have had enough
 
 

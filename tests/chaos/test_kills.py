@@ -18,7 +18,7 @@ from tests.daemon.running import configure, launched, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
 
-KILLS = int(os.environ.get("BSD_KILLS", "8"))  # `make soak` has 50
+KILLS = int(os.environ.get("BSD_KILLS", "5"))  # `make soak` has 50
 SESSIONS = 12
 _LONGEST_LIFE_SECONDS = 1.6  # a start takes about a third of it
 

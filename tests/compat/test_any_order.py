@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.surgery.family_tree import FamilyTree

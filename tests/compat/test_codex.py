@@ -110,8 +110,7 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
 def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
     thread = codex.legacy_thread(turns=1)
     path, name = codex.file(thread), codex.name(thread)
-    lock = owner_of(codex.layout, name.agent).lock(name.session)
-    assert lock is not None
+    lock = owner_of(codex.layout, name.agent).lock(name, codex.layout.transcript(name))
     common = codex.home / "thread-writer-locks" / ".coordination.lock"
     with lock:
         process = codex.start("archive", thread)

@@ -10,16 +10,17 @@ from typing import Any
 from unittest.mock import patch
 
 from bsd.agents.detect import NotOurs, detect
+from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import SessionLock, own_lock
+from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import Access, Recovered, recover
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction

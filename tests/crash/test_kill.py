@@ -2,15 +2,18 @@
 
 Between any two tests here the disk differs by one call, so "before call n" and "after call n-1"
 find the same disk; where nobody else is at it both are done, so that nothing rests on that.
-`BSD_CRASH_ALL=1` tries every owner at every place, which takes minutes.
+Pairs of a place and an owner, or of a place and a world, are many: by default each place and each
+owner has its turn, with only some of the others. `BSD_CRASH_ALL=1` tries every owner at every
+place, which takes minutes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +26,8 @@ from tests.openclaw_tree import set_at_rest
 
 _ALL = os.environ.get("BSD_CRASH_ALL") == "1"
 _TORN = ("write", "copy_file_range")
+
+Item = TypeVar("Item")
 
 
 def _crash(
@@ -76,6 +81,11 @@ def _places(calls: list[str], first: int, *, twice: bool = _ALL) -> Iterator[tup
                 yield number, "torn"
 
 
+def _share(places: Sequence[Item], turn: int, of: int) -> Sequence[Item]:
+    """Every `of`-th place: whose turns follow each other have all places between them."""
+    return places if _ALL else places[turn % of :: of]
+
+
 def _judge(failures: list[str], runs: int) -> None:
     assert runs, "nothing was tried"
     text = "\n".join(failures[:20])
@@ -88,13 +98,14 @@ def test_killed_after_each_step(children: Children, owner: str, at_once: bool) -
     steps = _unhurt(children, "quiet").steps
     assert {"begun", "recorded", "leased_old", "exchanged", "drained", "durable"} <= set(steps)
     first = 0 if at_once or _ALL else steps.index("recorded")
+    places = _share(list(enumerate(steps, 1))[first:], list(OWNERS).index(owner) + at_once, 3)
     failures = []
-    for number, step in list(enumerate(steps, 1))[first:]:
+    for number, step in places:
         order = Order("", "", die_after_step=number)
         report, problems = _crash(children, order, owner, at_once=at_once)
         assert report.killed, f"lived on after {step}: {report}"
         failures += [f"after {step}: {problem}" for problem in problems]
-    _judge(failures, len(steps))
+    _judge(failures, len(places))
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -103,8 +114,7 @@ def test_killed_at_each_call_that_changes_the_disk(children: Children, owner: st
     plain = _ALL or owner in ("nothing", "appends")
     # As long as nothing is in flight, the owner meets nothing of ours.
     places = list(_places(calls, 1 if plain else _from_record_on(calls), twice=plain))
-    if plain and not _ALL:
-        places = places[owner == "appends" :: 2]
+    places = list(_share(places, list(OWNERS).index(owner), 2 if plain else 4))
     failures = []
     for number, when in places:
         report, problems = _crash(children, Order("", "", die_at_call=number, when=when), owner)
@@ -119,9 +129,7 @@ def test_killed_while_others_write(children: Children, world: str) -> None:
     calls = _unhurt(children, world).calls
     owners = list(OWNERS) if _ALL else ["nothing", "appends"]
     exchanged = next(n for n, call in enumerate(calls, 1) if call.startswith("renameat2"))
-    places = list(_places(calls, exchanged))
-    if not _ALL:  # of every other world the other half
-        places = places[list(WORLDS).index(world) % 2 :: 2]
+    places = _share(list(_places(calls, exchanged)), list(WORLDS).index(world), 4)
     failures = []
     for turn, (number, when) in enumerate(places):
         for owner in owners if _ALL else [owners[turn % 2]]:
@@ -137,10 +145,9 @@ def test_killed_after_each_step_while_others_write(children: Children, world: st
     steps = _unhurt(children, world).steps
     owners = list(OWNERS) if _ALL else ["appends", "nothing"]
     failures, runs = [], 0
-    for number, step in enumerate(steps, 1):
-        if number < steps.index("verified"):
-            continue
-        for owner in owners if _ALL else [owners[number % 2]]:
+    places = list(enumerate(steps, 1))[steps.index("verified") :]
+    for turn, (number, step) in enumerate(_share(places, list(WORLDS).index(world), 2)):
+        for owner in owners if _ALL else [owners[turn % 2]]:
             runs += 1
             order = Order("", "", world=world, die_after_step=number)
             _, problems = _crash(children, order, owner)
@@ -168,14 +175,15 @@ def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> Non
         assert report.unseen == []
         assert scene.recover_and_judge() == []
     failures = []
-    for number, call in enumerate(report.calls, 1):
+    places = _share(list(enumerate(report.calls, 1)), act == "restore", 2)
+    for turn, (number, call) in enumerate(places):
         with theatre() as scene:
             order = prepare(scene)
             assert children.run(replace(order, die_at_call=number, when="torn")).killed
-            owner = ("appends", "nothing")[number % 2]
+            owner = ("appends", "nothing")[turn % 2]
             OWNERS[owner](scene.path, scene.ledger)
             failures += [f"{call}, {owner}: {problem}" for problem in scene.recover_and_judge()]
-    _judge(failures, len(report.calls))
+    _judge(failures, len(places))
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -197,13 +205,13 @@ def test_one_of_two_processes_is_killed_after_each_step(
     """The helper dies in the middle of an exchange, or lives on alone when its parent dies."""
     order = Order("", "", act="helper", world=world, kills_helper=victim == "helper")
     steps = _crash(children, order, "nothing")[0].steps
-    failures, runs = [], 0
-    for number, step in enumerate(steps, 1):
-        if not steps.index("opened") <= number - 1 <= steps.index("unlocked"):
-            continue
-        runs += 1
+    failures = []
+    places = list(enumerate(steps, 1))[steps.index("opened") : steps.index("unlocked") + 1]
+    turn_of_these = list(WORLDS).index(world) + (victim == "parent")
+    places = list(_share(places, turn_of_these, 2))
+    for turn, (number, step) in enumerate(places):
         killing = replace(order, die_after_step=number)
-        owner = ("appends", "nothing")[number % 2]
+        owner = ("appends", "nothing")[turn % 2]
         _, problems = _crash(children, killing, owner)
         failures += [f"after {step}, {owner}: {problem}" for problem in problems]
-    _judge(failures, runs)
+    _judge(failures, len(places))

@@ -14,7 +14,7 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.crash.children import Children, Order
 from tests.crash.owner import OWNERS

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from bsd.foundation.layout import Layout
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.recovery import Recovered
+from tests import forked
 from tests.crash import owner
 from tests.crash.children import Children, Order, Report
 from tests.crash.ledger import line
@@ -184,12 +183,7 @@ def test_rule_c_an_orphan_is_reported_by_doctor_and_verify(children: Children) -
 
 
 def _bsd(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "bsd", "--root", str(root), *arguments, "--json"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("--root", str(root), *arguments, "--json")
     return done.stdout + done.stderr
 
 

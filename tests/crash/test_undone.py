@@ -12,7 +12,7 @@ import pytest
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.opening import open_session
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.whereabouts import undone_in

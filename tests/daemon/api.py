@@ -16,7 +16,7 @@ from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings, load_settings
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from tests.unit.api.fake import FakeDaemon
 
 DEADLINE_SECONDS = 20.0

@@ -103,7 +103,7 @@ class Machine:
         queue, work = self.daemon._parts.queue, self.daemon._parts.workers._work
         while (name := queue.take_now(self.clock.steady)) is not None:
             queue.done(name, work.on(name, lambda: None), self.clock.steady)
-        while (event := self._events.get_nowait()) is not None:
+        while (event := self._events.take()) is not None:
             if event.type == "job":
                 assert event.data["ok"], event
                 self.jobs.append((event.data["name"], event.at))

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
+from tests import forked
 
 DEADLINE_SECONDS = 40.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25  # seconds; who looks all the time is work, too
@@ -85,7 +86,8 @@ class Running:
 
     def log(self) -> str:
         path = self.root / "logs" / "brainsurgeon.log"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        # A full disk tears lines, in the middle of a character as well.
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def events(self) -> list[dict[str, Any]]:
         """All lines of the log."""
@@ -102,15 +104,7 @@ class Running:
 
     def bsd(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another bsd on the same root."""
-        return subprocess.run(
-            [sys.executable, "-m", "bsd", "--root", str(self.root), *arguments],
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-            env=self.env,
-        )
+        return forked.run("--root", str(self.root), *arguments, env=self.env)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit code."""

@@ -29,7 +29,7 @@ from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.caretaker import Caretaker
 from tests.daemon.api import settings_for

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session import operation
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from tests.daemon.api import over_socket, over_tcp, serving, settings_for
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.unit.api.fake import FakeDaemon

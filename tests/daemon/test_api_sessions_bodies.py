@@ -12,7 +12,7 @@ from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.unit.api.fake import FakeDaemon, ask
 from tests.wording import LIBRARY

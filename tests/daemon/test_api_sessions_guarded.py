@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.commit.lock import own_lock
-from bsd.session.operation import Patience
+from bsd.session.rest import Patience
 from tests.daemon.api import UnixConnection, over_tcp, request, serving
 from tests.openclaw_tree import add_session
 from tests.unit.api.fake import FakeDaemon

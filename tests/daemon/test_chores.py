@@ -11,12 +11,16 @@ import pytest
 
 from bsd.care.verify import verify
 from bsd.daemon.chores import Chores
+from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
-from bsd.session.commit.protocol import Outcome
+from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.operation import Operation
 from bsd.session.surgeon import Patience, Surgeon
+from bsd.store.extracted import SessionStore
+from bsd.store.index import Index
+from bsd.surgery.result import Status
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
 
 
@@ -97,3 +101,43 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
         assert {one.kind for one in verify(layout).findings} == {"not_indexed"}
     chores.recover()
     assert verify(layout).clean
+
+
+@pytest.mark.parametrize("room", [True, False], ids=["room", "no-room"])
+def test_what_stays_of_a_commit_that_failed_is_indexed_too(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """While an earlier commit is in flight, nothing proves that nobody has read what it wrote."""
+    chores = chores_of(layout)
+    told: list[Outcome] = []
+
+    def noticed(name: SessionName, outcome: Outcome) -> None:
+        told.append(outcome)
+        if outcome.in_flight is not None:
+            chores.committed(outcome.in_flight)
+        if not outcome.indexed:
+            chores.fell_behind(name)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def no_room(*_: object) -> None:
+        raise Unavailable("No space left on device")
+
+    config = ConfigService(layout.config_file)
+    surgeon = Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed)
+    assert surgeon.extract(NAME).values
+    assert verify(layout).clean
+    write(layout, conversation(4))
+    with monkeypatch.context() as disk:
+        disk.setattr("bsd.session.commit.protocol.splice", full)
+        if not room:
+            disk.setattr(Index, "add", no_room)
+        assert surgeon.extract(NAME).status is Status.FAILED
+    assert (told[-1].gave_up, told[-1].indexed) == (GiveUp.FAILED, room)
+    assert verify(layout).clean == room
+    chores.recover()
+    assert verify(layout).clean
+    kept = SessionStore(layout, NAME).refs()
+    assert surgeon.extract(NAME).values
+    assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bsd.daemon.health import Trouble
-from bsd.daemon.scan import Scan, Seen
+from bsd.daemon.scan import Scan
 from bsd.foundation.layout import Layout, SessionName
+from bsd.text.change import Written
 
 A = SessionName("main", "a")
 B = SessionName("other", "b")
@@ -28,7 +29,7 @@ def file_of(layout: Layout, name: SessionName) -> Path:
     return layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
 
 
-def write(layout: Layout, name: SessionName) -> Seen:
+def write(layout: Layout, name: SessionName) -> Written:
     path = file_of(layout, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
@@ -36,8 +37,8 @@ def write(layout: Layout, name: SessionName) -> Seen:
     return seen(layout, name)
 
 
-def seen(layout: Layout, name: SessionName) -> Seen:
-    return Seen.of(file_of(layout, name).stat())
+def seen(layout: Layout, name: SessionName) -> Written:
+    return Written.of(file_of(layout, name).stat())
 
 
 def test_at_first_everything_is_new_and_then_nothing(layout: Layout) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.sample import session_lines
 from bsd.text.reader import TranscriptFile
+from tests import forked
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 
-DEADLINE_SECONDS = 60.0
 CONTENT = b"".join(session_lines(turns=6, seed=1))
 PLACED = b"[[extracted-"
 BAD = "agents/main/sessions/bad.jsonl"
@@ -37,11 +36,11 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def failing(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What makes reading fail in a program that it is loaded into."""
     require_linux()
-    library = tmp_path / "failing.so"
+    library = tmp_path_factory.mktemp("failing") / "failing.so"
     source = Path(__file__).parents[1] / "failing_disk.c"
     compiler = require_program("cc")
     subprocess.run(
@@ -51,15 +50,8 @@ def failing(tmp_path: Path) -> Path:
 
 
 def bsd(root: Path, failing: Path, file: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bsd", "--root", str(root), *arguments],
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        env={**os.environ, "LD_PRELOAD": str(failing), "FAILING_FILE": file},
-    )
+    env = {**os.environ, "LD_PRELOAD": str(failing), "FAILING_FILE": file}
+    done = forked.run("--root", str(root), *arguments, env=env)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)
     assert "internal error" not in said.lower(), (arguments, said)

@@ -17,20 +17,14 @@ from typing import Any
 
 import pytest
 
+from bsd.agents.openclaw import lock_file
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.owner import Free, Held, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.mount import judge as judge_mount
-from bsd.session.commit import lock_file
-from bsd.session.commit.lock import (
-    Free,
-    Held,
-    SessionLock,
-    Stale,
-    Unreadable,
-    inspect_lock,
-    lock_path,
-)
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 
@@ -355,7 +349,10 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize("content", UNUSABLE, ids=repr)
-def test_an_unusable_lock_counts_for_thirty_minutes(session: Path, content: bytes) -> None:
+def test_an_unusable_lock_counts_for_thirty_minutes(
+    session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(monkeypatch, 4 * HALF_AN_HOUR)
     path = written_raw(session, content)
     modified = path.stat().st_mtime
     assert isinstance(inspect_lock(session, now=modified + HALF_AN_HOUR), Unreadable)
@@ -506,7 +503,8 @@ def test_a_forked_child_does_not_release_its_parents_lock(session: Path) -> None
     program = """if True:
         import os, sys
         from pathlib import Path
-        from bsd.session.commit.lock import SessionLock, lock_path
+        from bsd.agents.openclaw.lock import SessionLock
+        from bsd.agents.openclaw.lock_file import lock_path
         session = Path(sys.argv[1])
         lock = SessionLock(session)
         lock.acquire()

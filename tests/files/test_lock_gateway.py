@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.owner import Held, Stale
 from bsd.foundation.errors import Busy
 from bsd.host import HOST_TOKEN
-from bsd.session.commit.lock import Held, SessionLock, Stale, inspect_lock, lock_path
 from tests.needs import require_linux, require_node
 
 GATEWAY = Path(__file__).with_name("gateway.mjs")

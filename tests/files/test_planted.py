@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw import running as running_by
+from bsd.agents.openclaw.registry import running as running_by
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
 from bsd.sample import session_lines
 from bsd.text.change import Identity
+from tests import forked
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session
 
-DEADLINE_SECONDS = 60.0
 MEMORY = 3 << 30  # bytes of address space: a file of a terabyte does not go in
 CONTENT = b"".join(session_lines(turns=4, seed=1))
 GOOD = "main/good"
@@ -140,15 +138,7 @@ def planted(request: pytest.FixtureRequest, root: Path) -> Path:
 
 def bsd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in little memory; it must end by itself, and not by an error of ours."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bsd", "--root", str(root), *arguments],
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
-    )
+    done = forked.run("--root", str(root), *arguments, memory=MEMORY)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)
     assert "internal error" not in said.lower(), (arguments, said)

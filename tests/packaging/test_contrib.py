@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bsd.doors.http.metrics import MetricsPage
-from bsd.foundation.log_outputs import FileOutput
+from bsd.foundation.logs import LogFile
 from tests.needs import require_program
 from tests.packaging.nginx import nginx, nginx_config
 from tests.packaging.units import TOP
@@ -38,13 +38,13 @@ class _Writer(threading.Thread):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._output = FileOutput(path, threshold=0)
+        self._output = LogFile(path, threshold=0)
         self._enough = threading.Event()
         self.written = 0
 
     def run(self) -> None:
         while not self._enough.is_set():
-            self._output.write({"level": "info", "number": self.written})
+            self._output.put(json.dumps({"number": self.written}))
             self.written += 1
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What holds for the page whatever it shows: ten thousand rows, keys, the keyboard, long days."""
+"""What holds for the page whatever it shows: thousands of rows, keys, the keyboard, long days."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.web.browser import chromium, watched
 from tests.web.looks import too_wide
 from tests.web.sample import hostile_session, message, short_session, text
 
-MANY = 10_000
+MANY = int(os.environ.get("BSD_MANY_SESSIONS", "2500"))  # `make soak` has ten thousand
 OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
 
 
@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten thousand sessions; the higher the number, the older."""
+    """Thousands of sessions; the higher the number, the older."""
     root = tmp_path_factory.mktemp("crowd") / ".openclaw"
     sessions = root / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
@@ -59,7 +59,7 @@ def rows_of(page: Page) -> Any:
     return page.get_by_role("list", name="Sessions").get_by_role("link")
 
 
-def test_ten_thousand_sessions_are_a_handful_of_rows(browser: Browser, crowd: Path) -> None:
+def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Path) -> None:
     with (
         serving(crowd, FakeDaemon(), **OPEN) as (server, _),
         watched(browser, address_of(server)) as seen,
@@ -87,9 +87,9 @@ def test_ten_thousand_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         expect(page.locator(".row-id").first).to_contain_text(name)
         page.go_back()
         expect(rows_of(page).filter(has_text=name)).to_be_in_viewport()
-        page.get_by_label("Search sessions").fill("s0777")
+        page.get_by_label("Search sessions").fill("s0177")
         expect(page.get_by_text("10 sessions found")).to_be_visible()
-        assert "q=s0777" in page.url
+        assert "q=s0177" in page.url
         page.reload()
         expect(page.get_by_text("10 sessions found")).to_be_visible()
         page.get_by_label("Search sessions").fill("nothing like it")

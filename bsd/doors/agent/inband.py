@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bsd.agents.base import Format
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.own_calls import OwnCall, own_calls
-from bsd.doors.agent.rounds import Answered, Round, search_for
+from bsd.doors.agent.rounds import Answered, Round, names_of, search_for
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -70,9 +70,9 @@ class InBand:
             policy = Policy.of(self.config.current)
             calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
             calls = [call for call in calls if _key(call) not in audited]
-            return Round(source, fmt, store, name, self.config.current, self.clock(), found).answer(
-                calls
-            )
+            now, names = self.clock(), names_of(self.layout, name)
+            calls_due = Round(source, fmt, store, self.config.current, now, found, names)
+            return calls_due.answer(calls)
 
         done, answers = self.surgeon.carry_out(name, plan)
         if done.outcome is None:

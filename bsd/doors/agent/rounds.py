@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bsd.agents.base import Format
 from bsd.agents.marker import EXTRACTABLE, standing_at
+from bsd.agents.owners import owner_of
 from bsd.agents.reading import text_of
 from bsd.doors.agent.answers import error_answer, read_answer
 from bsd.doors.agent.arguments import (
@@ -81,11 +82,12 @@ class Answered:
 def search_for(layout: Layout, name: SessionName, calls: Sequence[OwnCall]) -> Found:
     """Do the searches among these calls: they need the index, and planners do no I/O."""
     found: dict[str, Mapping[str, Any] | BsdError] = {}
+    names = names_of(layout, name)
     for call in calls:
         if call.tool != "search_extracted" or call.is_done:
             continue
         try:
-            deed = _own_deed(call, name)
+            deed = _own_deed(call, names)
             if isinstance(deed, SearchExtracted):
                 found[call.key] = search_extracted(layout, name, deed.query, deed.limit)
         except BsdError as error:
@@ -101,18 +103,19 @@ class Round:
         source: Source,
         fmt: Format,
         store: SessionStore,
-        name: SessionName,
         config: PruningConfig,
         now: float,
         found: Found,
+        names: Collection[str],
     ) -> None:
         self._revised = Revised(source)
         self._fmt = fmt
         self._store = store
-        self._name = name
+        self._name = store.name
         self._config = config
         self._now = now
         self._found = found
+        self._names = names  # of the session, as an agent may call it
 
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
         """Plan all of them in their order; raises only what is no fault of a call."""
@@ -140,7 +143,7 @@ class Round:
                 return None  # its result is its answer
             return self._redacted(call)
         try:
-            return self._carry_out(call, _own_deed(call, self._name))
+            return self._carry_out(call, _own_deed(call, self._names))
         except (Busy, TemporaryFailure, Unavailable):
             raise  # of the session or the disk, not of the call
         except _Elsewhere as error:
@@ -157,7 +160,7 @@ class Round:
     def _is_for_us(self, call: OwnCall) -> bool:
         """Whether a command that found its session in use meant this one, and can be understood."""
         given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
-        return given.get("session") in _names_of(self._name)
+        return given.get("session") in self._names
 
     def _redacted(self, call: OwnCall) -> Answered:
         """A call that one of our doors has dealt with; what it said was heard in its turn."""
@@ -234,7 +237,7 @@ class Round:
         session = answer.get("session", arguments.get("session"))
         named = (answer.get("entry_id"), arguments.get("entry"), arguments.get("entry_id"))
         entry = next(filter(None, map(text_of, named)), None)
-        if entry is None or (session is not None and session not in _names_of(self._name)):
+        if entry is None or (session is not None and session not in self._names):
             return True
         try:
             located = locate(self._revised, self._fmt, entry)
@@ -344,10 +347,10 @@ def _failure(call: OwnCall, error: BsdError) -> Answered:
     return Answered(call, call.tool, note, failed=True, outcome=outcome)
 
 
-def _own_deed(call: OwnCall, name: SessionName) -> Deed:
+def _own_deed(call: OwnCall, names: Collection[str]) -> Deed:
     """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
     read = read_call(call.tool, call.arguments)
-    if read.session is not None and read.session not in _names_of(name):
+    if read.session is not None and read.session not in names:
         raise _Elsewhere(
             f"{read.session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
@@ -355,10 +358,9 @@ def _own_deed(call: OwnCall, name: SessionName) -> Deed:
     return read.deed
 
 
-def _names_of(name: SessionName) -> set[str]:
-    """What an agent may call its own session: the id also stands in names of topics and of pi."""
-    session = name.session
-    ids = {session, session.partition("-topic-")[0], session.rpartition("_")[2]}
+def names_of(layout: Layout, name: SessionName) -> set[str]:
+    """What an agent may call its own session."""
+    ids = owner_of(layout, name.agent).ids_in(name.session)
     return {*ids, *(f"{name.agent}/{one}" for one in ids)}
 
 

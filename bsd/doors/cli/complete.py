@@ -117,27 +117,30 @@ def _agents(call: Call, _: click.Context) -> Iterator[str]:
 
 
 def _fields(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import FIELDS
+    from bsd.foundation.pruning_fields import SETTINGS
 
-    return FIELDS
+    return SETTINGS
 
 
 def _settable(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
+    from bsd.foundation.pruning_fields import SETTABLE
 
-    return (field for field in FIELDS if field not in NOT_SETTABLE)
+    return SETTABLE
 
 
 def _values(call: Call, context: click.Context) -> Iterable[str]:
     """Of a field with few values all, of others the present one."""
     import json
 
-    field = context.params.get("field")
-    known = {"scope": ("all", "display"), "prefix_bound": ("skip", "extract")}
-    now = call.pruning.current.as_json().get(field or "")
+    from bsd.foundation.pruning_fields import SETTINGS
+
+    field = context.params.get("field") or ""
+    now = call.pruning.current.as_json().get(field)
     if isinstance(now, bool):
         return ("true", "false")
-    return known.get(field or "") or [now if isinstance(now, str) else json.dumps(now)]
+    if isinstance(now, str):
+        return SETTINGS[field].kind.choices or [now]
+    return [json.dumps(now)]
 
 
 def _jobs(call: Call, _: click.Context) -> Iterator[str]:

@@ -31,7 +31,7 @@ def config() -> None:
 @click.pass_obj
 def show(call: Call, /) -> None:
     """Show all fields; changed ones are marked. Creates nothing."""
-    from bsd.foundation.pruning_config import PruningConfig
+    from bsd.foundation.pruning_fields import PruningConfig
 
     fields, defaults = _fields(call), PruningConfig().as_json()
     if call.json:
@@ -65,17 +65,17 @@ def get(call: Call, /, field: str) -> None:
 @click.pass_obj
 def set_(call: Call, /, field: str, value: str) -> None:
     """Set FIELD to VALUE, which is JSON; a bare word is a string."""
-    from bsd.foundation.pruning_fields import NOT_SETTABLE
+    from bsd.foundation.pruning_fields import SETTABLE
 
     call.log(writes=True)
     call.pruning.update({field: _value(value)})
     fields = _fields(call)
     if call.json:
         print_json(fields)
-    elif field in NOT_SETTABLE:
-        note(f"{field} is not for setting: bsd notes there when it did so last")
-    elif field in fields:  # not an alias
+    elif field in SETTABLE:
         say(f"{field} = {json.dumps(fields[field])}")
+    elif field in fields:  # not an alias
+        note(f"{field} is not for setting: bsd notes there when it did so last")
 
 
 @config.command("path", cls=BsdCommand)

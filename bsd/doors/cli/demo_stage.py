@@ -24,7 +24,6 @@ from bsd.foundation.mount import strength
 _PAUSE_SECONDS = 0.05
 _COMMAND_SECONDS = 90.0
 _STOP_SECONDS = 10.0  # the daemon promises five
-_WEAK_QUIET_SECONDS = 30.0
 _TAIL = 2000  # characters of what a process said last
 
 # What would lead a bsd to somebody else's root, settings, socket or service manager.
@@ -50,7 +49,10 @@ class Stage:
     def __enter__(self) -> Self:
         (self.root / "agents").mkdir(parents=True)
         self._settings.write_text('log_level = "info"\nlog_format = "json"\n')
-        self.level = str(strength(self.root).level)
+        found = strength(self.root)
+        self.level = str(found.level)
+        # How much longer than elsewhere a session must be quiet here before bsd touches it.
+        self.extra_seconds = found.quiet_seconds
         return self
 
     def __exit__(
@@ -68,11 +70,6 @@ class Stage:
         finally:
             for number, handler in {**before, signal.SIGHUP: self._hangup}.items():
                 signal.signal(number, handler)
-
-    @property
-    def extra_seconds(self) -> float:
-        """How much longer than elsewhere a session must be quiet here before bsd touches it."""
-        return 0.0 if self.level == "strong" else _WEAK_QUIET_SECONDS
 
     @property
     def client(self) -> Client:

@@ -154,7 +154,7 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
 def _desk(daemon: Daemon, settings: Settings) -> Desk:
     from bsd.care.search import sessions_with
     from bsd.doors.http.desk import WAIT_SECONDS, Desk
-    from bsd.session.operation import Patience
+    from bsd.session.rest import Patience
 
     return Desk(
         daemon.layout,

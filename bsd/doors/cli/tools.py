@@ -183,9 +183,9 @@ class _Hands:
 
 def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:
     """How many seconds to wait for a session: an agent's own run does not end while it waits."""
-    from bsd.session.operation import in_run
+    from bsd.agents.owners import in_use
 
-    return 0.0 if name in own or in_run(layout, name) else LONGEST_WAIT
+    return 0.0 if name in own or in_use(layout, name) else LONGEST_WAIT
 
 
 def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:

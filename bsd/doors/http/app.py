@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from fastapi import FastAPI
 
 from bsd import __version__
+from bsd.daemon.events import Subscription
 from bsd.doors.http.answer import LARGEST_BODY, Answer
 from bsd.doors.http.auth import ReadOnlyGuard
 from bsd.doors.http.description import complete, document_of
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.errors import handle_errors
-from bsd.doors.http.feed import Feed, Subscription
+from bsd.doors.http.feed import Feed
 from bsd.doors.http.routes import config as config_routes
 from bsd.doors.http.routes import context as context_routes
 from bsd.doors.http.routes import entries as entries_routes
@@ -46,7 +47,7 @@ class Backend(Protocol):
 
     def run_job(self, name: str) -> dict[str, Any]: ...
 
-    def subscribe(self) -> Subscription: ...
+    def subscribe(self, wake: Callable[[], None], /) -> Subscription: ...
 
 
 def create_app(

@@ -102,7 +102,7 @@ def complete(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415 - as all models here
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415 - as all models here
 
     whole = RuntimeConfig.model_json_schema(ref_template=_SCHEMAS + "{model}")
     known = {name: whole["properties"][name] for name in names}
@@ -123,8 +123,8 @@ def _answer_schemas() -> dict[str, Any]:
     from pydantic.json_schema import models_json_schema  # noqa: PLC0415
 
     from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
+    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
     from bsd.doors.models import Document, answer_model  # noqa: PLC0415
-    from bsd.foundation.pruning_check import RuntimeConfig  # noqa: PLC0415
 
     known: set[type[BaseModel]] = {RuntimeConfig}
     known |= set(map(answer_model, _told))

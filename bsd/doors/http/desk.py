@@ -21,7 +21,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.opening import open_session
-from bsd.session.operation import Noticed, Patience
+from bsd.session.operation import Noticed
+from bsd.session.rest import Patience
 from bsd.session.surgeon import SessionResult, Status, Surgeon
 from bsd.surgery.locate import locate
 

@@ -1,115 +1,125 @@
-"""Hands events on to connections: one thread for all of them, and none while nobody listens."""
+"""Hands the daemon's events on to connections, each of which takes them from its own subscription.
+
+Streamed by Starlette's own response: sse-starlette wakes the process twice a second from its first
+listener on and replaces a method of uvicorn's, and FastAPI's has begun before it could refuse.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
+import orjson
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from bsd.daemon.events import Event, Subscription
 from bsd.foundation.errors import Unavailable
 
 STOPPING = "stopping"  # in the state of a request: the asyncio.Event that the server ends
 MOST_LISTENERS = 32
-_MOST_WAITING = 1000
+_SIGN_OF_LIFE_SECONDS = 20.0  # proxies close what is silent for a minute
+_HEADERS = {"x-accel-buffering": "no"}  # nginx would keep events back
 
 
-class Event(Protocol):
-    """Something that happened (`bsd.daemon.events.Event`)."""
+class Subscribe(Protocol):
+    """`bsd.daemon.events.Events.subscribe`."""
 
-    @property
-    def type(self) -> str: ...
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-class Subscription(Protocol):
-    """Events in order (`bsd.daemon.events.Subscription`)."""
-
-    def get(self) -> Event | None:
-        """Wait for the next event; None when closed."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Listener:
-    """The events for one connection; whoever takes too few of them loses the oldest."""
-
-    def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=_MOST_WAITING)
-        self._changed = asyncio.Event()
-        self._ended = False
-        self._lost = 0
-
-    async def get(self) -> Event | None:
-        """Wait for the next event; None when there will be no more."""
-        await self._changed.wait()
-        event = self._events.popleft() if self._events else None
-        if not self._events and not self._ended:
-            self._changed.clear()
-        return event
-
-    def take_lost(self) -> int:
-        """How many events were lost since it was last asked."""
-        lost, self._lost = self._lost, 0
-        return lost
-
-    def put(self, event: Event) -> None:
-        self._lost += len(self._events) == _MOST_WAITING
-        self._events.append(event)
-        self._changed.set()
-
-    def end(self) -> None:
-        """Let whoever listens go, once the events that are there are taken."""
-        self._ended = True
-        self._changed.set()
+    def __call__(self, wake: Callable[[], None], /) -> Subscription: ...
 
 
 class Feed:
-    """All connections that listen. Belongs to one event loop at a time; call it there."""
+    """All connections that listen, of one event loop; call it there."""
 
-    def __init__(self, subscribe: Callable[[], Subscription]) -> None:
+    def __init__(self, subscribe: Subscribe) -> None:
         self._subscribe = subscribe
-        self._subscription: Subscription | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: set[Listener] = set()
 
-    @contextmanager
-    def listen(self) -> Iterator[Listener]:
-        """Listen for as long as the block lasts; raises Unavailable if too many do."""
+    def listen(self, stopping: asyncio.Event | None) -> Listener:
+        """Listen until it is closed, or the server stops; raises Unavailable if too many do."""
         if len(self._listeners) >= MOST_LISTENERS:
             raise Unavailable(
                 f"{MOST_LISTENERS} connections listen already", hint="close one of them"
             )
-        listener = Listener()
-        self._listeners.append(listener)
-        try:
-            if self._subscription is None:
-                self._subscription = subscription = self._subscribe()
-                loop = asyncio.get_running_loop()
-                threading.Thread(
-                    target=self._pump, args=(loop, subscription), name="bsd-events", daemon=True
-                ).start()
-            yield listener
-        finally:
-            self._listeners.remove(listener)
-            if not self._listeners and self._subscription is not None:
-                self._subscription.close()
-                self._subscription = None
+        listener = Listener(self._subscribe, stopping, self._listeners.discard)
+        self._listeners.add(listener)
+        return listener
 
-    def _pump(self, loop: asyncio.AbstractEventLoop, subscription: Subscription) -> None:
+
+class Listener:
+    """The events for one connection."""
+
+    def __init__(
+        self,
+        subscribe: Subscribe,
+        stopping: asyncio.Event | None,
+        forget: Callable[[Listener], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._forget = forget
+        self._subscription = subscribe(self._wake)
+        self._end = asyncio.ensure_future(self._end_at(stopping)) if stopping else None
+
+    async def get(self) -> Event | None:
+        """Wait for the next event; None when there will be no more."""
+        while True:
+            self._changed.clear()
+            closed = self._subscription.closed
+            if (event := self._subscription.take()) or closed:
+                return event
+            await self._changed.wait()
+
+    def take_lost(self) -> int:
+        """How many events were lost, because they were not taken, since it was last asked."""
+        return self._subscription.take_lost()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._forget(self)
+        self._subscription.close()
+        if self._end:
+            self._end.cancel()
+
+    def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            while (event := subscription.get()) is not None:
-                loop.call_soon_threadsafe(self._hand_on, subscription, event)
-            loop.call_soon_threadsafe(self._hand_on, subscription, None)
+            self._loop.call_soon_threadsafe(self._changed.set)
 
-    def _hand_on(self, subscription: Subscription, event: Event | None) -> None:
-        if subscription is not self._subscription:
-            return  # what those who listen now have subscribed to came later
-        for listener in self._listeners:
-            if event is None:
-                listener.end()
-            else:
-                listener.put(event)
+    async def _end_at(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self._subscription.close()
+
+
+class EventStream(StreamingResponse):
+    """Sends events until the other side hangs up, or there will be no more."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(_parts(listener), media_type="text/event-stream", headers=_HEADERS)
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._listener.close()
+
+
+async def _parts(listener: Listener) -> AsyncIterator[bytes]:
+    yield b": listening\n\n"
+    while True:
+        try:
+            event = await asyncio.wait_for(listener.get(), _SIGN_OF_LIFE_SECONDS)
+        except TimeoutError:
+            yield b": still here\n\n"
+            continue
+        if lost := listener.take_lost():
+            yield _part("lost", {"type": "lost", "lost": lost})
+        if event is None:
+            return
+        yield _part(event.type, event.as_json())
+
+
+def _part(type: str, data: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (type.encode(), orjson.dumps(data, default=str))

@@ -34,12 +34,12 @@ from bsd.foundation.leases import (
     take_lease,
 )
 from bsd.foundation.mount import Strength
+from bsd.foundation.process import seconds_up
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
 from bsd.session.commit.exchangers import Exchanger, Step
 from bsd.session.commit.inflight import InFlight, Mark, Note, Record, add_note
 from bsd.session.commit.late import Insert, NoPlace, Target, is_json, split_lines, without
-from bsd.session.commit.lock_file import seconds_up
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit
 from bsd.session.commit.recovered import Access, Recovered, State
@@ -272,12 +272,13 @@ class Displaced:
     def put(self, lines: bytes, other: Mark, *, again: bool) -> None:
         record = self.record
         carried = sum(note.written for note in self.done_with() if note.note == "carried")
+        owner = self.access.owner(record.session)
         with self.access.session_lock(record.session, record.target):
             self.refuse_unless_idle()
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
-                insert = target.put(lines, other, carried, again=again)
-                if insert is None and self.access.keeps_mtime(record.session):
+                insert = target.put(lines, other, carried, owner.is_named, again=again)
+                if insert is None and owner.keeps_mtime:
                     target.date_back(os.fstat(self.fd).st_mtime_ns)
         if insert is not None:
             self.insert(insert)
@@ -293,7 +294,7 @@ class Displaced:
                 record.session,
                 self.now_ns(),
                 carries_late=True,
-                keeps_mtime=self.access.keeps_mtime(record.session),
+                keeps_mtime=self.access.owner(record.session).keeps_mtime,
             ),
             inflight=self.means.inflight,
             exchanger=self.means.exchanger,

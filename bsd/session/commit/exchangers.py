@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
+import bsd
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
 from bsd.session.commit import exchange
@@ -23,7 +24,7 @@ Step = Callable[[str], None]
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); from bsd.session.commit.helper import serve; serve()"
 )
-_HOME = str(Path(exchange.__file__).parents[2])
+_HOME = str(Path(bsd.__file__).parents[1])
 
 
 def no_step(step: str) -> None:

@@ -262,11 +262,6 @@ def _absolute(value: object) -> Path:
     return Path(text)
 
 
-def _written(identity: Identity) -> tuple[int, ...]:
-    """What of a file's state changes when somebody writes, and not when its names change."""
-    return identity.dev, identity.ino, identity.size, identity.mtime_ns
-
-
 class InFlight:
     """Finds, for each session directory, an in-flight directory that renames can reach."""
 
@@ -317,7 +312,7 @@ class InFlight:
         if left is None:
             return None
         was, used_ns = left
-        if _written(was) == _written(found):
+        if was.written == found.written:
             return used_ns
         self._own.pop(session, None)
         return None

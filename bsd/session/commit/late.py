@@ -11,10 +11,12 @@ import json
 import os
 import stat
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from bsd.agents.base import Entry
 from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import Busy
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
@@ -24,7 +26,8 @@ from bsd.session.commit.inflight import Mark
 from bsd.text.change import Identity
 
 _BLOCK = 1 << 20
-_IDS = ("id", "__id", "uuid")
+
+IsNamed = Callable[[Entry], bool]  # `Owner.is_named`
 
 
 class NoPlace(Exception):
@@ -60,7 +63,7 @@ def is_json(line: bytes) -> bool:
     return True
 
 
-def missing(late: bytes, after: bytes) -> tuple[int, int, bytes]:
+def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, bytes]:
     """What of `late` is still to be put into `after`: offset, bytes to replace there, the rest.
 
     `after` is all that follows the place where the late bytes belong: others' lines and among
@@ -72,7 +75,7 @@ def missing(late: bytes, after: bytes) -> tuple[int, int, bytes]:
     # Of bytes that were being written when the power was cut, zeros may be left.
     zeros = _leading_zeros(after[offset : offset + len(rest)])
     # A crash may have left no note of lines that an undo had carried the other way.
-    known = {line for line in _lines(after) if _has_id(line)}
+    known = {line for line in _lines(after) if _has_id(line, is_named)}
     return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
 
 
@@ -179,7 +182,9 @@ class Target:
             known.mtime_ns,
         )
 
-    def put(self, late: bytes, successor: Mark, carried: int, *, again: bool) -> Insert | None:
+    def put(
+        self, late: bytes, successor: Mark, carried: int, is_named: IsNamed, *, again: bool
+    ) -> Insert | None:
         """Append what is missing of `late`, or say where it must be inserted.
 
         `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
@@ -188,11 +193,11 @@ class Target:
         now = os.fstat(self.fd)
         end = successor.identity.size + carried
         if self._continues(successor, now) and now.st_size >= end:
-            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size))
+            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size), is_named)
             if rest and end + offset < now.st_size:
                 return Insert(Identity.of(now), end + offset, zeros, rest)
         else:
-            rest = self._not_here(late, again=again)
+            rest = self._not_here(late, is_named, again=again)
             if not self._ends_a_line(now.st_size):
                 rest = b"\n" + rest
         self._append(rest)
@@ -207,13 +212,13 @@ class Target:
         size = mark.identity.size
         return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
 
-    def _not_here(self, late: bytes, *, again: bool) -> bytes:
+    def _not_here(self, late: bytes, is_named: IsNamed, *, again: bool) -> bytes:
         """The lines of `late` that stand nowhere in the file.
 
         A line without an id may stand there for another like it, unless it was carried before.
         """
         lines = _lines(late)
-        wanted = {line for line in lines if again or _has_id(line)}
+        wanted = {line for line in lines if again or _has_id(line, is_named)}
         found: Counter[bytes] = Counter()
         with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
             file.seek(0)
@@ -255,14 +260,14 @@ def _open(path: Path) -> int:
         raise
 
 
-def _has_id(line: bytes) -> bool:
+def _has_id(line: bytes, is_named: IsNamed) -> bool:
     if is_too_large(line):
         return False
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(entry, dict) and not entry.keys().isdisjoint(_IDS)
+    return isinstance(entry, dict) and is_named(entry)
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING
 from bsd.foundation import mount
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
+from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.trace import traced
-from bsd.session.commit.build import FileChanged, MetadataNotKept, keep_metadata, mark, splice
+from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
 from bsd.text.change import Change, Identity
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     from bsd.session.commit.exchange import Request, Result
 
 _log = get_logger("commit")
-
-_YOUNG_NS = 2 * 10**9
-_QUIET_NS = 30 * 10**9  # on weak mounts, where nothing proves that nobody writes
 
 
 class GiveUp(StrEnum):
@@ -55,6 +54,7 @@ class GiveUp(StrEnum):
     NOT_IDLE = "not_idle"  # in use in another way
     CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
     HELPER_LOST = "helper_lost"  # the exchange was cut short before it changed anything
+    FAILED = "failed"  # by an error, which is raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Outcome:
     drained_lines: int = 0
     lease_held_s: float = 0.0  # longest pause that another opener may have felt
     in_flight: Path | None = None  # record that recovery will finish, if one is left
-    indexed: bool = True  # what the store keeps for it; False: there was no room for that
+    indexed: bool = True  # what the store keeps of it; False: there was no room for that
 
     @property
     def committed(self) -> bool:
@@ -125,6 +125,7 @@ class _Commit:
         self.after_step = after_step
         self.now_ns = now_ns
         self.strong = True
+        self.quiet_ns = 0.0
         self.handed_over = False  # from then on only the record knows what happened
 
     def run(
@@ -134,7 +135,9 @@ class _Commit:
         keep: Callable[[], None],
         strength: Callable[[Path], Strength],
     ) -> Outcome:
-        self.strong = strength(self.change.path.parent).level == "strong"
+        found = strength(self.change.path.parent)
+        self.strong = found.level == "strong"
+        self.quiet_ns = found.quiet_seconds * 1e9
         self.check()
         directory = self.inflight.directory_for(self.change.path)
         keep()
@@ -158,7 +161,7 @@ class _Commit:
                 what = GiveUp.REPLACED
             raise _Stop(what, "the session changed since it was planned")
         age = self.change.planned_at_ns - found.mtime_ns
-        if abs(age) < _YOUNG_NS:
+        if abs(age) < UNCERTAIN_NS:
             raise _Stop(GiveUp.TOO_YOUNG, "it was planned within 2 s of its last change")
         if not self.strong:
             self.check_quiet()
@@ -166,8 +169,9 @@ class _Commit:
 
     def check_quiet(self) -> None:
         """What takes the place of leases where these prove nothing."""
-        if self.now_ns() - self.change.planned_on.mtime_ns < _QUIET_NS:
-            raise _Stop(GiveUp.TOO_YOUNG, "this file system needs 30 s of quiet")
+        if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
+            quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
+            raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
         if holders := mount.open_elsewhere(self.change.path):
             raise _Stop(GiveUp.IS_OPEN, f"process {holders[0]} has the session open")
 

@@ -9,9 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.commit.lock import own_lock, owners_lock
+from bsd.session.commit.lock import own_lock
 
 
 class State(StrEnum):
@@ -58,15 +59,14 @@ class Access:
     own_lock: Callable[[SessionName], AbstractContextManager[object]]
     session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
     still_idle: Callable[[SessionName, Path], str | None]
-    # Whether late lines must not look like news to the session's owner.
-    keeps_mtime: Callable[[SessionName], bool] = lambda _: False
+    owner: Callable[[SessionName], Owner]
 
     @classmethod
     def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
         """Access by the usual locks, without waiting."""
         return cls(
             own_lock=lambda name: own_lock(layout, name, 0.0),
-            session_lock=lambda name, path: owners_lock(layout, name, path),
+            session_lock=lambda name, path: owner_of(layout, name.agent).lock(name, path),
             still_idle=still_idle,
-            keeps_mtime=lambda name: owner_of(layout, name.agent).keeps_mtime,
+            owner=lambda name: owner_of(layout, name.agent),
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from bsd.daemon.instance import SingleInstance
+from tests import forked
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, call
 from tests.files.agent.test_inband import UNKNOWN, call_of, text_of
 from tests.openclaw_tree import set_status
@@ -38,9 +37,8 @@ def during_the_turn(desk: Desk, tool: str, **arguments: Any) -> str:
 def shell(desk: Desk, *words: str) -> str:
     """What `bsd` prints for an agent's shell during its turn."""
     set_status(desk.layout.root, str(NAME), "running")
-    argv = [sys.executable, "-m", "bsd", "--root", str(desk.layout.root), *words]
     with SingleInstance(desk.layout):
-        ended = subprocess.run(argv, check=False, capture_output=True, text=True)
+        ended = forked.run("--root", str(desk.layout.root), *words)
     set_status(desk.layout.root, str(NAME), "done")
     assert ended.stderr == ""
     return ended.stdout

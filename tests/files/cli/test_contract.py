@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.pruning_fields import FIELDS
+from bsd.foundation.pruning_fields import SETTINGS
 from tests.files.cli.conftest import Call, lines_of, out_of, rest, snapshot
 
 _RESULT = {
@@ -245,7 +245,7 @@ def test_verify_names_a_store_without_transcript_and_is_content(extracted: Call)
 
 def test_config(bsd: Call) -> None:
     defaults = bsd("config", "show", "--json").document
-    assert set(defaults) == set(FIELDS)
+    assert set(defaults) == set(SETTINGS)
     assert bsd("config", "set", "keep_recent", "10", "--json").document["keep_recent"] == 10
     assert bsd("config", "set", "scope", "display").out == 'scope = "display"\n'
     assert bsd("config", "get", "keep_recent").out == "10\n"

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.mount import Strength, strength
@@ -72,6 +73,13 @@ def somebody_is_blocked_on(inode: int) -> bool:
     return any("BREAKING" in one and f":{inode} " in one for one in leases)
 
 
+class KeepsMtime(RootAgent):
+    """An owner to whom an edit must not look like news."""
+
+    __slots__ = ()
+    keeps_mtime = True
+
+
 @dataclass
 class Scene:
     """One session in `root` and what a commit needs."""
@@ -82,7 +90,7 @@ class Scene:
     own_lock_held: bool = False
     session_lock_held: bool = False
     idle: str | None = None
-    keeps_mtime: bool = False
+    owner: type[RootAgent] = RootAgent
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -144,7 +152,7 @@ class Scene:
                 own_lock=lambda _: _Lock(held=self.own_lock_held),
                 session_lock=lambda _name, _path: self.session_lock(),
                 still_idle=lambda _name, _path: self.idle,
-                keeps_mtime=lambda _: self.keeps_mtime,
+                owner=lambda name: self.owner(self.layout, name.agent),
             ),
             self.exchanger,
             now_ns=lambda: time.time_ns() + int(after_seconds * 10**9),

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bsd.agents.owners import owner_of
 from bsd.session.commit.late import missing, without
+from tests.sources import KINDS
+from tests.sources.tree import Home, Kind
 
 A, B, C = (json.dumps({"id": name, "deep": {"id": name * 5}}).encode() + b"\n" for name in "abc")
 
 
 def mended(late: bytes, after: bytes) -> bytes:
-    offset, length, rest = missing(late, after)
+    offset, length, rest = missing(late, after, lambda entry: "id" in entry)
     return after[:offset] + rest + after[offset + length :]
 
 
@@ -78,3 +82,16 @@ def test_whatever_is_torn_is_mended(
     whole, following = told_by("late", late), told_by("other", others)
     arrived = whole[: data.draw(st.integers(0, len(whole)))]
     assert mended(whole, arrived + following) == whole + following
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_program_says_by_what_its_lines_are_known(kind: Kind, tmp_path: Path) -> None:
+    """A line that was carried before a crash is not carried twice, whatever its id is called."""
+    home = Home.of(kind, tmp_path, kind.lines())
+    owner = owner_of(home.layout, home.name.agent)
+    lines = home.path.read_bytes().splitlines(keepends=True)[1:]
+    named = [line for line in lines if owner.is_named(json.loads(line))]
+    assert len(named) > len(lines) / 2
+    others = b'{"theirs":1}\n'
+    for line in named:
+        assert missing(line, others + line, owner.is_named)[2] == b""

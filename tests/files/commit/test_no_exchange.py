@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from bsd.foundation import mount
 from bsd.foundation.errors import LeftAlone
 from bsd.sample import session_lines
 from bsd.session.commit.inflight import InFlight
+from tests import forked
 from tests.daemon.running import configure, running, wait_for
 from tests.files.commit.scene import EDITED, SESSION, Scene
 from tests.needs import require_program
@@ -121,13 +121,7 @@ def bindfs(tmp_path: Path) -> Iterator[Path]:
 
 
 def _bsd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bsd", "--root", str(root), *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-    )
+    done = forked.run("--root", str(root), *arguments)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Conflict
 from bsd.session.commit import late as late_module
 from bsd.session.commit.exchangers import Step
@@ -23,6 +24,7 @@ from tests.files.commit.scene import (
     EDITED,
     HEADER,
     SESSION,
+    KeepsMtime,
     Scene,
     edit_of,
     hold_open,
@@ -214,7 +216,7 @@ def test_late_lines_are_carried(scene: Scene) -> None:
 @pytest.mark.parametrize("keeps", [True, False])
 def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keeps: bool) -> None:
     """Who goes on with the newest session shall not go on with this one for what we did."""
-    scene.keeps_mtime = keeps
+    scene.owner = KeepsMtime if keeps else RootAgent
     scene.commit()
     append(displaced(scene), LATE)
     written = time.time_ns() - 10**12
@@ -229,7 +231,7 @@ def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keep
 def test_lines_put_back_before_others_look_like_news_only_where_they_may(
     scene: Scene, *, keeps: bool
 ) -> None:
-    scene.keeps_mtime = keeps
+    scene.owner = KeepsMtime if keeps else RootAgent
     scene.commit()
     append(displaced(scene), LATE)
     append(scene.path, NEXT)

@@ -15,7 +15,7 @@ from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.agents.pi import PI
 from tests import sources
 from tests.sources.tree import LONG

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.care.registry_edit import excerpt, put_back, take_out
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.openclaw.registry_edit import excerpt, put_back, take_out
 from bsd.foundation.errors import Busy, Conflict
-from bsd.session.commit.lock import SessionLock
 from bsd.text import splice
 
 _KEYS = st.lists(st.text(max_size=8).filter(str.isprintable), unique=True, max_size=14)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.trash import Trash
 from bsd.care.trash_shelf import TrashShelf
 from bsd.care.trashed import Place, Trashed
@@ -19,7 +20,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.lock import SessionLock, own_lock
+from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.extracted import SessionStore
@@ -486,7 +487,7 @@ def test_sessions_that_moved_to_sqlite_are_left_alone(
 ) -> None:
     put(layout)
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
-    monkeypatch.setattr("bsd.agents.owners.sqlite_database", lambda _: database)
+    monkeypatch.setattr("bsd.agents.openclaw.home.sqlite_database", lambda _: database)
     with pytest.raises(LeftAlone):
         trash_of(layout).delete(NAME)
 

@@ -31,14 +31,15 @@ from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use
 from bsd.store.search_rows import Words
-from bsd.store.state import Rest, StateDb
+from bsd.store.state import Left, StateDb
+from bsd.text.change import Written
 
 place = pathlib.Path(sys.argv[1])
 name = SessionName("main", "s")
 
 def state():
     known = StateDb(place / "state.db")
-    known.note_rests({name: Rest(name, "abc", 1, 2, 3, 4, None)})
+    known.note_rests({name: Left(name, "abc", Written(1, 2, 3, 4), None)})
     known.rests("abc")
 
 def search():

@@ -16,8 +16,8 @@ import pytest
 from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.state import Rest, StateDb
-from bsd.text.change import Identity
+from bsd.store.state import Left, StateDb
+from bsd.text.change import Identity, Written
 from bsd.text.reader import TranscriptFile
 from tests.logs import capture_logs
 
@@ -146,7 +146,9 @@ def test_what_is_gone_is_forgotten_and_the_rest_kept(
 ) -> None:
     gone, unsure = SessionName("main", "gone"), SessionName("main", "unsure")
     state.save(gone, SETTINGS, session, identity(session), AT)
-    state.note_rests({name: Rest(name, SETTINGS, 1, 2, 3, 4, None) for name in (gone, unsure)})
+    state.note_rests(
+        {name: Left(name, SETTINGS, Written(1, 2, 3, 4), None) for name in (gone, unsure)}
+    )
 
     def is_there(name: SessionName) -> bool:
         if name == unsure:

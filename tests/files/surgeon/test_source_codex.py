@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_codex_cannot_open_a_thread_while_it_is_changed(codex: Home, clock: Cloc
     owner = owner_of(codex.layout, codex.name.agent)
 
     def lock() -> AbstractContextManager[object]:
-        return owner.lock(codex.name.session) or nullcontext()
+        return owner.lock(codex.name, codex.path)
 
     with lock(), lock_of(codex, ".coordination.lock").open("a") as file:
         with pytest.raises(BlockingIOError):

@@ -18,7 +18,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session import operation
+from bsd.session import operation, rest
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.state import StateDb
 from tests.files.surgeon.conftest import (
@@ -524,18 +524,20 @@ def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Su
     assert verify(layout).clean
 
 
-@pytest.mark.parametrize("moment", ["strength", "in_run", "open_session"])
+@pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "operation.open_session"])
 def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = write(layout, conversation())
-    go_on = getattr(operation, moment)
+    module, function = moment.split(".")
+    where = {"rest": rest, "operation": operation}[module]
+    go_on = getattr(where, function)
 
     def away(*arguments: object) -> object:
         path.parent.rename(f"{path.parent}.away")
         return go_on(*arguments)
 
-    monkeypatch.setattr(operation, moment, away)
+    monkeypatch.setattr(where, function, away)
     result = surgeon.extract(NAME)
     assert (result.status, result.error) == (Status.FAILED, NotFound)
     assert Path(f"{path.parent}.away", path.name).exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.instructions import INSTRUCTIONS
 from bsd.doors.agent.names import ran_by_shell
 from bsd.doors.agent.tools import TOOLS, read_call

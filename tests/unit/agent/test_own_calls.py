@@ -11,7 +11,7 @@ import pytest
 
 from bsd.agents.base import Format
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,8 +180,8 @@ class FakeDaemon:
         self.ran.append(name)
         return sample_job(name)
 
-    def subscribe(self) -> Subscription:
-        return self.events.subscribe()
+    def subscribe(self, wake: Callable[[], None], /) -> Subscription:
+        return self.events.subscribe(wake)
 
     def beat(self, loop: str, within: float = 60.0) -> None:
         self.beats.append((loop, within))

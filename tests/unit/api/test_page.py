@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import bsd.doors.http
 from bsd.doors.http.app import create_app
 from bsd.doors.http.auth import KeyGuard
 from bsd.doors.http.desk import Desk
+from bsd.doors.http.routes.page import settings_table
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.pruning_fields import FIELDS, NOT_SETTABLE
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from tests.unit.api.fake import FakeDaemon, ask
 
 _FOLDER = Path(bsd.doors.http.__file__).parent / "web"
-_PARTS = sorted(path.name for path in _FOLDER.iterdir())
+_FILES = sorted(path.name for path in _FOLDER.iterdir())
+_MADE = "settings_table.js"
+_PARTS = [*_FILES, _MADE]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 
 @pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in _PARTS)])
 def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: str) -> None:
-    content = (_FOLDER / (path.removeprefix("/web/").strip("/") or "index.html")).read_bytes()
+    name = path.removeprefix("/web/").strip("/") or "index.html"
+    content = settings_table() if name == _MADE else (_FOLDER / name).read_bytes()
     reply = ask(app, "GET", path)
     assert (reply.status, reply.body) == (200, content)
     ending = "html" if path == "/" else path.rpartition(".")[2]
@@ -85,7 +90,31 @@ def test_its_sources_load_nothing_from_elsewhere_and_make_no_markup_of_text() ->
         assert text.count("\n") <= 400, f"{path.name} has grown too long"
 
 
-def test_every_setting_stands_on_the_page() -> None:
+def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> None:
+    text = ask(app, "GET", f"/web/{_MADE}").body.decode()
+    groups = json.loads(text.removeprefix("export const GROUPS = ").removesuffix(";\n"))
+    fields = {one["name"]: one for _, group in groups for one in group}
+    assert sum(len(group) for _, group in groups) == len(fields)
+    assert fields.keys() == set(SETTABLE)
+    assert fields["keep_recent"] == {
+        "name": "keep_recent",
+        "control": "number",
+        "choices": [],
+        "label": "Messages to keep",
+        "help": "So many of the newest messages stay whole (0–100).",
+    }
+    assert fields["scope"]["choices"] == [
+        ["all", "all values"],
+        ["display", "only what is never sent to the model"],
+    ]
+    assert [title for title, _ in groups] == [
+        *("What is extracted", "When", "How long it is kept", "What agents see")
+    ]
+    assert groups[0][1][-1]["name"] == "trigger_rules", "it takes much room"
+
+
+def test_the_page_knows_each_control() -> None:
     text = (_FOLDER / "settings.js").read_text(encoding="utf-8")
-    settable = set(FIELDS) - set(NOT_SETTABLE)
-    assert {name for name in settable if f'"{name}"' not in text} == set()
+    for name in SETTABLE:
+        control = SETTINGS[name].kind.control
+        assert re.search(rf'"{control}"|^    {control}: ', text, re.MULTILINE), control

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bsd.daemon.rest import Rests, resume
-from bsd.daemon.scan import Seen
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb
+from bsd.text.change import Written
 
 ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
-SEEN = Seen(1, (1 << 64) - 5, 300, 400)
+SEEN = Written(1, (1 << 64) - 5, 300, 400)
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def rests(layout: Layout) -> Rests:
     return Rests(StateDb(layout.state_db), ConfigService(layout.config_file))
 
 
-def known(layout: Layout) -> tuple[dict[SessionName, Seen], dict[SessionName, float]]:
-    seen: dict[SessionName, Seen] = {}
+def known(layout: Layout) -> tuple[dict[SessionName, Written], dict[SessionName, float]]:
+    seen: dict[SessionName, Written] = {}
     due: dict[SessionName, float] = {}
     resume(rests(layout), seen.__setitem__, due.__setitem__)
     return seen, due

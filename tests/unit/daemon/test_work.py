@@ -303,7 +303,7 @@ def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: Ho
     with capture_logs() as lines:
         house.work.on(NAME)
     assert "Processing session main/s1, 15 entries to check" in [line["event"] for line in lines]
-    event = heard.get_nowait()
+    event = heard.take()
     assert event is not None
     assert event.as_json()["session"] == "main/s1"
     heard.close()

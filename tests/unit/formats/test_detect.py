@@ -6,7 +6,7 @@ import pytest
 
 from bsd.agents.detect import LINES_LOOKED_AT, NotOurs, detect
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.base import Format, Shape, Turn
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.value_path import format_path
 
 LONG = "x" * 600

@@ -10,7 +10,8 @@ from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW, registered
+from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.registry import registered
 from bsd.agents.pi import PI
 from bsd.agents.titles import LONGEST_TITLE, Rank, Title, better, in_short
 from bsd.agents.words import words_of

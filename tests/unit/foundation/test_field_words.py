@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bsd.foundation.errors import BsdError
-from bsd.foundation.field_words import Expected, expected, field_errors, fields_of, shown
-from bsd.foundation.pruning_fields import FIELDS, PruningConfig
+from bsd.foundation.field_words import Expected, expected, field_errors, fields_of
+from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
+from bsd.foundation.spelling import shown
 from tests.wording import LIBRARY
 
 
@@ -72,7 +73,7 @@ def test_a_long_or_harmful_value_is_not_repeated_as_it_is() -> None:
     assert expected(Any) == "an object", "nobody is told the name of a class"
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", SETTINGS)
 @pytest.mark.parametrize("bad", ["abc", -1, 1.5, True, None, [], [1], {}, [{}], "99 * * * *", "("])
 def test_settings_never_name_the_library(field: str, bad: object) -> None:
     told = ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import json
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from bsd.foundation.log_limit import MOST_ALIKE, PERIOD_SECONDS, LeftOut, Limit
-from bsd.foundation.log_outputs import Outputs
+from bsd.foundation.logs import LEVELS, Output
 
 
 @dataclass
@@ -78,29 +79,25 @@ def test_memory_is_bounded(clock: Clock) -> None:
     assert len(limit._kinds) <= 1000
 
 
-class Kept:
-    threshold = 0
-    name = "kept"
-
-    def __init__(self) -> None:
+class Kept(Output):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__("kept", 0, limit=Limit(clock))
         self.lines: list[dict[str, Any]] = []
 
-    def write(self, event: MutableMapping[str, Any]) -> None:
-        self.lines.append(dict(event))
+    def put(self, line: str) -> None:
+        self.lines.append(json.loads(line))
 
-    def reopen(self) -> None: ...
-
-    def close(self) -> None: ...
+    def say(self, level: str, module: str, event: str) -> None:
+        self.handle(logging.makeLogRecord({"levelno": LEVELS[level], "name": module, "msg": event}))
 
 
 def test_the_log_says_how_many_it_left_out(clock: Clock) -> None:
-    kept = Kept()
-    outputs = Outputs([kept], Limit(clock))
+    kept = Kept(clock)
     for _ in range(100):
-        outputs.write("error", "It fails", {"module": "api"})
+        kept.say("error", "bsd.api", "It fails")
     assert len(kept.lines) == MOST_ALIKE
     clock.now += PERIOD_SECONDS
-    outputs.write("info", "Meanwhile", {"module": "daemon"})
+    kept.say("info", "bsd.daemon", "Meanwhile")
     told, line = kept.lines[MOST_ALIKE:]
     assert (told["event"], told["like"], told["count"]) == ("Lines were left out", "It fails", 40)
     assert (told["level"], told["module"]) == ("error", "api")
@@ -108,9 +105,8 @@ def test_the_log_says_how_many_it_left_out(clock: Clock) -> None:
 
 
 def test_a_log_that_is_closed_owes_nothing(clock: Clock) -> None:
-    kept = Kept()
-    outputs = Outputs([kept], Limit(clock))
+    kept = Kept(clock)
     for _ in range(61):
-        outputs.write("warn", "It fails", {})
-    outputs.close()
+        kept.say("warn", "bsd.api", "It fails")
+    kept.close()
     assert kept.lines[-1]["count"] == 1

@@ -20,7 +20,8 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, ConfigError, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import close_logs, configure_logs
-from bsd.foundation.pruning_config import ConfigService, PruningConfig, default_text
+from bsd.foundation.pruning_config import ConfigService, default_text
+from bsd.foundation.pruning_fields import PruningConfig
 
 
 @pytest.fixture

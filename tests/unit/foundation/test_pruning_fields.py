@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import FrozenInstanceError
 
@@ -12,19 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.base import VALUE_TYPES
+from bsd.care.expiry import lifetime_seconds
 from bsd.foundation.durations import DAY, HOUR
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.field_words import shown
-from bsd.foundation.pruning_check import RuntimeConfig, look_closely
+from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import (
-    FIELDS,
+    PER_CALL,
     PREFIX_BOUND_MODELS,
-    TRIGGER_TYPES,
+    SETTINGS,
+    UNSETTLING,
     PruningConfig,
-    TriggerRule,
-    check_cron,
     unknown_field,
 )
+from bsd.foundation.setting import check_cron
+from bsd.foundation.spelling import shown
+from bsd.foundation.trigger_rules import TRIGGER_TYPES, TriggerRule
 
 
 def complaint(field: str, value: object) -> str:
@@ -137,7 +137,8 @@ def test_booleans(field: str) -> None:
 )
 def test_lifetimes(field: str, value: object, ms: int | None, reason: str | None) -> None:
     if reason is None:
-        assert getattr(PruningConfig.checked({field: value}), f"{field}_ms") == ms
+        seconds = lifetime_seconds(getattr(PruningConfig.checked({field: value}), field))
+        assert seconds == (None if ms is None else ms / 1000)
         return
     expected = (
         f'{field} must be a duration string like "24h", "1d", "7d", "30m". '
@@ -474,20 +475,39 @@ _VALUES = (
 )
 
 
-@given(st.dictionaries(st.sampled_from([*FIELDS, "zzz"]), _VALUES, max_size=4))
-def test_what_is_plainly_good_is_so_at_a_closer_look_too(values: dict[str, object]) -> None:
-    assert verdict(PruningConfig.checked, values) == verdict(look_closely, values)
-
-
-def verdict(
-    check: Callable[[Mapping[str, object]], PruningConfig], values: Mapping[str, object]
-) -> PruningConfig | tuple[FieldError, ...]:
+@given(st.dictionaries(st.sampled_from([*SETTINGS, "zzz"]), _VALUES, max_size=4))
+def test_what_is_good_is_good_as_it_is_written_and_what_is_bad_is_named(
+    values: dict[str, object],
+) -> None:
     try:
-        return check(values)
+        config = PruningConfig.checked(values)
     except Invalid as problem:
-        return problem.errors
+        bad = [error.field for error in problem.errors]
+        assert bad
+        assert all(name in values for name in bad)
+        for name, value in values.items():
+            if name not in bad:
+                PruningConfig.checked({name: value})
+    else:
+        assert PruningConfig.checked(config.as_json()) == config
+        for name in SETTINGS.keys() - values.keys():
+            assert getattr(config, name) == SETTINGS[name].default
 
 
-def test_the_closer_look_knows_the_same_fields_and_defaults() -> None:
-    assert tuple(RuntimeConfig.model_fields) == FIELDS
-    assert look_closely({}) == PruningConfig()
+def test_what_decides_what_leaves_unsettles_and_may_be_another_for_one_call() -> None:
+    deciding = {
+        *("enabled", "trigger_types", "trigger_rules", "keep_recent", "min_value_length"),
+        *("keep_chars", "age_threshold_hours", "keep_after_restore_seconds", "scope"),
+        *("prefix_bound", "prefix_bound_models"),
+    }
+    assert deciding == UNSETTLING
+    assert deciding == set(PER_CALL)
+
+
+def test_each_job_of_the_table_has_the_times_of_one_setting() -> None:
+    jobs = {one.job: name for name, one in SETTINGS.items() if one.job}
+    assert jobs == {
+        "scan": "scan_interval_seconds",
+        "auto_cron": "auto_cron",
+        "retention": "retention_cron",
+    }

@@ -141,6 +141,8 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "BRAINSURGEON_WORKSPACE_ROOT": "/env/spaces",
         "BRAINSURGEON_WORKSPACE_CRON": "0 3 * * *",
         "BRAINSURGEON_WORKSPACE_MAX_AGE": "never",
+        "BRAINSURGEON_WORKSPACE_MAX_COUNT": "7",
+        "BRAINSURGEON_WORKSPACE_MAX_BYTES": "8",
         "BRAINSURGEON_URL": "http://of.the.client",
     }
     assert load_settings(environ=environ).model_dump(exclude=_TABLES) == {
@@ -159,8 +161,8 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "workspace_root": Path("/env/spaces"),
         "workspace_cron": "0 3 * * *",
         "workspace_max_age": "never",
-        "workspace_max_count": 0,
-        "workspace_max_bytes": 0,
+        "workspace_max_count": 7,
+        "workspace_max_bytes": 8,
     }
 
 
@@ -170,6 +172,19 @@ def test_the_command_line_wins_over_all(environ: dict[str, str], file: Path) -> 
     settings = load_settings(root=Path("/cli"), environ=environ)
     assert settings.root == Path("/cli")
     assert settings.socket == Path("/cli/.brainsurgeon/bsd.sock")
+
+
+def test_every_key_but_tables_and_the_root_has_a_variable() -> None:
+    keys = {f"BRAINSURGEON_{key.upper()}" for key in Settings.model_fields.keys() - _TABLES}
+    assert keys - {"BRAINSURGEON_ROOT"} | {"AUTO_REFRESH_MS"} == VARIABLES.keys()
+
+
+@pytest.mark.parametrize("name", ["BRAINSURGEON_MEMORY", "BRAINSURGEON_SOURCES"])
+def test_a_table_has_no_variable(environ: dict[str, str], name: str) -> None:
+    environ[name] = "{}"
+    with pytest.raises(ConfigError, match=f"{name} is not a known variable") as caught:
+        load_settings(environ=environ)
+    assert len(caught.value.errors) == 1
 
 
 def test_empty_variables_are_unset(environ: dict[str, str], file: Path) -> None:

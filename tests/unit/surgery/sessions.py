@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.base import Format
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from tests.unit.surgery.theatre import HEADER
 
 _texts = st.sampled_from(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bsd.agents.base import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.sample import session_lines
 from bsd.surgery.context_answer import ContextChanged

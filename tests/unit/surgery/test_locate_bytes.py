@@ -8,7 +8,7 @@ import pytest
 
 from bsd.agents.base import Format
 from bsd.agents.codex import CODEX
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import NotFound
 from bsd.surgery import locate as locating
 from bsd.surgery.locate import locate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.http.outlines import Outlines
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines

@@ -9,7 +9,7 @@ import pytest
 
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.surgery.redact import Call, Kind, Redaction, plan_redact
 from tests.unit.surgery.calls import Talk, call, faults, shown, text, thought

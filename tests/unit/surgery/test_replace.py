@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.policy import Policy

@@ -9,7 +9,7 @@ import pytest
 from bsd.agents.base import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import placeholder
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import format_path
 from bsd.surgery.policy import Policy

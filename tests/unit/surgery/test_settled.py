@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.base import Format
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.policy import Policy

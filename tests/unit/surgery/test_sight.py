@@ -11,7 +11,7 @@ from bsd.agents.base import Entry, Format
 from bsd.agents.claude_code import CLAUDE_CODE, SUBAGENT
 from bsd.agents.codex import CODEX
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.sight import Sight
 from tests.unit.surgery.test_prefix import entries
 from tests.unit.surgery.test_properties import EXAMPLES

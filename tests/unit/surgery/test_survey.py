@@ -9,7 +9,7 @@ import pytest
 from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.times import iso_utc
 from bsd.surgery.policy import Policy
 from bsd.surgery.sight import id_hash

@@ -10,7 +10,7 @@ from bsd.agents.base import Entry, Format, Shape, Value
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
 from bsd.agents.figures import sent_tokens
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.hashes import line_hash

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.surgery.locate import locate
 from tests.unit.surgery.calls import Talk, call, text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Standing
 from tests.unit.surgery.test_rules import LONG, at, judge, leaving, result

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.base import Format
 from bsd.agents.marker import Marker
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import Keep, Missing, Span, Stored, digest

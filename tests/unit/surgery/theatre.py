@@ -14,7 +14,7 @@ import pytest
 
 from bsd.agents.base import Format
 from bsd.agents.marker import RESTORED
-from bsd.agents.openclaw import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.contents import Place
 from bsd.store.extracted import Keep, Missing, Span, digest

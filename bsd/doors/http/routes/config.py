@@ -12,7 +12,7 @@ from bsd.doors.http.answer import Answer
 from bsd.doors.http.body import json_object
 from bsd.doors.http.description import answers, body, settings_schema
 from bsd.doors.http.routes.threads import in_thread
-from bsd.foundation.pruning_fields import FIELDS, PruningConfig
+from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
 
 
 class Configured(Protocol):
@@ -25,7 +25,7 @@ class Configured(Protocol):
 
 
 _BODY = body(
-    lambda: settings_schema(FIELDS), description="The fields to change; `last_*` are ignored."
+    lambda: settings_schema(SETTINGS), description="The fields to change; `last_*` are ignored."
 )
 
 

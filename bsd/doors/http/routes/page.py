@@ -1,18 +1,22 @@
-"""The web page: `/` and what it loads from `/web/`. The sources are served as they are."""
+"""The web page: `/`, and what it loads from `/web/`: files as they are, and one made here."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from http import HTTPStatus
 from importlib.resources import files
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from bsd.doors.http.routes.threads import in_thread
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 
 _FOLDER = files("bsd.doors.http") / "web"
 _START = "index.html"
+_TABLE = "settings_table.js"  # made from the table of settings
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -55,7 +59,7 @@ def routes() -> APIRouter:
 def _answer(request: Request, name: str) -> Response:
     if name not in _names():
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    content = (_FOLDER / name).read_bytes()
+    content = settings_table() if name == _TABLE else (_FOLDER / name).read_bytes()
     tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
     headers = {**_HEADERS, "etag": tag}
     known = request.headers.get("if-none-match", "").split(",")
@@ -68,4 +72,22 @@ def _answer(request: Request, name: str) -> Response:
 def _names() -> frozenset[str]:
     """What there is: a name from outside is only ever compared with these."""
     names = (item.name for item in _FOLDER.iterdir() if item.is_file())
-    return frozenset(name for name in names if "." + name.rpartition(".")[2] in _TYPES)
+    return frozenset({_TABLE, *(one for one in names if "." + one.rpartition(".")[2] in _TYPES)})
+
+
+def settings_table() -> bytes:
+    """What the page knows of the settings: where each stands, and how it is written."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    # What is written as JSON takes much room and is rarely wanted: it stands last in its group.
+    for name in sorted(SETTABLE, key=lambda one: SETTINGS[one].kind.control == "json"):
+        one = SETTINGS[name]
+        groups.setdefault(one.place, []).append(
+            {
+                "name": name,
+                "control": one.kind.control,
+                "choices": list(one.kind.choices.items()),
+                "label": one.label,
+                "help": one.note,
+            }
+        )
+    return f"export const GROUPS = {json.dumps(list(groups.items()))};\n".encode()

@@ -19,7 +19,7 @@ from bsd.doors.http.listing import Filter
 from bsd.doors.http.routes.threads import changing, reading
 from bsd.doors.http.verb_routes import add_route
 from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
 from bsd.surgery.result import SessionResult
 from bsd.verbs.get_context import GET_CONTEXT
 from bsd.verbs.undo import UNDO
@@ -27,13 +27,6 @@ from bsd.verbs.undo import UNDO
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
 FIRST_PAGE = 100
-
-# What one call may say otherwise than the settings do.
-_OVERRIDES = (
-    *("enabled", "trigger_types", "trigger_rules", "keep_recent", "min_value_length", "keep_chars"),
-    *("age_threshold_hours", "keep_after_restore_seconds", "scope", "prefix_bound"),
-    "prefix_bound_models",
-)
 
 _Text = Annotated[str | None, Query(max_length=1000)]
 
@@ -165,7 +158,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
         "/api/sessions/{agent}/{session}/extract",
         response_model=None,
         responses=answers(SessionResult),
-        openapi_extra=body(lambda: settings_schema(_OVERRIDES), required=False),
+        openapi_extra=body(lambda: settings_schema(PER_CALL), required=False),
     )
     async def extract(
         request: Request, agent: str, session: str, *, dry_run: bool = False
@@ -188,12 +181,12 @@ def _check_overrides(overrides: dict[str, Any]) -> None:
     errors = [
         FieldError(name, "not a setting of one extraction")
         for name in overrides
-        if name not in _OVERRIDES
+        if name not in PER_CALL
     ]
     try:
-        PruningConfig.checked({name: overrides[name] for name in _OVERRIDES if name in overrides})
+        PruningConfig.checked({name: overrides[name] for name in PER_CALL if name in overrides})
     except Invalid as problem:
         errors += problem.errors
     if errors:
         text = "; ".join(f"{one.field}: {one.message}" for one in errors)
-        raise Invalid(text, hint=f"known are {', '.join(_OVERRIDES)}", errors=tuple(errors))
+        raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))

@@ -3,97 +3,7 @@
 import { forgetButton, get, post } from "./api.js";
 import { button, describe, fill, h, toast } from "./dom.js";
 import { clock } from "./format.js";
-
-const TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"];
-
-// [field, kind, label, help]
-const GROUPS = [
-    [
-        "What is extracted",
-        [
-            ["enabled", "switch", "Extract by itself", "The daemon moves large old values out of sessions."],
-            ["trigger_types", "types", "Types of values", "None: nothing is extracted."],
-            [
-                "keep_recent",
-                "number",
-                "Messages to keep",
-                "So many of the newest messages stay whole (0–100).",
-            ],
-            ["min_value_length", "number", "Smallest value", "Characters; shorter ones stay (0–100000)."],
-            [
-                "keep_chars",
-                "number",
-                "Characters left in place",
-                "The beginning that stays before the placeholder (0–10000).",
-            ],
-            ["age_threshold_hours", "number", "Minimum age", "Hours, fractions too; 0: of any age."],
-            ["keep_after_restore_seconds", "number", "Protection after a restore", "Seconds (0–86400)."],
-            [
-                "scope",
-                [
-                    ["all", "all values"],
-                    ["display", "only what is never sent to the model"],
-                ],
-                "Scope",
-                "",
-            ],
-            [
-                "prefix_bound",
-                [
-                    ["skip", "leave it"],
-                    ["extract", "extract it all the same"],
-                ],
-                "What later signatures are bound to",
-                "Some models sign all that stands before; changing it makes them refuse the session.",
-            ],
-            ["prefix_bound_models", "lines", "Models that sign so", "Regular expressions, one a line."],
-            [
-                "trigger_rules",
-                "json",
-                "Rules",
-                "A JSON array; if there is one, it takes the place of types, messages to keep, smallest value and characters left.",
-            ],
-        ],
-    ],
-    [
-        "When",
-        [
-            ["auto_cron", "text", "Look into changed sessions", "A cron expression."],
-            ["scan_interval_seconds", "number", "Look for changes every", "Seconds (10–3600)."],
-        ],
-    ],
-    [
-        "How long it is kept",
-        [
-            ["retention", "text", "Extracted content", "30m to 52w, as in 24h, 7d, 1d12h; or never."],
-            ["retention_cron", "text", "Delete what expired", "A cron expression."],
-            ["trash_retention", "text", "Trash and history", "30m to 52w, or never."],
-        ],
-    ],
-    [
-        "What agents see",
-        [
-            [
-                "keep_restore_remote_calls",
-                "switch",
-                "Keep calls of restore_remote",
-                "Else they are taken out of the session.",
-            ],
-            [
-                "keep_purge_control_calls",
-                "switch",
-                "Keep calls of purge_control and restore",
-                "Else they are shortened.",
-            ],
-            [
-                "protected_tools",
-                "lines",
-                "Protected tools",
-                "Their calls and results are never replaced, discarded or distilled. Names, one a line.",
-            ],
-        ],
-    ],
-];
+import { GROUPS } from "./settings_table.js"; // made by routes/page.py
 
 export async function settingsView(page) {
     const view = new SettingsView(page);
@@ -151,7 +61,7 @@ class SettingsView {
                     "fieldset",
                     { class: "card", disabled: readonly },
                     h("legend", null, title),
-                    fields.map((field) => this.field(...field)),
+                    fields.map((field) => this.field(field)),
                 ),
             ),
         );
@@ -175,11 +85,11 @@ class SettingsView {
         );
     }
 
-    field(name, kind, label, help) {
+    field({ name, control: kind, choices, label, help }) {
         const id = `setting-${name}`;
         const problem = h("p", { class: "field-error", id: `${id}-problem` });
         const described = { "aria-describedby": `${id}-help ${id}-problem` };
-        const made = control(kind, id, described, label);
+        const made = control(kind, choices, id, described, label);
         made.write(this.config[name]);
         const tell = (text) => {
             fill(problem, text);
@@ -261,7 +171,7 @@ class SettingsView {
 }
 
 /** {element, inputs, read, write} of one field. */
-function control(kind, id, described, label) {
+function control(kind, choices, id, described, label) {
     if (kind === "switch") {
         const box = h("input", { type: "checkbox", id, ...described });
         return {
@@ -274,7 +184,7 @@ function control(kind, id, described, label) {
         };
     }
     if (kind === "types") {
-        const boxes = TYPES.map((type) =>
+        const boxes = choices.map(([type]) =>
             h("input", { type: "checkbox", id: `${id}-${type}`, name: type, ...described }),
         );
         return {
@@ -291,11 +201,11 @@ function control(kind, id, described, label) {
                 }),
         };
     }
-    if (Array.isArray(kind)) {
+    if (kind === "choice") {
         const select = h(
             "select",
             { id, ...described },
-            kind.map(([value, text]) => h("option", { value }, text)),
+            choices.map(([value, text]) => h("option", { value }, text)),
         );
         return {
             element: select,

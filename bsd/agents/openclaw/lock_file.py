@@ -20,12 +20,14 @@ from typing import Final
 
 import orjson
 
+from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.atomic import write_all
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import strength
 from bsd.foundation.plain import open_plain, read_plain
+from bsd.foundation.process import seconds_up
 from bsd.foundation.times import iso_utc
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
@@ -40,37 +42,6 @@ _LEFTOVER_AFTER_SECONDS = 60.0  # a temporary name is needed for microseconds
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 _log = get_logger("lock")
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Nobody holds the lock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A living process holds the lock."""
-
-    pid: int
-    created_at: str | None  # as the owner wrote it
-    ours: bool  # this very process
-
-
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """The owner is provably gone: whoever wants the lock may take it."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
-
-    reason: str
-
-
-LockState = Free | Held | Stale | Unreadable
 
 
 def lock_path(session_file: Path) -> Path:
@@ -113,12 +84,6 @@ def judge(content: bytes, age: float) -> Held | Stale | Unreadable:
         return Stale(f"its process is gone; {pid} is another one now")
     created = words.get("createdAt")
     return Held(pid, created if isinstance(created, str) else None, ours=pid == os.getpid())
-
-
-def seconds_up() -> float | None:
-    """How long ago this machine started, sleep included; None if it does not say."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
-    return None if clock is None else time.clock_gettime(clock)
 
 
 def _words(content: bytes) -> dict[str, object]:

@@ -13,22 +13,21 @@ import errno
 import json
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.openclaw.registry import FILE
+from bsd.agents.owner import PutBack
 from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Conflict, TemporaryFailure
+from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import swap_names
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.plain import LARGEST_RECORD, NotPlain, open_plain
-from bsd.session.commit.build import MetadataNotKept, keep_metadata
-from bsd.session.commit.lock import SessionLock
 from bsd.text import splice
 from bsd.text.change import Identity
 from bsd.text.scan import Search, encode_key, scan
-
-FILE = "sessions.json"
 
 # Of the members around one taken out, so many are remembered to find its place again.
 _NEIGHBOURS = 4
@@ -37,14 +36,6 @@ _TEMPORARY = ".bsd.tmp"
 _NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 Edit = Callable[[bytes], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class PutBack:
-    """Which keys came back, and which are somebody else's now."""
-
-    keys: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
 
 
 def take_out(

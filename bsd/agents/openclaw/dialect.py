@@ -1,0 +1,154 @@
+"""OpenClaw and pi: message entries (versions 2 and 3), and what their directories tell."""
+
+from __future__ import annotations
+
+import re
+
+from bsd.agents.base import Entry, Facts, Turn, Value
+from bsd.agents.content import block_values, calls_in, leaf_values, text_value
+from bsd.agents.reading import (
+    TYPE_OF_NAME,
+    entry_id,
+    entry_role,
+    entry_time_ms,
+    entry_type,
+    message_of,
+    text_of,
+)
+from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.foundation.value_path import ValuePath
+
+_CONTENT = ("message", "content")
+
+# What the gateway puts before what somebody wrote in a channel: who and when, notes of its own.
+_BEFORE_A_PROMPT = re.compile(
+    r"(?:[A-Z][^\n:]{0,60}\(untrusted[^\n]{0,60}:\n```json\n.*?\n```"
+    r"|System: [^\n]*"
+    r"|\[(?:[^\]\n]{0,200}\d\d:\d\d[^\]\n]{0,40})\]"
+    r"|A new session was started via .*)\s*",
+    re.DOTALL,
+)
+
+# Records of what was summed up: the owner rebuilds its context from them.
+_RECORDS = frozenset(("branchSummary", "compactionSummary"))
+
+
+class OpenClaw:
+    """Entries below a header of version 2 or 3."""
+
+    name = "openclaw"
+
+    def facts(self, entry: Entry) -> Facts:
+        kind = text_of(entry.get("type")) or "unknown"
+        message = message_of(entry)
+        role = text_of(message.get("role")) if kind == "message" else None
+        calls = calls_in(message.get("content"), _CONTENT) if role == "assistant" else ()
+        is_result = role == "toolResult"
+        return Facts(
+            id=entry_id(entry),
+            kind=TYPE_OF_NAME.get(role, role) if role else kind,
+            is_message=kind in {"message", "custom_message"},
+            is_header=kind == "session",
+            is_assistant=role == "assistant",
+            turn=_turn(role, message, has_calls=bool(calls)),
+            role=role or entry_role(entry),
+            time_ms=entry_time_ms(entry),
+            signed_by=_signed_by(message) if role == "assistant" else None,
+            is_compaction=kind == "compaction",
+            kept_from=text_of(entry.get("firstKeptEntryId")) if kind == "compaction" else None,
+            calls=calls,
+            result_of=text_of(message.get("toolCallId")) if is_result else None,
+            result_tool=text_of(message.get("toolName")) if is_result else None,
+        )
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        return None
+
+    def title(self, entry: Entry) -> Title | None:
+        if entry.get("type") == "session_info":
+            return named(entry.get("name"), Rank.GIVEN)
+        message = message_of(entry) if entry.get("type") == "message" else {}
+        if message.get("role") != "user":
+            return None
+        return asked(texts_in(message.get("content")), _BEFORE_A_PROMPT)
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        kind = entry.get("type")
+        if kind == "message":
+            return _message_values(message_of(entry), entry_type(entry), at_least)
+        if kind == "custom_message":
+            return _conversation(entry, (), entry_type(entry), at_least)
+        if kind == "custom":
+            return _state(entry, at_least)
+        return []
+
+
+def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
+    """Say what a message does to its turn.
+
+    Commands that a person runs (`bashExecution`) and what extensions add stand between turns.
+    An assistant message without `stopReason` waits for its results if it calls a tool.
+    """
+    if role == "user":
+        return Turn.STARTS
+    if role == "toolResult":
+        return Turn.OPEN
+    if role == "assistant":
+        reason = message.get("stopReason")
+        waits = reason == "toolUse" if isinstance(reason, str) else has_calls
+        return Turn.OPEN if waits else Turn.CLOSES
+    return Turn.NONE
+
+
+def _signed_by(message: Entry) -> str | None:
+    """Return the model whose thinking signature this message carries, if it carries one."""
+    blocks = message.get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if not isinstance(block, dict) or block.get("type") != "thinking":
+            continue
+        if text_of(block.get("thinkingSignature")):
+            return text_of(message.get("model")) or ""
+    return None
+
+
+def _message_values(message: Entry, type_: str | None, at_least: int) -> list[Value]:
+    role = message.get("role")
+    if isinstance(role, str) and role in _RECORDS:
+        return []
+    values = _conversation(message, ("message",), type_, at_least)
+    if role == "bashExecution" and (output := text_of(message.get("output"))):
+        values.append(text_value(("message", "output"), output, type_))
+    return values
+
+
+def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
+    """List what an object with `content` and `details` holds, in its own order."""
+    values: list[Value] = []
+    for key, value in holder.items():
+        if key == "content" and isinstance(value, list):
+            api = text_of(holder.get("api")) or ""
+            values.extend(block_values(value, (*path, key), type_, at_least, api=api))
+        elif key == "content" and text_of(value):
+            values.append(text_value((*path, key), value, type_))
+        elif key == "details":
+            values.extend(leaf_values(value, (*path, key), type_, at_least, display=True))
+    return values
+
+
+def _state(entry: Entry, at_least: int) -> list[Value]:
+    """List an extension's state, which the model never sees."""
+    data, type_ = entry.get("data"), entry_type(entry)
+    if isinstance(data, str):
+        if len(data) < max(at_least, 1):
+            return []
+        return [text_value(("data",), data, type_, display=True, leaf=True, custom=True)]
+    return leaf_values(data, ("data",), type_, at_least, display=True, custom=True)
+
+
+OPENCLAW = OpenClaw()
+
+
+def header_ids(entry: Entry) -> set[str]:
+    """The id of the conversation that a header names."""
+    found = text_of(entry.get("id")) if entry.get("type") == "session" else None
+    return {found} if found else set()
