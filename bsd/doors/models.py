@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, is_dataclass
 from enum import Enum
-from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -28,15 +27,20 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-@cache
+_models: dict[type, type[Document]] = {}  # of answers: one schema may name another
+
+
 def answer_model(kind: Any) -> type[Document]:
     """The model of an answer that is a dataclass, by the same name."""
+    if kind in _models:
+        return _models[kind]
     hints = get_type_hints(kind)
     members: dict[str, Any] = {
         said.name or one.name: _told(hints[one.name], said) for one, said in told_fields(kind)
     }
     model: type[Document] = create_model(kind.__name__, __base__=Document, **members)
     model.__doc__ = kind.__doc__
+    _models[kind] = model
     return model
 
 
@@ -96,7 +100,7 @@ def arguments_model(
                 description=said.doc or None,
                 json_schema_extra=_schema_extra(said),
             )
-            taken = _taken_type(hints[name], said)
+            taken = _taken_type(hints[name], said, empty_is_none=read is not None)
             members[name] = (Annotated[(taken, *more)] if more else taken, described)
     model: type[_Model] = create_model(kind.__name__, __base__=base, **members)
     model.__doc__ = kind.__doc__
@@ -110,17 +114,17 @@ def _schema_extra(said: Argument) -> dict[str, Any] | None:
     return extra or None
 
 
-def _taken_type(annotation: Any, said: Argument) -> Any:
+def _taken_type(annotation: Any, said: Argument, *, empty_is_none: bool = False) -> Any:
     """The type as it comes in JSON, within its bounds."""
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin in {Union, UnionType}:
-        return Union[tuple(_taken_type(one, said) for one in inside)]  # noqa: UP007 - any number
+        return Union[tuple(_taken_type(one, said, empty_is_none=empty_is_none) for one in inside)]  # noqa: UP007 - any number
     if annotation is int and (said.least, said.most) != (None, None):
         return Annotated[int, Described(ge=said.least, le=said.most)]
     if annotation is str and (said.least, said.most) != (None, None):
         return Annotated[str, Described(min_length=said.least, max_length=said.most)]
     if isinstance(origin, type) and issubclass(origin, Sequence):
         some: Any = list[inside[0]]  # type: ignore[valid-type]
-        least = None if said.schema else said.least
+        least = None if said.schema or empty_is_none else said.least
         return some if least is None else Annotated[some, Described(min_length=least)]
     return annotation

@@ -58,6 +58,8 @@ NAMES = {
             after="history",
             help="Show what an agent sees of a session: entries and hashes.",
         ),
+        Name("read_extracted"),
         Name("change_context"),
+        Name("search_extracted"),
     )
 }

@@ -75,6 +75,7 @@ class Tool:
     title: str
     description: str
     destroys: bool = False  # what it takes away a person has to bring back
+    pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
 
 
 class Hands(Protocol):
@@ -108,8 +109,6 @@ class Verb(Generic[_A, _R]):
     explained: Callable[[Layout, _R], _R] | None = None
     # The entries of which log and audit tell; None: the one that the answer is about.
     entries: Callable[[_R], list[str]] | None = None
-    # What it is where nobody waits for the answer: in a transcript.
-    in_band: Callable[[_A], tuple[Verb[Any, Any], Any]] | None = None
     route: Route | None = None
     tools: tuple[Tool, ...] = ()
     about: str = ""  # what people are told below its line of help

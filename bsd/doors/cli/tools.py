@@ -13,8 +13,8 @@ from bsd.doors.cli.output import print_json, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from bsd.doors.agent.arguments import Deed
     from bsd.doors.agent.scope import Scope
+    from bsd.doors.agent.tools import Asked
     from bsd.foundation.layout import Layout, SessionName
     from bsd.session.surgeon import Surgeon
 
@@ -122,7 +122,6 @@ def _named(words: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
-    from bsd.doors.agent.arguments import GetContext
     from bsd.doors.agent.scope import Scope
     from bsd.doors.agent.tools import carry_out, read_call
     from bsd.doors.cli.interrupt import stop_request
@@ -132,7 +131,7 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
         given["session"] = _whole_name(call, given["session"])
     asked, scope = read_call(tool, given), Scope()
     name = scope.find(call.layout, asked.session, asked.lacks)
-    if isinstance(asked.deed, GetContext):
+    if not asked.verb.changes:
         _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
         return 0
     with stop_request() as request:
@@ -143,7 +142,7 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
             lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
         )
     _tell(call, given, answer)
-    return request.exit_code or _exit_code(asked.deed, answer)
+    return request.exit_code or _exit_code(asked, answer)
 
 
 def _whole_name(call: Call, text: str) -> str:
@@ -153,13 +152,12 @@ def _whole_name(call: Call, text: str) -> str:
     return str(session_beginning_with(call.layout, text) or text)
 
 
-def _exit_code(deed: Deed, answer: dict[str, Any]) -> int:
-    from bsd.doors.agent.arguments import Restore
+def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
     from bsd.foundation.errors import Busy
 
     if answer.get("unavailable"):
         return 1
-    if isinstance(deed, Restore) and deed.inline and not answer["restored"]:
+    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
         return Busy.exit_code
     return 0
 

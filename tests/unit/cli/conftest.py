@@ -142,13 +142,14 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def perform(verb: Verb[Any, Any], hands: CallHands, name: SessionName, asked: Any) -> Any:
         hands.surgeon(name, writes=verb.changes)
-        given = [getattr(asked, one.name) for one in fields(asked)]
+        given = [getattr(asked, one.name) for one in fields(verb.arguments)]
         given = [list(one) if isinstance(one, tuple) else one for one in given]
         method = "context" if verb.name == "get_context" else verb.name
         told = getattr(surgeon, method)(name, *given)
         return verb.answer(**told, **({"index": 0} if verb.name == "set_extractable" else {}))
 
-    monkeypatch.setattr("bsd.doors.cli.verbs.perform", perform)
+    for door in ("cli.verbs", "agent.tools", "agent.restoring"):
+        monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}

@@ -105,6 +105,11 @@ def test_any_encoding_can_be_printed_to(
         "total_entries": 1,
         "extracted_entries": 1,
         "extracted_ids": ["é\udcff\x1b[31m"],
+        "extractable_entries": 1,
+        "size_bytes": 1,
+        "extracted_size_bytes": 1,
+        "last_extracted_at": None,
+        "entries": [],
     }
     assert run(["--root", str(cli.root), "purge_control", "get_context", "--session", "b"]) == 0
     shown = raw.getvalue()
