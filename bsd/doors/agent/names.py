@@ -7,17 +7,16 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.doors.cli.commands import split_command
-from bsd.doors.cli.tools import read_words
+from bsd.doors.command_line import split_command
+from bsd.doors.tool_commands import TOOLS, read_words
 from bsd.surgery.targets import ACTIONS
 
 # Of these names nobody else has a tool. `restore` and `context` may be anybody's.
 _UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted", "read_extracted"))
 _PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
-_TOOLS = frozenset(("restore_remote", "purge_control"))
 # What our commands do, as the tool that does the same.
-_COMMANDS = {**{name: name for name in _TOOLS}, "restore": "restore"}
+_COMMANDS = {**{name: name for name in TOOLS}, "restore": "restore"}
 _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
@@ -71,7 +70,7 @@ def ran_by_shell(name: str, arguments: Any) -> Ran | None:
         if piece and piece[0].rpartition("/")[2] == "bsd":
             _, ours, words = split_command(piece[1:])
             if ours in _COMMANDS:
-                read = read_words(ours, words) if ours in _TOOLS else None
+                read = read_words(ours, words) if ours in TOOLS else None
                 return Ran(_COMMANDS[ours], len(pieces) == 1, read)
     return None
 

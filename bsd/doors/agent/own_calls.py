@@ -12,7 +12,7 @@ from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
-from bsd.doors.cli.tools import AFTER_THE_TURN, TEXT_ONLY
+from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint

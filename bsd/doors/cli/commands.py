@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from bsd.doors.command_line import split_command
 from bsd.verbs.names import NAMES
 
 
@@ -125,8 +126,6 @@ Options:
   -h, --help     print this; `bsd COMMAND --help` has examples
 """
 PIPE_CLOSED = 141  # 128 + SIGPIPE
-# Global options that are followed by a value.
-_VALUED = ("--root", "--config", "--host")
 
 
 def help_page() -> str:
@@ -148,15 +147,6 @@ def print_help() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
         return PIPE_CLOSED
     return 0
-
-
-def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """Part a command line into global options, the command's name and its own arguments."""
-    position = 0
-    while position < len(argv) and argv[position].startswith("-"):
-        position += 2 if argv[position] in _VALUED else 1
-    name = argv[position] if position < len(argv) else None
-    return argv[:position], name, argv[position + 1 :]
 
 
 def takes_lock(argv: list[str]) -> bool:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 
 from bsd.doors.cli import complete
-from bsd.doors.cli.call import KEYS, SESSION, BsdCommand, Call
+from bsd.doors.cli.call import SESSION, BsdCommand, Call
 from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import print_json, say
+from bsd.doors.tool_commands import KEYS
 from bsd.foundation.answers import Answer
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Argument, Verb, arguments_of, perform, verb_named
