@@ -22,10 +22,14 @@ WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 test: .venv ## the whole suite, on all cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(TESTS)
 
-soak: .venv ## chaos and properties at full length: 30 s of writers, 50 kills, 300 examples
+soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 $(BIN)/python -m pytest \
 		-p no:cacheprovider -s tests/chaos tests/files/workspaces/test_beside.py
 	BSD_EXAMPLES=300 $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider tests/unit
+	BSD_CRASH_ALL=1 BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 BSD_KILL_EVERY=1 \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
+		tests/crash tests/daemon/test_full_disk.py tests/web/test_frame.py \
+		tests/files/agent/test_killed.py
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench
@@ -44,7 +48,7 @@ lock: .venv ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
-generated: .venv ## write man page and shell completions anew, from the command line
+generated: .venv ## write man page, completions and config/config.json anew
 	$(BIN)/python packaging/generate.py
 
 deb: .venv ## build the Debian package, into dist/

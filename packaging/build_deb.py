@@ -82,8 +82,9 @@ def build(directory: Path, interpreter: Path) -> Path:
         (root / _DOC / "changelog.Debian.gz").write_bytes(gzip.compress(_changelog(), mtime=0))
         _make_readable(root)
         _control(root, interpreter, architecture)
-        # gzip: packing with xz takes longer than all the rest.
-        options = ["--root-owner-group", "-Zgzip", "--build"]
+        # Packing with xz takes longer than all the rest; gzip's best takes four times as long as
+        # this, for 1 %.
+        options = ["--root-owner-group", "-Zgzip", "-z6", "--build"]
         subprocess.run(
             ["dpkg-deb", *options, str(root), str(package)], check=True, stdout=subprocess.DEVNULL
         )

@@ -1,6 +1,6 @@
-"""Writes what is made from the command line: the man page and the shell completions.
+"""Writes what is made from the command line and the settings: man page, completions, config.json.
 
-python packaging/generate.py           writes them into contrib/
+python packaging/generate.py           writes them into contrib/ and config/
 python packaging/generate.py --check   names those that are not up to date; exit code 1
 """
 
@@ -14,15 +14,20 @@ from man_page import man_page
 
 from bsd.doors.cli.complete import Bash
 from bsd.doors.cli.main import bsd
+from bsd.foundation.pruning_config import default_text
 
-_CONTRIB = Path(__file__).parents[1] / "contrib"
+_TOP = Path(__file__).parents[1]
+_CONTRIB = _TOP / "contrib"
 add_completion_class(Bash)
 _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
 def generated() -> dict[Path, str]:
     """Each file, and what should be in it."""
-    files = {_CONTRIB / "man" / "bsd.1": man_page()}
+    files = {
+        _CONTRIB / "man" / "bsd.1": man_page(),
+        _TOP / "config" / "config.json": default_text(),
+    }
     for shell, name in _COMPLETIONS.items():
         files[_CONTRIB / "completions" / name] = _completion(shell)
     return files

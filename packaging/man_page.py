@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import click
@@ -9,6 +10,7 @@ import click
 from bsd import __version__
 from bsd.doors.cli.commands import SECTIONS
 from bsd.doors.cli.main import bsd
+from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from bsd.foundation.settings import VARIABLES, Settings
 
 _EXIT_CODES = {
@@ -67,6 +69,9 @@ def man_page() -> str:
         *_list(_SIGNALS),
         ".SH ENVIRONMENT",
         *_environment(),
+        ".SH SETTINGS",
+        "Those that \\fBbsd config\\fP shows and changes; they work at once.",
+        *_settings(),
         ".SH FILES",
         "ROOT is the OpenClaw directory.",
         *_list(_FILES),
@@ -122,6 +127,26 @@ def _environment() -> list[str]:
         description = Settings.model_fields[setting].description or ""
         found[variable] = f"the setting \\fB{_escaped(setting)}\\fP: {_marked(description)}"
     return _list(found)
+
+
+def _settings() -> list[str]:
+    """What the page says of them, in the page's groups."""
+    groups: dict[str, dict[str, str]] = {}
+    for name in SETTABLE:
+        one = SETTINGS[name]
+        choices = [
+            f'"{value}"' + (f" ({label})" if label != value else "")
+            for value, label in one.kind.choices.items()
+        ]
+        default = json.dumps(one.default)
+        said = [
+            f"{one.label}.",
+            one.note,
+            f"{', '.join(choices)}." if choices else "",
+            f"Default: {default}" if len(default) < 60 else "",  # no line could hold it
+        ]
+        groups.setdefault(one.place, {})[_escaped(name)] = _marked(" ".join(filter(None, said)))
+    return [line for place, found in groups.items() for line in (f".SS {place}", *_list(found))]
 
 
 def _list(items: dict[str, str]) -> list[str]:

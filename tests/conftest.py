@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.openclaw_tree import SHARED_DATA, fill
-from tests.spread import unit_of_work
+from tests.spread import rank, unit_of_work
 
 # A loaded machine is no defect.
 settings.register_profile(
@@ -55,8 +55,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: a browser's tests, one after the other, must not be what is waited for."""
-    items.sort(key=lambda item: item.path.parent.name != "web")
+    """The longest first: what stays in one process must not be what is waited for at the end."""
+    items.sort(key=lambda item: rank(item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)

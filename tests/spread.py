@@ -12,23 +12,33 @@ from pathlib import Path, PurePosixPath
 
 # Here single tests take long, and go to many workers if they share nothing.
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
-# One process of pi reads for all of these.
-_TOGETHER = "tests/compat"
+# What several modules share by a name: one process of pi that reads, one home of Claude Code.
+_SHARED = {"from tests.compat.pi import": "tests/compat/pi", "claude: ClaudeCode": "tests/compat"}
+# One after the other in one process: a browser's tests, real programs'; then what takes longest.
+_FIRST = ("web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
+
+
+def rank(module: Path) -> int:
+    """How early a module's tests begin; the lower, the earlier."""
+    names = {module.name, module.parent.name}
+    return next((at for at, name in enumerate(_FIRST) if name in names), len(_FIRST))
 
 
 def unit_of_work(root: Path) -> Callable[[str], str]:
     """How to tell from a test's id what it belongs to: a directory, its module, or only itself."""
 
     @cache
-    def stays_together(module: str) -> bool:
-        if not _LONG & {*PurePosixPath(module).parts}:
-            return True
-        return 'fixture(scope="module")' in (root / module).read_text(encoding="utf-8")
+    def shared_by(module: str) -> str | None:
+        """The unit of all tests of a module; None if each of them is one."""
+        text = (root / module).read_text(encoding="utf-8")
+        parts = {*PurePosixPath(module).parts}
+        if "compat" in parts:
+            return next((name for sign, name in _SHARED.items() if sign in text), module)
+        if _LONG & parts and 'fixture(scope="module")' not in text:
+            return None
+        return module
 
     def unit(test: str) -> str:
-        module = test.partition("::")[0]
-        if module.startswith(_TOGETHER):
-            return _TOGETHER
-        return module if stays_together(module) else test
+        return shared_by(test.partition("::")[0]) or test
 
     return unit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spread import unit_of_work
+from tests.spread import rank, unit_of_work
 
 _TOP = Path(__file__).parents[1]
 _PAGE = "tests/web/test_day.py"
@@ -18,12 +18,21 @@ _KILL = "tests/crash/test_kill.py"
     ("test", "unit"),
     [
         (f"{_PAGE}::test_a[x::y]", _PAGE),
-        ("tests/unit/test_house.py::test_a", "tests/unit/test_house.py"),
-        ("tests/compat/test_pi.py::test_a", "tests/compat"),
-        ("tests/compat/test_inband.py::test_a", "tests/compat"),
+        ("tests/test_house.py::test_a", "tests/test_house.py"),
+        ("tests/compat/test_pi.py::test_a", "tests/compat/pi"),
+        ("tests/compat/test_inband.py::test_a", "tests/compat/pi"),
+        ("tests/compat/test_claude_code.py::test_a", "tests/compat"),
+        ("tests/compat/test_in_sight.py::test_a", "tests/compat"),
+        ("tests/compat/test_codex.py::test_a", "tests/compat/test_codex.py"),
         (f"{_INDEXER}::test_a", _INDEXER),  # shares a daemon
         (f"{_KILL}::test_a[1]", f"{_KILL}::test_a[1]"),  # long, and alone
     ],
 )
 def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
     assert unit_of_work(_TOP)(test) == unit
+
+
+def test_what_takes_long_begins_early() -> None:
+    modules = [_PAGE, "tests/packaging/test_debian.py", _KILL, "tests/unit/test_sample.py"]
+    ranks = [rank(_TOP / module) for module in modules]
+    assert ranks == sorted(set(ranks))

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.content import calls_in, leaf_values, text_value
-from bsd.agents.detect import first_entries
+from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
+from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.reading import entry_time_ms, message_of, text_of
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
@@ -61,10 +60,12 @@ _NEVER = frozenset(
 )
 
 
-class ClaudeCode:
+class ClaudeCode(Format):
     """Lines of versions 1 and 2."""
 
     name = "claude-code"
+    parent_key = "parentUuid"
+    ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
 
     def facts(self, entry: Entry) -> Facts:
         kind = text_of(entry.get("type")) or "unknown"
@@ -79,6 +80,8 @@ class ClaudeCode:
             id=text_of(entry.get("uuid")),
             kind="tool_result" if result is not None else kind,
             is_message=bool(message),
+            parent=text_of(entry.get("parentUuid")),
+            names_parent="parentUuid" in entry,
             is_assistant=is_assistant,
             turn=self._turn(entry, kind, goes_on=result is not None or bool(calls), aside=aside),
             role="toolResult" if result is not None else text_of(message.get("role")),
@@ -93,9 +96,6 @@ class ClaudeCode:
             calls=calls,
             result_of=result,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         kind = entry.get("type")

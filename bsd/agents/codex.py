@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.content import leaf_values, text_value
-from bsd.agents.detect import first_entries
+from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
+from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.reading import entry_time_ms, text_of
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.foundation.plain import open_plain
@@ -61,10 +60,12 @@ _BEFORE_A_PROMPT = re.compile(
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 
-class Codex:
+class Codex(Format):
     """Lines of threads whose history is one file, read from its beginning."""
 
     name = "codex"
+    parent_key = None
+    ties = TIES | {"ordinal"}
 
     def facts(self, entry: Entry) -> Facts:
         kind, payload = text_of(entry.get("type")) or "unknown", _payload(entry)
@@ -150,7 +151,8 @@ def _kind(kind: str, what: str | None, role: str | None) -> str:
 
 def _calls(payload: Entry) -> tuple[ToolCall, ...]:
     call_id, name = text_of(payload.get("call_id")), text_of(payload.get("name"))
-    return (ToolCall(call_id or "", name or "", _PAYLOAD),)
+    given = arguments_at(payload, _PAYLOAD)
+    return (ToolCall(call_id or "", name or "", _PAYLOAD, given),)
 
 
 def _turn(kind: str, what: str | None) -> Turn:

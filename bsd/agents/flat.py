@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, ToolCall, Value
-from bsd.agents.content import (
-    block_values,
-    calls_in,
-    leaf_values,
-    object_values,
-    text_value,
-)
-from bsd.agents.reading import (
+from bsd.agents.dialect import Facts, Format, ToolCall, Value
+from bsd.agents.entry import (
     TYPE_OF_NAME,
+    Entry,
+    arguments_at,
     entry_id,
     entry_role,
     entry_time_ms,
@@ -22,7 +16,8 @@ from bsd.agents.reading import (
     message_of,
     text_of,
 )
-from bsd.agents.titles import Title, asked, texts_in
+from bsd.agents.title import Title, asked, texts_in
+from bsd.agents.values import block_values, calls_in, leaf_values, object_values, text_value
 from bsd.foundation.value_path import ValuePath
 
 _VALUE_KEYS = frozenset(("content", "text", "output", "result", "data", "thinking"))
@@ -44,7 +39,7 @@ _CALLS = {"toolCall": "arguments", "tool_call": "arguments", "tool_use": "input"
 _BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
 
 
-class Flat:
+class Flat(Format):
     """The dialect of the seeds' examples."""
 
     name = "flat"
@@ -57,6 +52,8 @@ class Flat:
             id=entry_id(entry),
             kind=type_ or text_of(kind) or "entry",
             is_message=not _is_beside(entry),
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
             is_header=kind == "session",
             role=entry_role(entry),
             time_ms=entry_time_ms(entry),
@@ -70,9 +67,6 @@ class Flat:
             if is_result
             else None,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         if entry_type(entry) != "user" or _is_beside(entry):
@@ -143,7 +137,8 @@ def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
     if type_ == "tool_call":
         call_id = _first_text(entry, ("toolCallId", "tool_call_id", "toolUseId"))
         name = _first_text(entry, ("name", "toolName", "tool"))
-        return (ToolCall(call_id or entry_id(entry) or "", name or "", ()),)
+        given = arguments_at(entry, ())
+        return (ToolCall(call_id or entry_id(entry) or "", name or "", (), given),)
     return calls_in(entry.get("content"), ("content",), _CALLS) + calls_in(
         message_of(entry).get("content"), ("message", "content"), _CALLS
     )

@@ -10,11 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bsd.agents.base import Entry, Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Entry
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.sources import PutAway, Route
 
@@ -23,7 +24,7 @@ ENDING = ".jsonl"
 # --- its list of conversations ---
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Registered:
     """One conversation that its owner lists."""
 
@@ -71,7 +72,7 @@ class Registry:
         return next((record.title for record in self.find(session) if record.title), None)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PutBack:
     """Which keys came back into an owner's list, and which are somebody else's now."""
 
@@ -82,12 +83,12 @@ class PutBack:
 # --- who holds its lock of a session ---
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Free:
     """Nobody holds the lock."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Held:
     """A living process holds the lock."""
 
@@ -96,14 +97,14 @@ class Held:
     ours: bool  # this very process
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Stale:
     """The owner is provably gone: whoever wants the lock may take it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unreadable:
     """The lock does not say who holds it, and nothing proves that nobody does: it counts."""
 
@@ -217,7 +218,7 @@ class Owner(ABC):
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Process:
     """A process that may be a session's owner at work."""
 

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Turn, Value
-from bsd.agents.detect import detect, first_entries
-from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, header_ids
+from bsd.agents.dialect import Facts, Format, NotOurs, Turn, Value
+from bsd.agents.entry import Entry, first_entries, message_of, text_of
+from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, detect, header_ids
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.reading import message_of, text_of
 
 _VERSIONS = (2, 3)
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name

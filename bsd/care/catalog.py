@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from bsd.agents.owner import Owner, Registered
 from bsd.agents.owners import owner_of
 from bsd.care.titles import Titles, when
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.plain import is_directory
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SessionInfo:
     """One session as the list shows it. Sizes are bytes, times epoch seconds."""
 
@@ -57,7 +57,7 @@ _Files = Mapping[str, list[os.DirEntry[str]]]
 _File = tuple[str, os.stat_result]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AgentInfo:
     """One agent directory; `note` says why its sessions are not listed or not edited, if so."""
 

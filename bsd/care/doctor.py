@@ -241,7 +241,8 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
         message = f"strong: {where}; a write lease proves that nobody has a session open"
         return Check("leases", Level.OK, message)
     message = (
-        f"weak: {where}; {found.why}. bsd waits for 30 s of quiet, looks for open files and "
+        f"weak: {where}; {found.why}. bsd waits for "
+        f"{found.quiet_seconds:.0f} s of quiet, looks for open files and "
         "watches the replaced file; a program that holds a session open for over a minute and then "
         "writes, writes into the replaced file"
     )

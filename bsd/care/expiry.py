@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from bsd.foundation.ages import Ages
-from bsd.foundation.audit import AuditLog
 from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, os_problem
-from bsd.foundation.layout import Layout
+from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
@@ -22,7 +20,7 @@ _log = get_logger("retention")
 NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Thing:
     """One file (or directory) that is kept for a time; its age counts from `mtime` (epoch s)."""
 
@@ -67,7 +65,7 @@ class Shelf(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cleaned:
     """How much was deleted (bytes), and how much could not be."""
 
@@ -85,7 +83,7 @@ class Cleaned:
         return {"cleaned": self.cleaned, "bytes": self.bytes, "errors": self.errors}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Forecast:
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 
@@ -125,36 +123,6 @@ class Forecast:
 def lifetime_seconds(keep: str) -> float | None:
     """Return how long things are kept; None is for ever."""
     return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
-
-
-def expired_before(layout: Layout) -> str:
-    """What was taken out before this moment may be gone, as its time was up: ISO 8601, or empty.
-
-    By the audit log, since the setting may have been another one then.
-    """
-    with suppress(BsdError):  # whose log cannot be read is told of all that is missing
-        runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
-        return max((str(run.get("expiredBefore", "")) for run in runs), default="")
-    return ""
-
-
-def told_expired(layout: Layout, extracted_at: str) -> str | None:
-    """When content that was taken out then was deleted, and by which setting; None: it was not.
-
-    In words, for whoever asked for it; by the audit log, as `expired_before`.
-    """
-    runs: list[dict[str, Any]] = []
-    with suppress(BsdError):  # whose log cannot be read is told that it is missing
-        runs = list(AuditLog(layout.audit_file).search(b'"expiredBefore"'))
-    due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
-    if not extracted_at or not due:
-        return None
-    first = min(due, key=lambda run: str(run.get("timestamp", "")))
-    keep = f" of {first['keep']}" if first.get("keep") else ""
-    return (
-        f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
-        f"deleted at {first.get('timestamp', 'a time that is not known')}"
-    )
 
 
 def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:

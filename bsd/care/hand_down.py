@@ -14,7 +14,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bsd.agents.base import Entry, NotOurs
+from bsd.agents.dialect import NotOurs
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
-from bsd.agents.reading import entry_id
-from bsd.agents.words import words_at, words_of
+from bsd.agents.values import words_at, words_of
 from bsd.care import catalog
 from bsd.care.statistics import Statistics
 from bsd.foundation.layout import Layout, SessionName

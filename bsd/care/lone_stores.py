@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bsd.agents.detect import first_entries
+from bsd.agents.entry import first_entries
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts

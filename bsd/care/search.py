@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from bsd.agents.base import Entry
+from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker
 from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs, Value
-from bsd.agents.figures import model_of
+from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
+from bsd.agents.entry import Entry, block_at, error_text, model_of, text_of
 from bsd.agents.owners import owner_of
-from bsd.agents.reading import message_of, text_of
 from bsd.care.search import original
 from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import LeftAlone
@@ -86,14 +85,14 @@ class Summary:
         values = fmt.values(entry)
         self._take_calls(entry, facts)
         self._take_text(facts, values)
-        self._take_error(entry, facts, values)
+        self._take_error(entry, fmt, facts, values)
 
     def _take_calls(self, entry: Entry, facts: Facts) -> None:
         self.tool_calls += len(facts.calls)
         for call in facts.calls:
             if call.name:
                 _list(self.tools_used, call.name, 15)
-            arguments = _arguments(entry, call.path)
+            arguments = _arguments(entry, call)
             for text in arguments.values():
                 if isinstance(text, str) and _COMMIT.search(text):
                     self.has_git_commits = True
@@ -122,11 +121,10 @@ class Summary:
             if _ACTION.search(sentence):
                 _list(self.key_actions, sentence, 5)
 
-    def _take_error(self, entry: Entry, facts: Facts, values: Iterable[Value]) -> None:
-        message = message_of(entry)
-        if text := text_of(message.get("errorMessage")):
+    def _take_error(self, entry: Entry, fmt: Format, facts: Facts, values: Iterable[Value]) -> None:
+        if text := error_text(entry):
             _list(self.errors, text, 3)
-        elif facts.kind == "tool_result" and (message.get("isError") or entry.get("isError")):
+        elif facts.kind == "tool_result" and any(flag for _, flag in fmt.error_flags(entry)):
             text = next((value.text for value in values if value.text), None)
             _list(self.errors, text or "(an error without words)", 3)
 
@@ -187,15 +185,7 @@ def _list(found: list[str], text: str, most: int) -> None:
         found.append(line)
 
 
-def _arguments(entry: Entry, path: Iterable[str | int]) -> dict[str, Any]:
-    """The arguments of a call, whatever its dialect calls them."""
-    block: Any = entry
-    for step in path:
-        try:
-            block = block[step]
-        except (KeyError, IndexError, TypeError):
-            return {}
-    for key in ("arguments", "input"):
-        if isinstance(block, dict) and isinstance(block.get(key), dict):
-            return dict(block[key])
-    return {}
+def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
+    """The arguments of a call, if they are an object."""
+    given = block_at(entry, call.arguments) if call.arguments else None
+    return given if isinstance(given, dict) else {}

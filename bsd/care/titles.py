@@ -9,13 +9,13 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
-from bsd.agents.base import Format, NotOurs
+from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owners import owner_of
-from bsd.agents.titles import Rank, Title, better
+from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, use
 from bsd.store.search_rows import Told
@@ -29,7 +29,7 @@ _KEPT = 16_384  # sessions whose ends are kept in memory
 _BEYOND_SECONDS = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ends:
     """What a session says of itself."""
 

@@ -44,6 +44,7 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.times import UNCERTAIN_SECONDS
 from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
@@ -68,7 +69,7 @@ class Trash:
         *,
         actor: str = "cli",
         wait: float = 30.0,
-        quiet: float = 2.0,
+        quiet: float = UNCERTAIN_SECONDS,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         exchanger: Exchanger | None = None,

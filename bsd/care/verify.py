@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, NotOurs
+from bsd.agents.dialect import Facts, Format, NotOurs
+from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.expiry import expired_before
 from bsd.care.lone_stores import lone_stores
 from bsd.care.orphaned import adds_nothing
 from bsd.care.trash import Trash
@@ -33,6 +33,7 @@ from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
+from bsd.session.notes import expired_before
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bsd.care.cleaning import clean_all
 from bsd.care.expiry import Cleaned, lifetime_seconds
+from bsd.care.interrupted import recover
 from bsd.care.retention import in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
@@ -130,7 +131,7 @@ class Chores:
     def recover(self) -> bool:
         """Finish or undo what is in flight; whether there will be more to do soon."""
         self._note_behind()
-        found = self._surgeon.recover()
+        found = recover(self._surgeon)
         for each in found:
             if self._told.get(each.record) != (each.state, each.detail):
                 _tell(each)

@@ -32,7 +32,7 @@ from bsd.foundation.settings import Settings
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome
 from bsd.session.surgeon import Patience, Surgeon
-from bsd.store.state import StateDb
+from bsd.store.state import StateDb, state_at
 
 # Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
 MakeInBand = Callable[[Layout, ConfigService, Surgeon, StateDb, Callable[[], float]], InBand]
@@ -81,7 +81,7 @@ class Parts:
         self.ledger = Ledger()
         self.mounts = Mounts(self._can_exchange())
         self.helper = WatchedHelper(lambda: self.ledger.count("helpers_replaced"))
-        state = StateDb(ground.layout.state_db)
+        state = state_at(ground.layout.state_db)
         self.rests = Rests(state, ground.config)
         self.surgeon = self._make_surgeon("daemon", state)
         self._notice()

@@ -24,7 +24,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced
-from bsd.session.operation import Worth
+from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Written

@@ -16,11 +16,12 @@ All of it is pure; `clock_record` reads the clocks and keeps the record.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import Any
 
 from bsd.foundation.durations import format_duration
+from bsd.foundation.immutable import immutable
 from bsd.foundation.times import iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
@@ -36,7 +37,7 @@ _MOST_SECONDS = 1e11  # three thousand years
 _MOST_STEPS = 32  # of one kind; then the oldest two become one
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reading:
     """What the clocks say."""
 
@@ -53,7 +54,7 @@ class Kind(StrEnum):
     CORRECTED = "corrected"  # set soon after a start, or when it was behind: believed
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Step:
     """The wall clock was set."""
 
@@ -68,7 +69,7 @@ class Step:
         return (self.since is None or self.since <= mtime) and mtime <= self.until
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClockRecord:
     """What is known of the clocks from the last look at them."""
 
@@ -81,8 +82,7 @@ class ClockRecord:
     steps: tuple[Step, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        steps = [{name: getattr(step, name) for name in Step.__slots__} for step in self.steps]
-        return {**{name: getattr(self, name) for name in self.__slots__}, "steps": steps}
+        return {**asdict(self), "steps": [asdict(step) for step in self.steps]}
 
     @classmethod
     def from_json(cls, document: Any) -> ClockRecord:
@@ -221,7 +221,7 @@ def _both(one: Step, other: Step) -> Step:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ages:
     """How old things are at one moment. Lifetimes and ages are seconds."""
 

@@ -16,7 +16,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from bsd.foundation.atomic import write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound, TemporaryFailure, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.foundation.locations import home
 from bsd.foundation.logs import get_logger
@@ -43,7 +44,7 @@ _looked: dict[str, tuple[float, bool]] = {}
 _told: set[str] = set()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Claim:
     """What a root says of a source: real paths, and where they were when it said so."""
 

@@ -9,11 +9,11 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
+from bsd.foundation.immutable import immutable
 from bsd.foundation.sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
@@ -31,7 +31,7 @@ def check_name(text: str, what: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@immutable
 class SessionName:
     """`agent/session`, the name of a session everywhere."""
 
@@ -41,6 +41,9 @@ class SessionName:
     def __post_init__(self) -> None:
         check_name(self.agent, "agent")
         check_name(self.session, "session")
+
+    def __lt__(self, other: SessionName) -> bool:
+        return (self.agent, self.session) < (other.agent, other.session)
 
     @classmethod
     def parse(cls, text: str) -> SessionName:
@@ -57,7 +60,7 @@ class SessionName:
         return f"{self.agent}/{self.session}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Layout:
     """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
 

@@ -228,16 +228,15 @@ class LogFile(Output):
         super().__init__(str(path), threshold)
         self._path = path
         self._descriptor: int | None = None
-        self._torn = False
 
     def put(self, line: str) -> None:
         descriptor = self._current()
         if descriptor is None:
             return
-        # After a failure half a line may stand there; it must not spoil this one as well.
-        torn, self._torn = self._torn, True
-        write_all(descriptor, f"\n{line}\n".encode() if torn else f"{line}\n".encode())
-        self._torn = False
+        # On a full disk half a line may stand there, of whichever process; it must not spoil this
+        # one as well.
+        begin = "\n" if _is_torn(descriptor) else ""
+        write_all(descriptor, f"{begin}{line}\n".encode())
 
     def close(self) -> None:
         self.acquire()
@@ -257,7 +256,7 @@ class LogFile(Output):
                 return None  # whoever named this root gets an error; no log creates it
             inside(directory, directory.parent)
             make_private_dir(directory)
-            self._descriptor = open_plain(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         return self._descriptor
 
     def _is_current(self, descriptor: int) -> bool:
@@ -272,6 +271,12 @@ class LogFile(Output):
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _is_torn(descriptor: int) -> bool:
+    """Whether the last line of a file has no end."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
 class _Stderr(Output):

@@ -11,10 +11,10 @@ import shutil
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import swap_names
 
 _STRONG = {
@@ -55,7 +55,7 @@ MOVE_ELSEWHERE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Strength:
     """How sure a commit can be that nobody else has the session open (DESIGN §4).
 

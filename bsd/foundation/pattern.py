@@ -9,6 +9,7 @@ must not follow. Not: references back, what came before, flags; case never count
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
@@ -41,6 +42,21 @@ class Pattern:
         """Whether some part of the text, of which the beginning is looked at, is of this form."""
         text = text[:LONGEST_TEXT]
         return bool(self._step(text, set(range(len(text) + 1))))
+
+
+def check_pattern(text: str) -> None:
+    """Raise ValueError for what is no regular expression, or none that is used here."""
+    try:
+        with warnings.catch_warnings():
+            # What a later Python will read in another way: this one is what it is read by now.
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(text)
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
+    try:
+        Pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a regular expression that bsd uses: {problem}") from None
 
 
 class _Reader:

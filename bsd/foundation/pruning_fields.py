@@ -7,19 +7,15 @@ another time. What a setting means for an entry is decided in `bsd.surgery`.
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.pattern import Pattern
+from bsd.foundation.pattern import check_pattern
 from bsd.foundation.setting import (
-    AUTO_CRON,
     LIFETIME,
     MOMENT,
-    RETENTION_CRON,
     Choice,
     Kind,
     Number,
@@ -51,24 +47,14 @@ PREFIX_BOUND_MODELS = (
 )
 
 
-def _check_pattern(text: str) -> None:
-    try:
-        with warnings.catch_warnings():
-            # What a later Python will read in another way: this one is what it is read by now.
-            warnings.simplefilter("ignore", FutureWarning)
-            re.compile(text)
-    except (re.error, RecursionError, OverflowError) as problem:
-        raise ValueError(f"{text!r} is not a regular expression: {problem}") from None
-    try:
-        Pattern(text)
-    except ValueError as problem:
-        raise ValueError(f"{text!r} is not a regular expression that bsd uses: {problem}") from None
-
-
-def _extraction(default: _Default, kind: Kind, label: str, help_: str = "") -> _Default:
+def _extraction(default: _Default, kind: Kind, *said: str) -> _Default:
     """A setting that decides what leaves."""
-    place = "What is extracted"
-    return setting(default, kind, place, label, help_, unsettles=True, per_call=True)
+    return setting(default, kind, "What is extracted", *said, unsettles=True, per_call=True)
+
+
+def _schedule(default: str, place: str, label: str, job: str) -> str:
+    """A setting that says when a job of the daemon runs."""
+    return setting(default, cron(default), place, label, job=job)
 
 
 _WHEN = "When"
@@ -101,11 +87,9 @@ class PruningConfig:
     scan_interval_seconds: int = setting(
         30, Number(10, 3600, "10 seconds to 1 hour"), _WHEN, "Look for changes every", "Seconds",
         job="scan")
-    auto_cron: str = setting(
-        AUTO_CRON, cron(AUTO_CRON), _WHEN, "Look into changed sessions", job="auto_cron")
+    auto_cron: str = _schedule("*/2 * * * *", _WHEN, "Look into changed sessions", "auto_cron")
     retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content")
-    retention_cron: str = setting(
-        RETENTION_CRON, cron(RETENTION_CRON), _KEPT, "Delete what expired", job="retention")
+    retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Delete what expired", "retention")
     trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
     keep_restore_remote_calls: bool = setting(
         False, Switch(), _SEEN, "Keep calls of restore_remote",
@@ -125,7 +109,7 @@ class PruningConfig:
         "Some models sign all that stands before; changing it makes them refuse the session.")
     prefix_bound_models: tuple[str, ...] = _extraction(
         PREFIX_BOUND_MODELS, Texts("an array of regular expressions",
-        "Regular expressions, one a line.", _check_pattern), "Models that sign so")
+        "Regular expressions, one a line.", check_pattern), "Models that sign so")
     protected_tools: tuple[str, ...] = setting(
         (), Texts("an array of names of tools whose calls and results are never discarded",
         "Names, one a line."), _SEEN, "Protected tools",

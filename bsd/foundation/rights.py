@@ -13,17 +13,17 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.foundation.errors import Forbidden
+from bsd.foundation.immutable import immutable
 
 _ROOT = 0
 # Where programs keep what is a user's own: root's are no use to the owner.
 _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Owner:
     """A user who is not root; in containers many have neither name nor home."""
 

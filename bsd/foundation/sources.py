@@ -12,9 +12,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from bsd.foundation.immutable import immutable
 
 # What no name may hold, and the two characters that mean something here.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
@@ -37,7 +38,7 @@ class PutAway(NamedTuple):
     status: str  # the program's word for a session that lies there
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Source:
     """One such directory. `kind` is for those who know what its owner does."""
 

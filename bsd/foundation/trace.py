@@ -36,12 +36,16 @@ def _telling(log: Log, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def told(*args: Any, **named: Any) -> Any:
         if log.is_enabled("trace"):
-            about = [str(one) for one in (*args, *named.values()) if _may_be_told(one)]
-            log.trace(": ".join([function.__qualname__, *filter(None, [", ".join(about)])]))
+            about = ", ".join(filter(None, map(_told_of, (*args, *named.values()))))
+            log.trace(": ".join(filter(None, [function.__qualname__, about])))
         return function(*args, **named)
 
     return told
 
 
-def _may_be_told(value: object) -> bool:
-    return isinstance(value, SessionName | PathLike | int | float)
+def _told_of(value: object) -> str:
+    """What may be told of an argument: empty, if that could be somebody's text."""
+    if isinstance(value, SessionName | PathLike | int | float):
+        return str(value)
+    name = getattr(value, "name", None)
+    return str(name) if isinstance(name, SessionName) else ""

@@ -47,7 +47,6 @@ class TriggerRule:
 _OWN = tuple(one.name for one in fields(TriggerRule) if one.name != "matchers")
 
 
-@dataclass(frozen=True, slots=True)
 class TypesKind(Kind):
     """Types of values; null is none of them, as an empty list is."""
 
@@ -68,7 +67,6 @@ class TypesKind(Kind):
         return tuple(value)
 
 
-@dataclass(frozen=True, slots=True)
 class RulesKind(Kind):
     """A list of rules, or null where there is none."""
 

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
-from bsd.session.chart import Chart
-from bsd.session.opening import open_session, open_to_read
+from bsd.session.notes import Notes
+from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
 from bsd.surgery.plan import Means, Source
 
@@ -45,9 +45,9 @@ class Examiner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.layout = layout
-        self._config = config
+        self.config = config
         self._clock = clock
-        self._chart = Chart(layout, actor, clock)
+        self._notes = Notes(layout, actor, clock)
 
     def entries(
         self, name: SessionName, *, start: int = 0, limit: int | None = None
@@ -55,24 +55,25 @@ class Examiner:
         """The entries of a session from line `start` on, as they stand."""
         from bsd.surgery.view import views
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
     def look(self, name: SessionName, query: Callable[[Source, Format, Means], _Answer]) -> _Answer:
         """Ask something of a session as it stands; raises NotFound and what the query raises."""
-        source, fmt = open_to_read(self.layout, name)
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            return query(source, fmt, self._means(name, SessionStore(self.layout, name)))
+            return query(source, fmt, self._means(name, session.store))
 
     def _means(self, name: SessionName, store: SessionStore) -> Means:
-        return Means(name, store, self._clock(), lambda: self._config.current)
+        return Means(name, store, self._clock(), lambda: self.config.current)
 
     def context(self, name: SessionName) -> dict[str, Any]:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
-        source, fmt = open_to_read(self.layout, name)
+        source, fmt = Session(self.layout, name).open_to_read()
         with source:
             return context(name, source, fmt).as_json()
 
@@ -80,9 +81,10 @@ class Examiner:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
-        source, fmt = open_to_read(self.layout, name)
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            return extracted_content(source, fmt, entry, SessionStore(self.layout, name))
+            return extracted_content(source, fmt, entry, session.store)
 
     def restored_copy(
         self, name: SessionName, write: Callable[[bytes], object]
@@ -96,9 +98,10 @@ class Examiner:
 
         values = 0
         missing: dict[str, str] = {}
-        source, fmt = open_to_read(self.layout, name)
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
         with source:
-            for raw, answer in restored_lines(source, fmt, SessionStore(self.layout, name)):
+            for raw, answer in restored_lines(source, fmt, session.store):
                 write(raw)
                 if answer is not None:
                     values += len(answer.keys_restored)
@@ -111,21 +114,20 @@ class Examiner:
         """One entry as a person may edit it."""
         from bsd.surgery.edit import show_entry
 
-        source, fmt = open_session(self.layout, name)
+        source, fmt = Session(self.layout, name).open()
         with source:
             return show_entry(source, fmt, entry)
 
     def history(self, name: SessionName) -> list[dict[str, Any]]:
         """The operations on a session that are kept, the newest first."""
-        from bsd.store.history import History
         from bsd.surgery.undo import tell_history
 
-        history = History(self.layout, name)
-        if not history.pending():
-            return tell_history(history, None)
-        source, _ = open_session(self.layout, name)
+        session = Session(self.layout, name)
+        if not session.history.pending():
+            return tell_history(session.history, None)
+        source, _ = session.open()
         with source:
-            return tell_history(history, source)
+            return tell_history(session.history, source)
 
     def extraction(
         self,
@@ -136,36 +138,36 @@ class Examiner:
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.history import History
         from bsd.store.whereabouts import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 
         config = self._settings(overrides)
         self.layout.session_file(name)
+        session = Session(self.layout, name)
         tally = Tally(name, Status.EXTRACTED, dry_run=True)
         with tally.judging():
-            source, fmt = open_session(self.layout, name)
+            source, fmt = session.open()
             with source:
                 plan = plan_extraction(
                     source,
                     fmt,
                     config,
                     self._clock(),
-                    SessionStore(self.layout, name),
+                    session.store,
                     dry_run=True,
-                    tell=self._chart.teller(name),
+                    tell=self._notes.teller(name),
                     progress=progress,
-                    undone=undone_in(source, History(self.layout, name)),
+                    undone=undone_in(source, session.history),
                     by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)
             tally.leave(plan.planned_on, due_at=plan.due_at)
-        self._chart.concluded("extract", name, tally)
+        self._notes.concluded("extract", name, tally)
         return tally.result()
 
     def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
-        config = self._config.current
+        config = self.config.current
         if not overrides:
             return config
         return PruningConfig.checked({**config.as_json(), **overrides})

@@ -14,12 +14,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.mount import open_elsewhere, strength
@@ -36,7 +37,7 @@ _UNSETTLED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Patience:
     """How long a session in use is waited for (seconds), and by which clock.
 
@@ -53,10 +54,10 @@ class Patience:
 class Waiting:
     """Patience as it wears off: by the clock, and by what was slept if that is put back."""
 
-    def __init__(self, patience: Patience, waited: float = 0.0) -> None:
+    def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._begun = patience.clock() - waited
-        self._slept = waited
+        self._begun = patience.clock()
+        self._slept = 0.0
         self._attempt = 0
 
     @property
@@ -78,7 +79,7 @@ class Waiting:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unrest:
     """Why a session must be left alone now, and for how many seconds if that is known."""
 

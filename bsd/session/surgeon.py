@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from bsd.agents.base import Format
-from bsd.care.expiry import told_expired
-from bsd.foundation.errors import BsdError, ConfigError, LeftAlone
+from bsd.agents.dialect import Format
+from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.memory import give_back
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
-from bsd.session.chart import Chart
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger
-from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.lock import own_lock
-from bsd.session.commit.recovery import Recovered, recover
+from bsd.session.commit.exchangers import Exchanger
+from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
-from bsd.session.opening import open_session, open_to_read
-from bsd.session.operation import (
-    Answer,
-    Done,
-    Noticed,
-    Operation,
-    Planner,
-    Worth,
-    settle,
-)
-from bsd.session.recollection import Recollection
-from bsd.session.rest import Patience, access_to
-from bsd.store.contents import contents_of
+from bsd.session.notes import Notes, told_expired
+from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
+from bsd.session.remember import Remembered, settle
+from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
-from bsd.store.state import StateDb
+from bsd.store.state import StateDb, state_at
 from bsd.store.whereabouts import undone_in
 from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.context_tool import plan_context
@@ -87,41 +74,17 @@ class Surgeon(Examiner):
         noticed: Noticed | None = None,
         state: StateDb | None = None,
     ) -> None:
-        self._patience = patience or Patience()
-        super().__init__(layout, config, actor=actor, clock=self._patience.clock)
-        self._actor = actor
-        self._exchanger = exchanger or DirectExchanger()
-        self._noticed = noticed
+        self.patience = patience or Patience()
+        super().__init__(layout, config, actor=actor, clock=self.patience.clock)
+        self.actor = actor
         self._state = state
-        self._inflight = InFlight(layout)
-
-    def recover(self) -> list[Recovered]:
-        """Finish or undo what an earlier process left half done; call it once at start."""
-        keep = self._trash_retention()
-        if _something_moves(self.layout):
-            # Only then: whoever works on sessions seldom needs to know how they are thrown away.
-            from bsd.care.trash import Trash  # noqa: PLC0415
-
-            trash = Trash(self.layout, keep, actor=self._actor, clock=self._patience.clock)
-            try:
-                trash.recover()
-            except BsdError as problem:  # sessions are none the worse for it
-                _log.error("Deletes and restores cannot be finished", problem=problem.message)
-        return recover(
-            self._inflight,
-            access_to(self.layout),
-            self._exchanger,
-            now_ns=lambda: int(self._patience.clock() * 1e9),
+        self._operator = Operator(
+            layout, self.patience, actor=actor, exchanger=exchanger, noticed=noticed
         )
 
-    def _trash_retention(self) -> str:
-        # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
-        # whoever needs some learns of it then.
-        try:
-            return self._config.current.trash_retention
-        except ConfigError as problem:
-            _log.warning("Settings are broken", problem=problem.message)
-            return "never"
+    def recover(self) -> list[Recovered]:
+        """Finish or undo commits that an earlier process left half done."""
+        return self._operator.recover()
 
     def extract(
         self,
@@ -143,9 +106,9 @@ class Surgeon(Examiner):
         if dry_run:
             return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
-        path = self.layout.session_file(name)
-        tell = self._chart.teller(name)
-        recollection = Recollection(self._state, name, config)
+        self.layout.session_file(name)
+        tell = self._notes.teller(name)
+        remembered = Remembered(self._state, name, config)
         history = History(self.layout, name)
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, None]:
@@ -154,11 +117,11 @@ class Surgeon(Examiner):
                 source,
                 fmt,
                 self._unless_switched_off(config, overrides),
-                self._patience.clock(),
+                self.patience.clock(),
                 store,
                 tell=tell,
                 progress=progress,
-                since=None if by_hand and undone else recollection.recall(source),
+                since=None if by_hand and undone else remembered.recall(source),
                 undone=undone,
                 by_hand=by_hand,
             )
@@ -166,14 +129,16 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.EXTRACTED)
         with tally.judging():
-            for done, _ in self._batches(name, plan, worth):
+            for done, _ in self._operator.carry_out_all(name, plan, worth):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
-                recollection.keep(path, done)
+                committed = done.outcome is not None
+                if not done.postponed:
+                    remembered.keep(done.plan, done.file, done.guard, committed=committed)
                 if done.outcome:
-                    self._chart.extracted(name, done.plan)
+                    self._notes.extracted(name, done.plan)
                 del done
-        self._chart.concluded("extract", name, tally)
+        self._notes.concluded("extract", name, tally)
         return tally.result()
 
     def _unless_switched_off(
@@ -183,7 +148,7 @@ class Surgeon(Examiner):
 
         He has put everything back, without the protection that a restoration has.
         """
-        if "enabled" in (overrides or {}) or self._config.current.enabled:
+        if "enabled" in (overrides or {}) or self.config.current.enabled:
             return config
         return replace(config, enabled=False)
 
@@ -195,12 +160,12 @@ class Surgeon(Examiner):
         Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
         """
         self.layout.session_file(name)
-        history = History(self.layout, name)
+        history = Session(self.layout, name).history
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
         ) -> tuple[Plan, tuple[Restored, ...]]:
-            now = self._patience.clock()
+            now = self.patience.clock()
             if not leaving:
                 return plan_restore_all(source, fmt, now, store, progress=progress)
             kept = Kept(self.layout, store, history)
@@ -208,15 +173,15 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.RESTORED)
         with tally.judging():
-            for done, answers in self._batches(name, plan):
+            for done, answers in self._operator.carry_out_all(name, plan):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 for answer in answers:
                     self._explain(answer)
-                    self._chart.restored(name, answer, committed=done.outcome is not None)
+                    self._notes.restored(name, answer, committed=done.outcome is not None)
                     tally.miss(answer)
         if isinstance(tally.error, LeftAlone):
             self._miss_what_stays(name, tally)
-        self._chart.concluded("restore_all", name, tally)
+        self._notes.concluded("restore_all", name, tally)
         return tally.result()
 
     def restore(
@@ -228,13 +193,13 @@ class Surgeon(Examiner):
         """
 
         def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, Restored]:
-            return plan_restore(source, fmt, entry, keys, self._patience.clock(), store)
+            return plan_restore(source, fmt, entry, keys, self.patience.clock(), store)
 
-        done, answer = self._one(name, plan)
+        done, answer = self._operator.carry_out(name, plan)
         self._explain(answer)
-        self._chart.restored(name, answer, committed=done.outcome is not None)
+        self._notes.restored(name, answer, committed=done.outcome is not None)
         if done.outcome:
-            self._chart.changed("restore", name, done.plan.report, entry=answer.entry_id)
+            self._notes.changed("restore", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
 
     def _explain(self, answer: Restored) -> None:
@@ -244,10 +209,10 @@ class Surgeon(Examiner):
     def _miss_what_stays(self, name: SessionName, tally: Tally) -> None:
         """Tell of the placeholders in a file that is left alone: nothing of it came back."""
         with suppress(LeftAlone):
-            source, fmt = open_to_read(self.layout, name)
+            session = Session(self.layout, name)
+            source, fmt = session.open_to_read()
             with source:
-                store = SessionStore(self.layout, name)
-                for _, answer in restored_lines(source, fmt, store):
+                for _, answer in restored_lines(source, fmt, session.store):
                     if answer is not None:
                         self._explain(answer)
                         tally.miss_all(answer, _STAYS.format(name))
@@ -263,9 +228,9 @@ class Surgeon(Examiner):
         ) -> tuple[Plan, tuple[str, ...]]:
             return plan_remark(source, fmt, store)
 
-        done, entries = self._one(name, plan)
+        done, entries = self._operator.carry_out(name, plan)
         if done.outcome:
-            self._chart.changed_several("remark", name, done.plan.report, entries)
+            self._notes.changed_several("remark", name, done.plan.report, entries)
         return entries
 
     def set_extractable(
@@ -284,9 +249,9 @@ class Surgeon(Examiner):
         ) -> tuple[Plan, ExtractableSet]:
             return plan_set_extractable(source, fmt, entry, value)
 
-        done, answer = self._one(name, plan)
+        done, answer = self._operator.carry_out(name, plan)
         if done.outcome:
-            self._chart.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
+            self._notes.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
 
     def edit(
@@ -301,9 +266,9 @@ class Surgeon(Examiner):
         def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, Edited]:
             return plan_edit(source, fmt, entry, wish, seen)
 
-        done, answer = self._one(name, plan)
+        done, answer = self._operator.carry_out(name, plan)
         if done.outcome:
-            self._chart.changed("edit", name, done.plan.report, entry=answer.entry_id)
+            self._notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
         return {**answer.as_json(), "operation": done.number}
 
     def replace(
@@ -345,15 +310,14 @@ class Surgeon(Examiner):
         def plan(
             source: TranscriptFile, fmt: Format, _: SessionStore
         ) -> tuple[Plan, ContextChanged]:
-            config = self._config.current
+            config = self.config.current
             return plan_context(source, fmt, targets, config, include_user=include_user)
 
         if dry_run:
-            for _, answer in self._trial(name, plan):
-                return {**answer.as_json(), "operation": None}
-        done, answer = self._one(name, plan)
+            return {**self._trial(name, plan).as_json(), "operation": None}
+        done, answer = self._operator.carry_out(name, plan)
         if done.outcome:
-            self._chart.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
+            self._notes.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
         return {**answer.as_json(), "operation": done.number}
 
     def redact(self, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
@@ -368,22 +332,23 @@ class Surgeon(Examiner):
         ) -> tuple[Plan, Redaction]:
             return plan_redact(source, fmt, calls, store)
 
-        done, answer = self._one(name, plan)
+        done, answer = self._operator.carry_out(name, plan)
         if done.outcome:
-            self._chart.changed_several("redact", name, done.plan.report, answer.entry_ids)
+            self._notes.changed_several("redact", name, done.plan.report, answer.entry_ids)
         return {**answer.as_json(), "operation": done.number}
 
     def perform(
         self,
         name: SessionName,
         plan: Callable[[Source, Format, Means], tuple[Plan, Answer]],
-        note: Callable[[Chart, Report | None, Answer], None],
+        note: Callable[[Notes, Report | None, Answer], None],
         *,
         dry_run: bool = False,
-    ) -> tuple[Done, Answer]:
+    ) -> tuple[int | None, Answer]:
         """Put a plan into effect; `note` writes down what was done, by a report or None: nothing.
 
-        Raises NotFound, Busy, Conflict, and what the planner raises.
+        The answer comes with its number in the history, if anything was changed. Raises NotFound,
+        Busy, Conflict, and what the planner raises.
         """
 
         def planner(
@@ -392,14 +357,14 @@ class Surgeon(Examiner):
             return plan(source, fmt, self._means(name, store))
 
         if dry_run:
-            return next(self._trial(name, planner))
-        done, answer = self._one(name, planner)
-        note(self._chart, done.plan.report if done.outcome else None, answer)
-        return done, answer
+            return None, self._trial(name, planner)
+        done, answer = self._operator.carry_out(name, planner)
+        note(self._notes, done.plan.report if done.outcome else None, answer)
+        return done.number, answer
 
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
-        return self._one(name, planner)
+        return self._operator.carry_out(name, planner)
 
     def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
         """As `take_back`, in the fields of the contract."""
@@ -419,65 +384,17 @@ class Surgeon(Examiner):
         entries: list[str] = []
         operations: list[int] = []
         self.layout.session_file(name)
-        for done, answer in self._batches(name, plan):
+        for done, answer in self._operator.carry_out_all(name, plan):
             chosen = answer.deed.number
             entries += answer.entries
             if done.number is not None:
                 operations.append(done.number)
-                self._chart.undone(name, answer, done.plan.report)
-        StateDb(self.layout.state_db).forget(name)
+                self._notes.undone(name, answer, done.plan.report)
+        state_at(self.layout.state_db).forget(name)
         return replace(answer, entries=tuple(entries), operations=tuple(operations))
 
-    def _one(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
-        contents_of(self.layout).changed()  # whoever asks for one thing gets it as it is now
-        begun = self._patience.clock()
-        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
-            done, answer = self._operation(name, begun).perform(planner)
-        if done.outcome or done.plan.noting:  # what was settled may not be any more
-            StateDb(self.layout.state_db).forget(name)
-        return done, answer
-
-    def _batches(
-        self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
-    ) -> Iterator[tuple[Done, Answer]]:
-        """Perform until the plan is complete: a plan has a budget, a backlog may exceed it."""
-        begun = self._patience.clock()
-        with own_lock(self.layout, name, self._patience.wait, sleep=self._patience.sleep):
-            operation = self._operation(name, begun)
-            while True:
-                done, answer = operation.perform(planner, worth=worth)
-                last = done.plan.complete or done.outcome is None
-                yield done, answer
-                if last:
-                    return
-                del done, answer  # a plan of many megabytes shall not outlive the next one
-                give_back()
-
-    def _trial(self, name: SessionName, planner: Planner[Answer]) -> Iterator[tuple[Done, Answer]]:
-        source, fmt = open_session(self.layout, name)
+    def _trial(self, name: SessionName, planner: Planner[Answer]) -> Answer:
+        session = Session(self.layout, name)
+        source, fmt = session.open()
         with source:
-            plan, answer = planner(source, fmt, SessionStore(self.layout, name))
-        yield Done(plan, None), answer
-
-    def _operation(self, name: SessionName, begun: float | None = None) -> Operation:
-        """One that has been waited for since `begun`."""
-        operation = Operation(
-            self.layout,
-            name,
-            self._inflight,
-            self._exchanger,
-            self._patience,
-            self._noticed,
-            actor=self._actor,
-        )
-        if begun is not None:
-            operation.has_waited(self._patience.clock() - begun)
-        return operation
-
-
-def _something_moves(layout: Layout) -> bool:
-    """Whether the way of a session into the trash or out of it may have been cut off."""
-    try:
-        return next(layout.moving.iterdir(), None) is not None
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+            return planner(source, fmt, session.store)[1]

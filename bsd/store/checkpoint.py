@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from bsd.foundation.immutable import immutable
 
 NO_ID = 0  # the number of an entry without id
 
@@ -18,7 +20,7 @@ class Ids(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Checkpoint:
     """A place between two lines, and what the lines before it mean for those after it."""
 

@@ -22,7 +22,7 @@ from threading import Lock
 
 import orjson
 
-from bsd.agents.reading import entry_id
+from bsd.agents.entry import entry_id
 from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
+from bsd.foundation.immutable import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class Neighbour:
     """A line beside the gap, as the operation left it."""
 
@@ -20,7 +21,7 @@ class Neighbour:
         return self.hash == other.hash
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Gap:
     """The nearest lines that stayed; None is an end of the file."""
 

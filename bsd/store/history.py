@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -63,7 +63,7 @@ class Touched:
     gap: Gap | None = None  # of a line that is taken out: between which others
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Act:
     """What an operation was, in numbers; sizes are bytes of the session file."""
 
@@ -76,7 +76,7 @@ class Act:
     undoes: int | None = None  # number of the operation that this one undid
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Deed:
     """One operation that is kept."""
 
@@ -94,7 +94,7 @@ class Deed:
         return f"operation {self.number} ({self.act.action}, {self.act.at})"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ChangedLine:
     """One line that an operation changed. Hashes and sizes are of the raw line with its end.
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from sys import maxsize
 from typing import Protocol
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import (
     MARKER,
     RESTORED,

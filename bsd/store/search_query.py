@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from bsd.foundation.errors import Invalid
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
 _PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
@@ -63,7 +63,7 @@ def match_expression(words: str, *, beginnings: bool = False) -> str:
     return " ".join(terms)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Snippet:
     """A piece of text around what was found; `matches` are [start, end) in its characters."""
 
@@ -93,7 +93,7 @@ class Snippet:
         return cls(text, tuple(matches))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Hit:
     """An entry in which all words were found."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from bsd.foundation.immutable import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class Known:
     """A session as it was when it was last read; the fields are columns of `sessions`."""
 
@@ -49,7 +50,7 @@ class Told(NamedTuple):
     newest_ms: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Slice:
     """Lines that were read together: in a session that was rewritten most of them are as before."""
 
@@ -60,7 +61,7 @@ class Slice:
     statistics: str  # of these lines
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Words:
     """The text of one line, or of what was taken out of it."""
 

@@ -10,10 +10,12 @@ import errno
 import hashlib
 import os
 import sqlite3
+import threading
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,17 +23,19 @@ import orjson
 
 from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
-from bsd.text.change import Identity, Written
-from bsd.text.reader import Transcript, TranscriptFile
+from bsd.text.change import Edit, Identity, Readable, Written, edited
+from bsd.text.reader import Transcript
 
 _log = get_logger("state")
 
 _SCHEMA = 3
 _GUARDED = 4096  # bytes before a checkpoint that must be what they were
 _WAIT_SECONDS = 5.0
+_CACHE_KIB = 512
 _AT_ONCE = 500  # ids that one question names
 _PLACE = tuple(field.name for field in fields(Checkpoint) if field.name not in {"ids", "earlier"})
 
@@ -88,11 +92,24 @@ class Left(NamedTuple):  # and no dataclass: a start makes one of each session
 
 
 class StateDb:
-    """Checkpoints by session; every call opens the database anew, from whatever thread."""
+    """Checkpoints by session, for whatever thread; opened when first needed, and kept open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._told = False
+        self._lock = threading.RLock()
+        self._database: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None  # which file that is: device, inode
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database until it is needed again."""
+        with self._lock:
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()
 
     def load(self, name: SessionName, settings: str, source: Transcript) -> Checkpoint | None:
         """The checkpoint that still fits: same settings, same file, same bytes before it."""
@@ -109,22 +126,18 @@ class StateDb:
         checkpoint = _checkpoint(row[4], _KeptIds(self, row[5]))
         if checkpoint is None or checkpoint.offset > source.identity.size:
             return None
-        return checkpoint if _guard(source, checkpoint.offset) == row[3] else None
+        return checkpoint if guard(source, checkpoint.offset) == row[3] else None
 
     def save(
-        self, name: SessionName, settings: str, session: Path, left_as: Identity, at: Checkpoint
+        self, name: SessionName, settings: str, left_as: Identity, guard: bytes, at: Checkpoint
     ) -> None:
-        """Keep a checkpoint of the file that was left as `left_as`, if it is still there.
+        """Keep a checkpoint of the file that was left as `left_as`.
 
-        One that goes on from another costs what is new.
+        `guard` is the `guard` of what stands before it. One that goes on from another costs what
+        is new.
         """
-        with suppress(BsdError), TranscriptFile(session) as source:
-            if _file(source.identity) == _file(left_as) and at.offset <= source.identity.size:
-                self._save(name, settings, source, at)
-
-    def _save(self, name: SessionName, settings: str, source: Transcript, at: Checkpoint) -> None:
         place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
-        row = (str(name), settings, *_file(source.identity), _guard(source, at.offset), place)
+        row = (str(name), settings, *_file(left_as), guard, place)
         with self._open(create=True) as database:
             if database is not None:
                 number = _go_on(database, at.earlier, row)
@@ -213,20 +226,41 @@ class StateDb:
     @contextmanager
     def _open(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
         """A connection, or None; what goes wrong inside the block counts as not known."""
-        database = None
-        if create or self._path.exists():
+        with self._lock:
             try:
-                database = self._connect()
+                database = self._connection(create=create)
             except (sqlite3.Error, OSError) as error:
                 self._give_up(error)
-        if database is None:
-            yield None
-            return
-        try:
-            with closing(database), database:
-                yield database
-        except sqlite3.Error as error:
-            self._give_up(error)
+                database = None
+            if database is None:
+                yield None
+                return
+            try:
+                with database:
+                    yield database
+            except sqlite3.Error as error:
+                self._give_up(error)
+
+    def _connection(self, *, create: bool) -> sqlite3.Connection | None:
+        """The open database, if it is still the one at the path; else that one, or a new one."""
+        if self._database is not None and not self._is_as_opened(self._database):
+            self.close()
+        if self._database is None and (create or self._path.exists()):
+            self._database = self._connect()
+            self._opened = self._which()
+        return self._database
+
+    def _is_as_opened(self, database: sqlite3.Connection) -> bool:
+        """Whether it still is the file at the path, and nobody has made it empty or another's."""
+        with suppress(sqlite3.Error):
+            return self._which() == self._opened and _version(database) == _SCHEMA
+        return False
+
+    def _which(self) -> tuple[int, int] | None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = self._path.lstat()
+            return found.st_dev, found.st_ino
+        return None
 
     def _connect(self) -> sqlite3.Connection:
         make_private_dir(self._path.parent)
@@ -234,19 +268,21 @@ class StateDb:
             raise OSError(errno.ELOOP, "a symbolic link", str(self._path))
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
+        database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, check_same_thread=False)
         try:
             without_shared_memory(database, self._path)
             if _version(database) != _SCHEMA:
                 _create(database)
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
+            database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         except BaseException:  # the caller gets a connection or none
             database.close()
             raise
         return database
 
     def _give_up(self, error: Exception) -> None:
+        self.close()
         if type(error) is sqlite3.DatabaseError:  # not a database, or a damaged one
             for suffix in ("", "-journal", "-wal", "-shm"):
                 with suppress(OSError):
@@ -254,6 +290,12 @@ class StateDb:
         if not self._told:
             _log.warning("state.db cannot be used: sessions are read whole", error=str(error))
         self._told = True
+
+
+@lru_cache(maxsize=8)
+def state_at(path: Path) -> StateDb:
+    """The database at a path; one for all who ask in this process."""
+    return StateDb(path)
 
 
 def _version(database: sqlite3.Connection) -> int:
@@ -276,7 +318,7 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_SCHEMA}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _KeptIds:
     """The ids before a checkpoint, which stay in the database."""
 
@@ -317,9 +359,10 @@ def _checkpoint(place: bytes, earlier: Ids) -> Checkpoint | None:
         return None
 
 
-def _guard(source: Transcript, offset: int) -> bytes:
-    start = max(0, offset - _GUARDED)
-    return hashlib.sha256(source.read(start, offset - start)).digest()
+def guard(source: Readable, offset: int, edits: Sequence[Edit] = ()) -> bytes:
+    """Tells what stands before a place in a file, once `edits` are made there, from all else."""
+    before = edited(source, edits, max(0, offset - _GUARDED), offset)
+    return hashlib.sha256(before).digest()
 
 
 def _file(identity: Identity) -> tuple[int, int]:

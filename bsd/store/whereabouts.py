@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from bsd.foundation.errors import NotFound
+from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
 from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import ChangedLine, Damaged, History
@@ -28,7 +28,7 @@ class Lines(Protocol):
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Found:
     """Where a line is, or with length 0 where it would be put in."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bsd.agents.base import Entry, Value
+from bsd.agents.dialect import Value
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.text.splice import edit, encode_string

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from bsd.foundation.answers import Answer, contract
+from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.targets import DISCARDED, Action
@@ -13,7 +14,7 @@ from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ContextChange(Answer):
     """One target in effect (seed 003); lengths are characters, tokens an estimate."""
 
@@ -24,7 +25,7 @@ class ContextChange(Answer):
     tokens_saved: int = field(metadata=contract(name="tokensSaved"))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ContextChanged(Answer):
     """Seed 003's ReplaceResult: all targets of one call, in its order."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.discard import plan_discard

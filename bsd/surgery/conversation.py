@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Value
-from bsd.agents.links import arguments_path, block_at
+from bsd.agents.dialect import Facts, Format, ToolCall, Value
+from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import EXTRACTABLE
+from bsd.foundation.immutable import immutable
 from bsd.surgery.plan import Source
 from bsd.surgery.prefix import Binds, Prefix, never
 from bsd.surgery.rules import own_tool
@@ -25,7 +25,7 @@ _LONG = 500  # characters: of arguments and objects, so much as extraction weigh
 WAITING = "a tool call in it has no result yet"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Seen:
     """An entry of a session, while its line is at hand."""
 
@@ -79,7 +79,7 @@ class Conversation:
         """Note the next entry."""
         index, facts = seen.line.index, seen.facts
         self._last_turn.follow(index, facts)
-        self._prefix.follow(index, seen.entry, facts)
+        self._prefix.follow(index, facts)
         if not facts.is_header:
             self._meter.follow(seen.entry, facts, self._fmt.values(seen.entry, _LONG))
         for call in facts.calls:
@@ -141,8 +141,7 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
     """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
-    path = arguments_path(entry, call)
-    arguments = block_at(entry, path) if path else None
+    arguments = block_at(entry, call.arguments) if call.arguments else None
     return isinstance(arguments, dict) and arguments.get("action") in ACTIONS
 
 

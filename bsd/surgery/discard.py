@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from bsd.agents.base import Facts, Format, Value
+from bsd.agents.dialect import Facts, Format, Value
 from bsd.foundation.errors import FieldError
+from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan
@@ -23,7 +24,7 @@ _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with the
 _MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Addressed:
     """An entry that a target means, and the line as it shall be."""
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (
     ValuePath,
     format_path,
@@ -31,17 +33,8 @@ from bsd.text.change import Edit
 from bsd.text.reader import parse_entry
 from bsd.text.splice import edit, find
 
-# What ties entries, calls and results together, wherever a message keeps it.
-_STRUCTURE = frozenset(
-    (
-        *("id", "__id", "type", "parentId", "role", "customType", "version", MARKER),
-        *("toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "callId", "firstKeptEntryId"),
-        *("uuid", "parentUuid", "logicalParentUuid", "sessionId", "call_id", "ordinal"),
-        *("signature", "encrypted_content"),
-    )
-)
-# The same in the words of a format.
 _DEEPEST = 200
+# What ties entries, calls and results together, in the words of a format.
 _TIES = (
     "id",
     "kind",
@@ -73,7 +66,7 @@ Document = dict[str, Any]
 Wish = Callable[[Document], Document]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Edited(Answer):
     """What became of one entry."""
 
@@ -86,7 +79,7 @@ class Edited(Answer):
     operation: int | None = field(default=None, metadata=contract("Its number in the history"))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Shown:
     """An entry, for somebody to edit."""
 
@@ -119,7 +112,7 @@ def plan_edit(
     new = wish(old)
     changes = _Changes()
     changes.compare(old, new, ())
-    _check_structure(changes.paths)
+    _check_structure(changes.paths, fmt)
     line = changes.apply(raw, new) if changes.paths else raw
     if changes.paths:
         _check(located, fmt, line, new)
@@ -295,8 +288,8 @@ def _alike(old: list[Any], new: list[Any]) -> int:
     return count
 
 
-def _check_structure(paths: tuple[ValuePath, ...]) -> None:
-    fixed = [path for path in paths if _is_structure(path)]
+def _check_structure(paths: tuple[ValuePath, ...], fmt: Format) -> None:
+    fixed = [path for path in paths if _is_structure(path, fmt)]
     if fixed:
         names = ", ".join(format_path(path) for path in fixed)
         raise Invalid(
@@ -305,10 +298,10 @@ def _check_structure(paths: tuple[ValuePath, ...]) -> None:
         )
 
 
-def _is_structure(path: ValuePath) -> bool:
+def _is_structure(path: ValuePath, fmt: Format) -> bool:
     if path[0] == MARKER:
         return True
-    return path[-1] in _STRUCTURE and not any(step in _FREE for step in path[:-1])
+    return path[-1] in {MARKER, *fmt.ties} and not any(step in _FREE for step in path[:-1])
 
 
 def _check(located: Located, fmt: Format, line: bytes, wanted: Document) -> None:

@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from sys import maxsize
 
-from bsd.agents.base import Entry, Format, Value
+from bsd.agents.dialect import Format, Value
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
-from bsd.agents.links import mentions, parent_of
+from bsd.agents.dialect import Facts, Format, ToolCall, Turn
+from bsd.agents.entry import Entry, mentions
 from bsd.surgery.conversation import Conversation, Seen, read_through
 from bsd.surgery.plan import Source
 from bsd.text.reader import Line, parse_entry
@@ -60,13 +60,12 @@ class FamilyTree:
     def _add(self, seen: Seen) -> None:
         facts, line = seen.facts, seen.line
         self.conversation.follow(seen)
-        parent = parent_of(seen.entry)
         row = Row(
             line.index,
             line.offset,
             len(line.raw),
             facts.id,
-            parent,
+            facts.parent,
             _speaker(facts),
             facts.calls,
             facts.result_of,
@@ -77,8 +76,8 @@ class FamilyTree:
         self._mentioned.update(mentions(seen.entry))
         if row.id is not None:
             self._by_id[row.id].append(row)
-        if parent is not None:
-            self._children[parent].append(row)
+        if facts.parent is not None:
+            self._children[facts.parent].append(row)
 
     def read(self, row: Row) -> Seen:
         """An entry again, in full."""

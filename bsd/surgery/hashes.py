@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from bsd.agents.base import Entry
+from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker
 
 SHORTEST = 6  # hex digits

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from sys import maxsize
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker
 from bsd.foundation.errors import Conflict
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, is_present
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.markers import source_paths, stored_line
@@ -48,7 +49,7 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
     return next((line for line in candidates if digest(line) == hash), None)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Original:
     """An original line, read."""
 
@@ -93,7 +94,7 @@ def original_of(
     return line if isinstance(line, Missing) else Original.of(line) or Missing.CORRUPT
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Return:
     """What brings values back into the line that they left."""
 

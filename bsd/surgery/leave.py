@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import RESTORED
 from bsd.foundation.errors import NotFound
+from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, Damaged, Touched, as_ended
@@ -51,7 +52,7 @@ class Witness(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Stamped:
     """An entry with a `_restored` that may be ours. `value` is JSON as it stands there."""
 

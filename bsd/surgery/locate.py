@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
 from bsd.store.markers import loose_placeholders
 from bsd.surgery.plan import Source
@@ -20,7 +21,7 @@ _SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')  # what can be written as one lette
 _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Located:
     """An entry, its line, and what it is."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.errors import Invalid

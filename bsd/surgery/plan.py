@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from bsd.foundation.immutable import immutable
@@ -31,7 +31,7 @@ class Source(Protocol):
     def read(self, offset: int, length: int) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Means:
     """What a planner or a query may want beside the session itself."""
 
@@ -42,7 +42,7 @@ class Means:
     config: Callable[[], PruningConfig]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Leaked:
     """A placeholder in the arguments of a tool call: a model may have written it into a file."""
 
@@ -61,7 +61,7 @@ class Saving:
     tokens: int = 0  # of what is sent as the session goes on now
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Report:
     """What a plan would do, in numbers for people."""
 
@@ -87,7 +87,7 @@ class Report:
         return sum(saving.tokens for saving in self.savings.values())
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Plan:
     """Edits of one session file and what must be kept before they are made."""
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Value
-from bsd.agents.reading import message_of
+from bsd.agents.dialect import Facts, Value
+from bsd.agents.entry import Entry, message_of
+from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trigger_rules import TriggerRule
@@ -100,7 +101,7 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Policy:
     """Everything of the settings that decides about an entry."""
 

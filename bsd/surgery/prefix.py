@@ -12,8 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 
-from bsd.agents.base import Entry, Facts
-from bsd.agents.links import parent_of
+from bsd.agents.dialect import Facts
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.sight import Sight, id_hash
 
@@ -53,9 +52,9 @@ class Prefix:
         self._compacted_ids: set[int] | None = None
         self._before: str | None = None  # id of the entry before
 
-    def follow(self, index: int, entry: Entry, facts: Facts) -> None:
+    def follow(self, index: int, facts: Facts) -> None:
         """Note the next entry."""
-        if self._barrier and facts.may_be_last and self._goes_back(parent_of(entry)):
+        if self._barrier and facts.may_be_last and self._goes_back(facts.parent):
             self._barrier = 0
         if facts.is_compaction:
             # What it keeps is still sent, so a signature after it still covers that.
@@ -64,7 +63,7 @@ class Prefix:
         elif facts.signed_by is not None and self._binds(facts.signed_by):
             self._note_signature(index)
         self._before = facts.id
-        self.sight.follow(index, entry, facts)
+        self.sight.follow(index, facts)
 
     def pass_over(self, index: int, raw: bytes) -> None:
         """Note a line that is too large to be parsed: it may carry a signature, of any model."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bsd.agents.base import Format, ToolCall
-from bsd.agents.links import block_at, same_author, says_something
+from bsd.agents.dialect import Format, ToolCall
+from bsd.agents.entry import block_at, same_author, says_something
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
+from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Stored
@@ -30,7 +31,7 @@ class Kind(StrEnum):
     MARKED = "marked"  # both stay, cut to what they did
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Call:
     """A call to redact; its id or its entry's id, or both, say which."""
 
@@ -41,7 +42,7 @@ class Call:
     note: str = ""  # marked: what the text of the result becomes
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Redacted(Answer):
     """One call, and what became of it."""
 
@@ -54,7 +55,7 @@ class Redacted(Answer):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Redaction(Answer):
     """All calls of one redaction."""
 
@@ -309,7 +310,7 @@ class _Redaction:
         return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Blocks:
     """The blocks of an entry that holds calls."""
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Entry, Format, ToolCall
-from bsd.agents.links import PARENT, REDACTED, arguments_path, block_at
+from bsd.agents.dialect import Format, ToolCall
+from bsd.agents.entry import REDACTED, Entry, block_at
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
 from bsd.foundation.parsed_size import is_too_large
@@ -59,9 +59,9 @@ class LineChange:
         raw = self._put_note(raw, seen, fmt)
         for call in self.marked:
             raw = _cut_arguments(raw, entry, call)
-        if self.reparented:
+        if self.reparented and fmt.parent_key:
             parent = b"null" if self.new_parent is None else encode_string(self.new_parent)
-            raw = edit(raw, replace={(PARENT,): parent})
+            raw = edit(raw, replace={(fmt.parent_key,): parent})
         if self.moves_blocks:
             raw = self._move_blocks(raw, entry)
         return raw
@@ -116,7 +116,7 @@ def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
     Patterns go, too: they quote what was to go. A tool called `context` may be another's, but
     a call of one is only marked when it was ours.
     """
-    path = arguments_path(entry, call)
+    path = call.arguments
     if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
         return raw
     arguments = block_at(entry, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import MARKER, Marker
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bsd.agents.base import Format, Shape, Value
+from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
+from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan, text_or_note
@@ -28,7 +29,7 @@ from bsd.text.splice import SpliceError
 _MOST_LISTED = 10
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Match:
     """Where an operation applies: characters `[start, end)` of one text."""
 

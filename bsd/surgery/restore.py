@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, RESTORED, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
+from bsd.foundation.immutable import immutable
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, names_value, paths_of
 from bsd.store.extracted import Missing, Stored
@@ -143,7 +145,7 @@ def restored_lines(
         yield back.raw, answer
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Marked:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 

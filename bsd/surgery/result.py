@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Leaked, Report
 from bsd.surgery.restore import Restored
@@ -28,7 +29,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SessionResult(Answer):
     """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 
-from bsd.agents.base import Entry, Facts, Shape, Value
+from bsd.agents.dialect import Facts, Shape, Value
+from bsd.agents.entry import Entry, time_ms
 from bsd.agents.marker import (
     EXTRACTABLE,
     MARKER,
@@ -18,7 +19,6 @@ from bsd.agents.marker import (
     is_safe_id,
     placeholder,
 )
-from bsd.agents.reading import time_ms
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.policy import Policy, Trigger

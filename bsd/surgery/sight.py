@@ -13,8 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
-from bsd.agents.base import Entry, Facts, Turn
-from bsd.agents.links import names_parent, parent_of
+from bsd.agents.dialect import Facts, Turn
 from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import NO_ID, Checkpoint
 
@@ -69,13 +68,13 @@ class Sight:
         self._leads_on = False  # and on before the checkpoint
         self._compacted_before = 0
 
-    def follow(self, index: int, entry: Entry, facts: Facts) -> None:
+    def follow(self, index: int, facts: Facts) -> None:
         """Note the next entry."""
         row = len(self.lines)
         self._sent = self._order = None
         self.lines.append(index)
         self.ids.append(id_hash(facts.id) if facts.id else NO_ID)
-        self._follows.append(self._followed(row, entry, facts))
+        self._follows.append(self._followed(row, facts))
         self._answers.append(id_hash(facts.answer) if facts.answer else NO_ID)
         if facts.is_compaction:
             self._compactions[row] = _Compaction.of(facts)
@@ -92,10 +91,10 @@ class Sight:
         """Note a line that nobody has read: what follows it stands for what it follows."""
         self._gap = True
 
-    def _followed(self, row: int, entry: Entry, facts: Facts) -> int:
-        if not names_parent(entry):
+    def _followed(self, row: int, facts: Facts) -> int:
+        if not facts.names_parent:
             return self._in_line(row, facts)
-        parent = parent_of(entry)
+        parent = facts.parent
         if parent is None:
             return _NOBODY
         if self._before is not None and parent == self._before[0]:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from itertools import pairwise
 from math import isnan, nan
 from sys import intern, maxsize
-from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format
+from bsd.agents.dialect import Facts, Format, ToolCall
+from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
@@ -164,7 +164,7 @@ class Survey:
         if facts.is_message:
             self.messages += 1
         self._last_turn.follow(line.index, facts)
-        self._prefix.follow(line.index, entry, facts)
+        self._prefix.follow(line.index, facts)
         self._note_bsd(line, entry, facts)
 
         own_result = facts.result_of is not None and facts.result_of in self._own_calls
@@ -369,16 +369,13 @@ def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterat
     for call in facts.calls:
         if own_tool(call.name):
             continue
-        for mentioned in mentioned_ids(_arguments_text(entry, call.path)):
+        for mentioned in mentioned_ids(_arguments_text(entry, call)):
             if not (extracted and mentioned == facts.id):
                 yield Leaked(index, facts.id, intern(call.name), mentioned)
 
 
-def _arguments_text(entry: Entry, path: ValuePath) -> str:
-    block: Any = entry
-    for step in path:
-        block = block[step]
+def _arguments_text(entry: Entry, call: ToolCall) -> str:
     try:
-        return json.dumps([block.get("arguments"), block.get("input")])
+        return json.dumps(block_at(entry, call.arguments)) if call.arguments else ""
     except RecursionError:  # nested deeper than Python can follow: nobody wrote that by mistake
         return ""

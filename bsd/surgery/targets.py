@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar, Final, Literal
 
 from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.immutable import immutable
 
 Action = Literal["replace", "discard", "distill"]
 REPLACE: Final = "replace"
@@ -30,7 +31,7 @@ _FORMS = {
 _FIELDS = {REPLACE: ("start", "end", "replacement"), DISTILL: ("hash", "summary")}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Replacement:
     """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
 
@@ -42,7 +43,7 @@ class Replacement:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Discard:
     """A whole entry's text gives way, to a summary if there is one."""
 

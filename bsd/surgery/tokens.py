@@ -11,8 +11,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from bsd.agents.base import Entry, Facts, Value
-from bsd.agents.figures import Sent, answer_of, sent_tokens
+from bsd.agents.dialect import Facts, Value
+from bsd.agents.entry import Entry, Sent, answer_of, sent_tokens
 from bsd.agents.marker import MARKER
 from bsd.foundation.immutable import immutable
 from bsd.store.checkpoint import Checkpoint

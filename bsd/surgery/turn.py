@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.agents.base import Facts, Turn
+from bsd.agents.dialect import Facts, Turn
 
 
 class LastTurn:

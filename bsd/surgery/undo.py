@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.immutable import immutable
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.gap import Neighbour
 from bsd.store.history import (
@@ -50,7 +52,7 @@ class Past(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Undone(Answer):
     """What is undone."""
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from bsd.agents.base import Entry, Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.answers import Answer, contract
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
@@ -27,7 +29,7 @@ from bsd.text.reader import Line, parse_entry
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EntryView:
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 

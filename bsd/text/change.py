@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -24,7 +24,7 @@ class Written(NamedTuple):
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Identity:
     """Tells one state of one file from every other (DESIGN §4)."""
 
@@ -43,6 +43,12 @@ class Identity:
         return Written(self.dev, self.ino, self.size, self.mtime_ns)
 
 
+class Readable(Protocol):
+    """A file whose bytes can be had."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
 @immutable
 class Edit:
     """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
@@ -56,7 +62,30 @@ class Edit:
     was: str | None = None  # `sha256:…` of those bytes, if whoever planned it knows
 
 
-@dataclass(frozen=True, slots=True)
+def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
+    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    pieces, read, written = [], 0, 0
+    for edit in edits:
+        if written + edit.offset - read >= end:
+            break
+        kept = edit.offset - read
+        pieces.append(_part(source, read, kept, start - written, end - written))
+        written += kept
+        pieces.append(edit.new[max(0, start - written) : max(0, end - written)])
+        written += len(edit.new)
+        read = edit.offset + edit.length
+    if written < end:
+        pieces.append(_part(source, read, end - written, start - written, end - written))
+    return b"".join(pieces)
+
+
+def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
+    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    start, end = max(0, start), min(length, end)
+    return source.read(offset + start, end - start) if start < end else b""
+
+
+@immutable
 class Change:
     """Edits of one session file, in ascending order, without overlap.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.plan import Means, Plan, Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.surgery.plan import Means, Source
 from bsd.surgery.view import Context, context
 from bsd.verbs.verb import Route, Verb

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bsd.agents.pictures import Picture, picture_of
+from bsd.agents.values import Picture, picture_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.value_path import names_value, parse_path
 

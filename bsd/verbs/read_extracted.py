@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer, contract
 from bsd.surgery.plan import Means, Source
 from bsd.verbs.reading import held_by

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, value_at
 from bsd.session.examiner import Examiner
-from bsd.session.opening import open_to_read
+from bsd.session.session import Session
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
@@ -84,7 +84,7 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
 
     def inline() -> tuple[str, Content]:
-        source, fmt = open_to_read(examiner.layout, name)
+        source, fmt = Session(examiner.layout, name).open_to_read()
         with source:
             return _inline(source, fmt, entry)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bsd.agents.base import Format
-from bsd.care.expiry import told_expired
+from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.chart import Chart
+from bsd.session.notes import Notes, told_expired
 from bsd.store.extracted import Missing
 from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.surgery.restore import Restored, plan_restore
@@ -39,8 +38,8 @@ def _plan(source: Source, fmt: Format, asked: Restore, means: Means) -> tuple[Pl
     return plan_restore(source, fmt, asked.entry, asked.keys, means.now, means.stored)
 
 
-def _noted(chart: Chart, name: SessionName, answer: Restored, report: Report | None) -> None:
-    chart.restored(name, answer, committed=report is not None)
+def _noted(notes: Notes, name: SessionName, answer: Restored, report: Report | None) -> None:
+    notes.restored(name, answer, committed=report is not None)
 
 
 def _explained(layout: Layout, answer: Restored) -> Restored:

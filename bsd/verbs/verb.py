@@ -13,14 +13,14 @@ from dataclasses import Field, dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
-    from bsd.session.chart import Chart
+    from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
 
 _KEY = "argument"
@@ -104,7 +104,7 @@ class Verb(Generic[_A, _R]):
     act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
     changes: bool = False  # it may change a session
     # Writes down more than that a session was changed; without a report nothing was.
-    noted: Callable[[Chart, SessionName, _R, Report | None], None] | None = None
+    noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
     # Adds to the answer what planners cannot know.
     explained: Callable[[Layout, _R], _R] | None = None
     # The entries of which log and audit tell; None: the one that the answer is about.
@@ -150,24 +150,24 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
     def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, _R]:
         return make(source, fmt, arguments, means)
 
-    def note(chart: Chart, report: Report | None, answer: _R) -> None:
+    def note(notes: Notes, report: Report | None, answer: _R) -> None:
         if verb.noted is not None:
-            verb.noted(chart, name, answer, report)
+            verb.noted(notes, name, answer, report)
         if report is None:
             return
         action = verb.action(arguments)
         if verb.entries is not None:
-            chart.changed_several(action, name, report, verb.entries(answer))
+            notes.changed_several(action, name, report, verb.entries(answer))
         else:
-            chart.changed(action, name, report, entry=getattr(answer, "entry_id", None))
+            notes.changed(action, name, report, entry=getattr(answer, "entry_id", None))
 
     dry_run = bool(getattr(arguments, "dry_run", False))
     surgeon = hands.surgeon(name, writes=not dry_run)
-    done, answer = surgeon.perform(name, plan, note, dry_run=dry_run)
+    number, answer = surgeon.perform(name, plan, note, dry_run=dry_run)
     if verb.explained is not None:
         answer = verb.explained(hands.layout, answer)
     if hasattr(answer, "operation"):
-        answer = replace(answer, operation=done.number)
+        answer = replace(answer, operation=number)
     return answer
 
 

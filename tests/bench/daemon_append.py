@@ -20,7 +20,7 @@ from bsd.daemon.helper_watch import WatchedHelper
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.session.operation import Worth
+from bsd.session.operate import Worth
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.state import StateDb
 from bsd.surgery.result import Status

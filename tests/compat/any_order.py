@@ -17,7 +17,7 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.value_path import parse_path
-from bsd.session.opening import open_session
+from bsd.session.session import Session
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
@@ -132,7 +132,7 @@ class Patient:
         self._surgeon.edit(self.name, self._entry(), setting([(parse_path(path), value)]))
 
     def _replace(self) -> None:
-        source, fmt = open_session(self._layout, self.name)
+        source, fmt = Session(self._layout, self.name).open()
         with source:
             texts = [
                 words

@@ -11,7 +11,7 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.opening import open_session
+from bsd.session.session import Session
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import Call, Kind
@@ -45,7 +45,7 @@ class Patient:
 
     def calls(self) -> list[Call]:
         """Every call in the session, to leave one way or the other."""
-        source, fmt = open_session(self._layout, self.name)
+        source, fmt = Session(self._layout, self.name).open()
         with source:
             found = [
                 (one.name, one.id, seen.facts.id)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.dialect import Format
 from bsd.agents.pi import PI
 from bsd.surgery.sight import Sight
 from tests.compat import pi_program
@@ -27,9 +27,9 @@ def counted(path: Path, fmt: Format) -> set[str]:
     """The results in sight, by the ids of their calls."""
     entries: list[Any] = [json.loads(line) for line in path.read_bytes().splitlines()]
     sight, facts = Sight(), list(map(fmt.facts, entries))
-    for index, entry in enumerate(entries):
-        if not facts[index].is_header:
-            sight.follow(index, entry, facts[index])
+    for index, found in enumerate(facts):
+        if not found.is_header:
+            sight.follow(index, found)
     rows = [found for found in facts if not found.is_header]
     return {one.result_of for row, one in enumerate(rows) if one.result_of and sight.sent(row)}
 

@@ -169,7 +169,7 @@ def vanished(top: Path) -> Answer:
             if step == doomed:
                 _path(root).unlink()
 
-        with patch("bsd.session.operation.commit", partial(commit, after_step=after_step)):
+        with patch("bsd.session.operate.commit", partial(commit, after_step=after_step)):
             answers.append(_ask(partial(_surgeon(root).extract, NAME)))
         if _path(root).exists():
             problems.append(f"{doomed}: it is back")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bsd.agents.detect import NotOurs, detect
+from bsd.agents.dialect import NotOurs
+from bsd.agents.openclaw.dialect import detect
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
@@ -95,7 +96,7 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     config.update(SETTINGS)
     surgeon = Surgeon(layout, config, actor="test", patience=Patience(wait=0.0))
     watched = partial(commit, after_step=after_step)
-    with patch("bsd.session.operation.commit", watched):
+    with patch("bsd.session.operate.commit", watched):
         if act == "redact":
             try:
                 told = surgeon.redact(NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS])

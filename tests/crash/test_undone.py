@@ -11,8 +11,8 @@ import pytest
 
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.opening import open_session
 from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.whereabouts import undone_in
@@ -54,7 +54,7 @@ def _judge_undone(scene: Theatre) -> list[str]:
     inline = {one for one in EXTRACTED if f"[[extracted-{one}]]" not in text}
     problems = []
     for moment in ("at once", "later"):
-        source, _ = open_session(layout, NAME)
+        source, _ = Session(layout, NAME).open()
         with source:
             undone = undone_in(source, History(layout, NAME))
         if undone != inline:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.operation import Worth
+from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity

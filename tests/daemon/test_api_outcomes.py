@@ -18,7 +18,7 @@ from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavail
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.session import operation
+from bsd.session import operate
 from bsd.session.rest import Patience
 from tests.daemon.api import over_socket, over_tcp, serving, settings_for
 from tests.openclaw_tree import add_session, set_at_rest
@@ -50,7 +50,7 @@ def test_each_failure_has_its_own_status(
     def failing(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(operation, "commit", failing)
+    monkeypatch.setattr(operate, "commit", failing)
     with serving(root) as (_, settings):
         answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     expected = {"error": error.message} | ({"hint": error.hint} if error.hint else {})
@@ -61,7 +61,7 @@ def test_what_passes_is_a_conflict(root: Path, monkeypatch: pytest.MonkeyPatch) 
     def failing(*_: Any, **__: Any) -> None:
         raise TemporaryFailure("the file changed")
 
-    monkeypatch.setattr(operation, "commit", failing)
+    monkeypatch.setattr(operate, "commit", failing)
     with serving(root, None, Patience(wait=0.0, quiet=0.1)) as (_, settings):
         status, answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     assert (status, "in use" in answer["error"]) == (409, True)

@@ -14,9 +14,9 @@ from bsd.daemon.chores import Chores
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session import operate
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.operation import Operation
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
@@ -41,7 +41,7 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         left.append(outcome.in_flight)
 
     with monkeypatch.context() as killed:
-        killed.setattr(Operation, "_index", lambda *_: None)
+        killed.setattr(operate, "index", lambda *_: True)
         config = ConfigService(layout.config_file)
         Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed).extract(NAME)
     assert {one.kind for one in verify(layout).findings} == {"not_indexed"}

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -253,7 +254,7 @@ def test_an_agent_whose_list_cannot_be_read_is_in_use(root: Path) -> None:
 
 def _mark(path: Path, **other: int) -> dict[str, object]:
     found = Identity.of(path.stat())
-    identity = {name: getattr(found, name) for name in found.__slots__} | other
+    identity = asdict(found) | other
     return {"identity": identity, "header": "", "tail": ""}
 
 

@@ -1,21 +1,25 @@
-"""OpenClaw and pi: message entries (versions 2 and 3), and what their directories tell."""
+"""OpenClaw's message entries (versions 2 and 3), which are pi's, and which files hold them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from bsd.agents.base import Entry, Facts, Turn, Value
-from bsd.agents.content import block_values, calls_in, leaf_values, text_value
-from bsd.agents.reading import (
+from bsd.agents.dialect import VALUE_TYPES, Facts, Format, NotOurs, Turn, Value
+from bsd.agents.entry import (
     TYPE_OF_NAME,
+    Entry,
     entry_id,
     entry_role,
     entry_time_ms,
     entry_type,
+    first_entries,
     message_of,
     text_of,
 )
-from bsd.agents.titles import Rank, Title, asked, named, texts_in
+from bsd.agents.flat import FLAT
+from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.values import block_values, calls_in, leaf_values, text_value
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")
@@ -33,7 +37,7 @@ _BEFORE_A_PROMPT = re.compile(
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
 
-class OpenClaw:
+class OpenClaw(Format):
     """Entries below a header of version 2 or 3."""
 
     name = "openclaw"
@@ -48,6 +52,8 @@ class OpenClaw:
             id=entry_id(entry),
             kind=TYPE_OF_NAME.get(role, role) if role else kind,
             is_message=kind in {"message", "custom_message"},
+            parent=text_of(entry.get("parentId")),
+            names_parent="parentId" in entry,
             is_header=kind == "session",
             is_assistant=role == "assistant",
             turn=_turn(role, message, has_calls=bool(calls)),
@@ -60,9 +66,6 @@ class OpenClaw:
             result_of=text_of(message.get("toolCallId")) if is_result else None,
             result_tool=text_of(message.get("toolName")) if is_result else None,
         )
-
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
-        return None
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == "session_info":
@@ -152,3 +155,37 @@ def header_ids(entry: Entry) -> set[str]:
     """The id of the conversation that a header names."""
     found = text_of(entry.get("id")) if entry.get("type") == "session" else None
     return {found} if found else set()
+
+
+# --- detection ---
+
+
+def detect(first_lines: Iterable[bytes]) -> Format | NotOurs:
+    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
+    entries = first_entries(first_lines)
+    first = next(entries, None)
+    if first is None:
+        return NotOurs("no entries")
+    if first.get("type") == "session":
+        return _by_header(first)
+    if _is_flat(first) or any(_is_flat(entry) for entry in entries):
+        return FLAT
+    return NotOurs("foreign format")
+
+
+def _by_header(header: Entry) -> Format | NotOurs:
+    version = header.get("version")
+    if version is None:
+        return NotOurs("version 1 session: its entries have no ids")
+    if isinstance(version, bool) or not isinstance(version, (int, float)):
+        return NotOurs(f"session header of unknown version {version!r:.40}")
+    if version < 2:
+        return NotOurs(f"version {version} session: its entries have no ids")
+    return OPENCLAW
+
+
+def _is_flat(entry: Entry) -> bool:
+    if text_of(entry.get("__id")):
+        return True
+    kinds = (entry.get("type"), entry.get("customType"))
+    return text_of(entry.get("id")) is not None and any(kind in VALUE_TYPES for kind in kinds)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bsd.agents.base import Entry, Format, NotOurs
-from bsd.agents.detect import detect
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Entry
 from bsd.agents.openclaw import registry_edit
-from bsd.agents.openclaw.dialect import header_ids
+from bsd.agents.openclaw.dialect import detect, header_ids
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock
 from bsd.agents.openclaw.registry import (

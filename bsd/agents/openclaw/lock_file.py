@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ import orjson
 from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.atomic import write_all
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import strength
@@ -94,7 +94,7 @@ def _words(content: bytes) -> dict[str, object]:
     return words if isinstance(words, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Seen:
     """One lock file as it was found.
 

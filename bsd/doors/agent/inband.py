@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.doors.agent.rounds import Answered, Round, names_of, search_for
@@ -21,9 +21,9 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.chart import Chart
-from bsd.session.opening import open_session
-from bsd.session.recollection import Recollection
+from bsd.session.notes import Notes
+from bsd.session.remember import Remembered
+from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
@@ -83,13 +83,13 @@ class InBand:
 
     def _due(self, name: SessionName) -> list[OwnCall]:
         """Look without a lock: nearly always there is nothing, and that costs only the tail."""
-        source, fmt = open_session(self.layout, name)
+        source, fmt = Session(self.layout, name).open()
         with source:
             return self._calls(source, fmt, name)
 
     def _calls(self, source: TranscriptFile, fmt: Format, name: SessionName) -> list[OwnCall]:
         config = self.config.current
-        since = Recollection(self.state, name, config).recall(source)
+        since = Remembered(self.state, name, config).recall(source)
         found = own_calls(source, fmt, Policy.of(config), since)
         return [call for call in found if call.is_due]
 
@@ -106,8 +106,8 @@ class InBand:
         call, restored = answered.call, answered.restored
         outcome = answered.note if answered.outcome is None else answered.outcome
         if restored is not None:
-            chart = Chart(self.layout, _ACTOR, self.clock)
-            chart.restored(name, restored, committed=True, redacted=answered.how is not None)
+            notes = Notes(self.layout, _ACTOR, self.clock)
+            notes.restored(name, restored, committed=True, redacted=answered.how is not None)
         _log.info(f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
         try:
             AuditLog(self.layout.audit_file, self.clock).record(

@@ -14,7 +14,6 @@ from bsd.surgery.targets import ACTIONS
 # Of these names nobody else has a tool. `restore` and `context` may be anybody's.
 _UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted", "read_extracted"))
 _PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
-_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
 # What our commands do, as the tool that does the same.
 _COMMANDS = {**{name: name for name in TOOLS}, "restore": "restore"}
 _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
@@ -52,11 +51,8 @@ class Ran:
     arguments: dict[str, Any] | None = None  # if they can be read
 
 
-def ran_by_shell(name: str, arguments: Any) -> Ran | None:
-    """Return what of ours the call of a shell tool ran, if it did."""
-    if name.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):
-        return None
-    command = arguments.get("command", arguments.get("cmd"))
+def ran_by_shell(command: Any) -> Ran | None:
+    """Return what of ours a command is, given to a shell as a text or as words; None: nothing."""
     if isinstance(command, list):
         pieces = [[word for word in command if isinstance(word, str)]]
     elif isinstance(command, str):

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.agents.base import Entry, Facts, Format, ToolCall, Turn
+from bsd.agents.dialect import Facts, Format, ToolCall, Turn
+from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Source
 from bsd.surgery.policy import Policy
@@ -32,7 +32,6 @@ _WITH_TEXT = re.compile(
     rf"^(?:{AFTER_THE_TURN}|{TEXT_ONLY}|Restored \d+ keys for entry .*(?:\n.+)*\n\n\S)",
     re.MULTILINE,
 )
-_ARGUMENTS = ("arguments", "input", "args", "parameters")
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class _Watch:
         if facts.result_of is not None or facts.result_tool is not None:
             self._note_result(line, entry, facts, fmt)
         if entry.get(REDACTED) is not True:
-            self.calls.extend(_calls_of(line, entry, facts))
+            self.calls.extend(_calls_of(line, entry, fmt, facts))
 
     def _note_result(self, line: Line, entry: Entry, facts: Facts, fmt: Format) -> None:
         for call in self.calls:
@@ -131,22 +130,24 @@ class _Watch:
                 texts = [value.text for value in fmt.values(entry) if value.text]
                 call.result = "\n".join(texts)
                 call.result_index = line.index
-                call.failed = any(flag for _, flag in error_flags(entry))
+                call.failed = any(flag for _, flag in fmt.error_flags(entry))
                 return
 
 
-def _calls_of(line: Line, entry: Entry, facts: Facts) -> Iterator[OwnCall]:
+def _calls_of(line: Line, entry: Entry, fmt: Format, facts: Facts) -> Iterator[OwnCall]:
     answered = entry.get(ANSWERED)
     known = answered if isinstance(answered, dict) else {}
     for call in facts.calls:
-        found = _own_call(line, entry, facts, call)
+        found = _own_call(line, entry, fmt, facts, call)
         if found is not None and found.key not in known:
             yield found
 
 
-def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall | None:
+def _own_call(
+    line: Line, entry: Entry, fmt: Format, facts: Facts, call: ToolCall
+) -> OwnCall | None:
     arguments = _arguments(entry, call)
-    ran = ran_by_shell(call.name, arguments)
+    ran = ran_by_shell(fmt.command(call.name, arguments))
     tool = ran.tool if ran else own_tool_name(call.name, arguments)
     if tool is None:
         return None
@@ -166,10 +167,7 @@ def _own_call(line: Line, entry: Entry, facts: Facts, call: ToolCall) -> OwnCall
 
 
 def _arguments(entry: Entry, call: ToolCall) -> Any:
-    holder: Any = entry
-    for step in call.path:
-        holder = holder[step]
-    given = next((holder[key] for key in _ARGUMENTS if key in holder), None)
+    given = block_at(entry, call.arguments) if call.arguments else None
     if isinstance(given, str):  # some write the object as its JSON text
         if is_too_large(given.encode("utf-8", "surrogatepass")):
             return given
@@ -184,14 +182,3 @@ def _answers(facts: Facts, call: OwnCall) -> bool:
     if facts.result_of is not None:
         return facts.result_of == call.key
     return facts.result_tool == call.name
-
-
-def error_flags(entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
-    """Where a result says whether its call has failed, and what it says."""
-    for path in (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error")):
-        holder: Any = entry
-        for step in path[:-1]:
-            holder = holder.get(step)
-        flag = holder.get(path[-1]) if isinstance(holder, dict) else None
-        if isinstance(flag, bool):
-            yield path, flag

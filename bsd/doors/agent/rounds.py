@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
+from bsd.agents.entry import text_of
 from bsd.agents.marker import EXTRACTABLE, standing_at
 from bsd.agents.owners import owner_of
-from bsd.agents.reading import text_of
 from bsd.doors.agent.answers import error_answer, read_answer
-from bsd.doors.agent.own_calls import ANSWERED, OwnCall, error_flags
+from bsd.doors.agent.own_calls import ANSWERED, OwnCall
 from bsd.doors.agent.restoring import RestoreInline
 from bsd.doors.agent.telling import told, told_error
 from bsd.doors.agent.tools import Asked, read_call
@@ -310,7 +310,8 @@ class Round:
         line = self._line(answered.call.result_index)
         entry = parse_entry(line.raw) or {}
         truth = b"true" if answered.failed else b"false"
-        flags = {path: truth for path, flag in error_flags(entry) if flag is not answered.failed}
+        said = self._fmt.error_flags(entry)
+        flags = {path: truth for path, flag in said if flag is not answered.failed}
         with self._unless_odd(answered.call):
             new = edit(line.raw, replace=flags) if flags else line.raw
             if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:

@@ -216,6 +216,7 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
+        from bsd.care.interrupted import recover
         from bsd.foundation.pruning_config import ConfigService
         from bsd.session.surgeon import Patience, Surgeon
 
@@ -228,7 +229,7 @@ class Call:
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes:
-                surgeon.recover()
+                recover(surgeon)
         return surgeon
 
 

@@ -93,10 +93,10 @@ def _entries(call: Call, context: click.Context) -> Iterator[str]:
 
 def _ids(layout: Layout, name: SessionName) -> Iterator[tuple[str, bool]]:
     from bsd.agents.marker import MARKER
-    from bsd.session.opening import open_to_read
+    from bsd.session.session import Session
     from bsd.text.reader import parse_entry
 
-    source, fmt = open_to_read(layout, name)
+    source, fmt = Session(layout, name).open_to_read()
     with source:
         for line in source.lines():
             entry = parse_entry(line.raw)

@@ -182,7 +182,8 @@ class Play:
         self._screen.title("bsd run: the daemon starts to watch them")
         if self._stage.extra_seconds:
             self._screen.tell(
-                "(This file system proves little, so bsd waits for 30 s of quiet each time:"
+                "(This file system proves little, so bsd waits for"
+                f" {self._stage.extra_seconds:.0f} s of quiet each time:"
                 " this takes minutes.)"
             )
         daemon = self._stage.start_daemon()

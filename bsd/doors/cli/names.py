@@ -85,10 +85,10 @@ def with_entry(
 
 
 def _ids(layout: Layout, session: SessionName) -> Iterator[str]:
-    from bsd.session.opening import open_to_read
+    from bsd.session.session import Session
     from bsd.text.reader import parse_entry
 
-    source, fmt = open_to_read(layout, session)
+    source, fmt = Session(layout, session).open_to_read()
     with source:
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is None:

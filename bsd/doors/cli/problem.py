@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from bsd.doors.cli.output import styled
 from bsd.doors.cli.text import safe
 from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
+from bsd.foundation.immutable import immutable
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Problem:
     """An error as a call reports it; as JSON it is the API's `{error, hint?, errors?}`."""
 

@@ -120,7 +120,7 @@ def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
 
 def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
     """What the contract adds to single entries: the line, and what was taken out of it."""
-    from bsd.session.opening import open_session
+    from bsd.session.session import Session
     from bsd.store.extracted import SessionStore
     from bsd.surgery.view import extracted_content
     from bsd.text.reader import BytesTranscript
@@ -128,7 +128,7 @@ def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[i
     wanted = {view.index: view for view in views}
     store = SessionStore(call.layout, session)
     found: dict[int, dict[str, Any]] = {}
-    source, fmt = open_session(call.layout, session)
+    source, fmt = Session(call.layout, session).open()
     with source:
         for line in source.lines():
             if line.index not in wanted:

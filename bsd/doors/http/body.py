@@ -1,4 +1,8 @@
-"""Bodies of requests: JSON, whatever their Content-Type says (SPEC §8)."""
+"""Bodies of requests: JSON, whatever their Content-Type says (SPEC §8).
+
+They are read here and not as parameters of FastAPI's, which takes NaN and half characters for JSON,
+and makes each model's validator at the start of every daemon.
+"""
 
 from __future__ import annotations
 

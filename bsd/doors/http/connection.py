@@ -1,8 +1,9 @@
 """HTTP on one connection: uvicorn's protocol, with an end to everybody's patience.
 
 uvicorn waits for ever for the first byte, for the end of a request, and for a client that does not
-read. Here each of these has its time, and a door has so many places: who does not ask makes way for
-those who come, so that descriptors are left for the other door and for work.
+read; limits were asked for in Kludex/uvicorn issue 157, and begun in pull request 1685, for which
+its maintainer had no time. Here each of these has its time, and a door has so many places: who does
+not ask makes way for those who come, so that descriptors are left for the other door and for work.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_request_timer()
         self._stop_reader_timer()
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:  # which uvicorn forgets if there was an error
+            self.timeout_keep_alive_task.cancel()
         self.door.leave(self)
         super().connection_lost(exc)
 

@@ -20,9 +20,9 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.opening import open_session
-from bsd.session.operation import Noticed
+from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.session.surgeon import SessionResult, Status, Surgeon
 from bsd.surgery.locate import locate
 
@@ -130,7 +130,7 @@ class Desk:
 
     def meta(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What bsd and people have noted on an entry."""
-        source, fmt = open_session(self.layout, name)
+        source, fmt = Session(self.layout, name).open()
         with source:
             located = locate(source, fmt, entry, header=True)
         marker = Marker.of(located.entry)

@@ -11,7 +11,7 @@ from bsd.doors.http.outlines import Outlines
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import paths_of, value_at
-from bsd.session.opening import open_session
+from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.outline import Outline
 from bsd.surgery.restore import UNAVAILABLE
@@ -46,7 +46,7 @@ def entry_page(
     nothing more.
     """
     store = SessionStore(layout, name)
-    source, fmt = open_session(layout, name)
+    source, fmt = Session(layout, name).open()
     with source:
         outline = outlines.of(name, source, fmt)
         pick = _from if wanted.before is None else _before

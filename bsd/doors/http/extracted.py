@@ -18,7 +18,7 @@ from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.plain import plain_file
 from bsd.foundation.value_path import ValuePath, paths_of
-from bsd.session.opening import open_to_read
+from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
@@ -73,7 +73,7 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
     Conflict if nothing of the entry is away.
     """
     store = SessionStore(layout, name)
-    source, fmt = open_to_read(layout, name)
+    source, fmt = Session(layout, name).open_to_read()
     with source:
         located = locate(source, fmt, entry)
         marker = Marker.of(located.entry)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.foundation.layout import SessionName
 from bsd.surgery.outline import Outline, outline_of
 from bsd.text.reader import TranscriptFile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from dataclasses import dataclass
 
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import tail_hash
 from bsd.session.commit.inflight import Mark
 from bsd.text.change import Change, Edit, Identity
@@ -30,7 +30,7 @@ class FileChanged(Exception):
     """The planned file is not what it was: it ended too early."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Built:
     """What the exchange and the record need to know of a new file."""
 

@@ -19,12 +19,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bsd.foundation import mount
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import (
     open_plain,
     read_range,
@@ -48,7 +49,7 @@ from bsd.text.change import Change, Edit
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Means:
     """What `recover` was given, for each record."""
 

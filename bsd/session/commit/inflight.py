@@ -17,7 +17,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
 from bsd.foundation.ours import makers, why_not_our_directory, why_not_our_file
 from bsd.foundation.plain import LARGEST_RECORD, open_plain, read_plain
@@ -51,7 +52,7 @@ MEND_PLANTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Mark:
     """What tells a file of the session from its successor and from a stranger."""
 
@@ -60,7 +61,7 @@ class Mark:
     tail: str  # SHA-256 of the last 4 KiB before `identity.size`
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Note:
     """Bytes that are being carried, or have been, from one of the two files elsewhere."""
 
@@ -80,7 +81,7 @@ class Span(NamedTuple):
     new_length: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Edits:
     """How the new file was made of the old one."""
 
@@ -88,7 +89,7 @@ class Edits:
     sha256: str  # of the hashes of the old file's bytes under each span, in order
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Record:
     """What is known of one commit in flight, as read from its journal."""
 

@@ -12,13 +12,13 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bsd.agents.base import Entry
+from bsd.agents.entry import Entry
 from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import Busy
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.foundation.parsed_size import is_too_large
 from bsd.session.commit.build import header_hash
@@ -34,7 +34,7 @@ class NoPlace(Exception):
     """The session that the late bytes belong to is no longer there."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Insert:
     """Late bytes that belong before what has been appended since."""
 

@@ -8,12 +8,13 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import Forbidden
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.session.commit.build import copy_range
@@ -23,7 +24,7 @@ _ABOUT = ".json"
 _BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Orphan:
     """Bytes that somebody wrote for a session and that could not be put into it."""
 

@@ -15,7 +15,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from bsd.foundation import mount
 from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
+from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
@@ -57,7 +57,7 @@ class GiveUp(StrEnum):
     FAILED = "failed"  # by an error, which is raised
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Outcome:
     """How a commit ended: committed, or given up for a reason with the session as it was."""
 
@@ -172,8 +172,9 @@ class _Commit:
         if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
-        if holders := mount.open_elsewhere(self.change.path):
-            raise _Stop(GiveUp.IS_OPEN, f"process {holders[0]} has the session open")
+        # Who planned has it open yet, and only reads.
+        if holders := set(mount.open_elsewhere(self.change.path)) - {os.getpid()}:
+            raise _Stop(GiveUp.IS_OPEN, f"process {min(holders)} has the session open")
 
     def prepare(self, draft: Draft) -> Request:
         """Step 0: the new file and its record, complete and durable."""

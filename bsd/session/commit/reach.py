@@ -13,10 +13,10 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.foundation import mount
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
 
@@ -26,7 +26,7 @@ _UNIT = re.compile(r"/system\.slice/(?:.*/)?([^/]+\.service)$", re.MULTILINE)
 _LEAST_STEPS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unreached:
     """Why no session of a source can be exchanged, and what somebody can do about it."""
 

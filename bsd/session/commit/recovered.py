@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
 
@@ -29,7 +29,7 @@ class State(StrEnum):
     FAILED = "failed"  # see detail; left as it is
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Recovered:
     """What became of one record in flight, and how much was carried now."""
 
@@ -52,7 +52,7 @@ class Recovered:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Access:
     """How recovery gets at a session; each lock raises Busy at once if it is held."""
 

@@ -29,7 +29,7 @@ def test_trace_tells_where_each_function_begins(bsd: Call, root: Path) -> None:
     lines = logged(bsd, root, "trace", "extract", "main/alpha")
     told = [event for level, event in lines if level == "trace"]
     assert told[0] == "bsd extract"
-    for begun in ("Surgeon.extract: main/alpha", "open_session: main/alpha", "commit"):
+    for begun in ("Surgeon.extract: main/alpha", "Session.open: main/alpha", "commit"):
         assert any(event.startswith(begun) for event in told), begun
     assert {"trace", "debug", "info"} <= levels(lines)
 

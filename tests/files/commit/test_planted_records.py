@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ _NAME = "0123456789abcdef"
 
 def mark(path: Path, **other: int) -> dict[str, Any]:
     """What a record says of a file."""
-    identity = Identity.of(path.lstat())
-    told = {name: getattr(identity, name) for name in identity.__slots__}
+    told = asdict(Identity.of(path.lstat()))
     return {"identity": {**told, **other}, "header": "", "tail": ""}
 
 
@@ -244,7 +244,7 @@ def _note() -> dict[str, Any]:
 
 
 _PLACES = _fields([{"record": 1, "session": "", "path": "", "created_ns": 0, "carries_late": 0}])
-_MARK = {"identity": dict.fromkeys(Identity.__slots__, 0), "header": "", "tail": ""}
+_MARK = {"identity": asdict(Identity(0, 0, 0, 0, 0)), "header": "", "tail": ""}
 _PLACES += [(1, *path[1:]) for path in _fields([{"strong": 0, "old": _MARK, "new": _MARK}])]
 _PLACES += [(2, *path[1:]) for path in _fields([_note()])]
 

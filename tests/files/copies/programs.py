@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.agents.pi import PI

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.marker import Marker, ends_in_placeholder, is_placeholder
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.extracted import digest

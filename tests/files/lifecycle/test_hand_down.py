@@ -58,8 +58,13 @@ def original(layout: Layout, surgeon: Surgeon) -> dict[str, Any]:
     return found
 
 
+def later() -> float:
+    """A while after the sessions were written."""
+    return time.time() + 5
+
+
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, "quiet": 0.0, **more})
+    return Trash(layout, "14d", **{"wait": 0.0, "clock": later, **more})
 
 
 def extracted(layout: Layout) -> str:

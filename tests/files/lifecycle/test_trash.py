@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
+from bsd.care.interrupted import recover
 from bsd.care.trash import Trash
 from bsd.care.trash_shelf import TrashShelf
 from bsd.care.trashed import Place, Trashed
@@ -550,7 +551,7 @@ def test_what_comes_later_still_is_kept(layout: Layout) -> None:
         writer.write(b'{"type":"message","id":"later"}\n')
     later = time.time() + HOUR
     patience = Patience(0.0, clock=lambda: later)
-    Surgeon(layout, ConfigService(layout.config_file), patience=patience).recover()
+    recover(Surgeon(layout, ConfigService(layout.config_file), patience=patience))
     (orphan,) = list_orphans(layout)
     assert orphan.file.read_bytes() == b'{"type":"message","id":"later"}\n'
 

@@ -16,9 +16,9 @@ import pytest
 from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.state import Left, StateDb
-from bsd.text.change import Identity, Written
-from bsd.text.reader import TranscriptFile
+from bsd.store.state import Left, StateDb, guard
+from bsd.text.change import Edit, Identity, Written, edited
+from bsd.text.reader import BytesTranscript, TranscriptFile
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")
@@ -39,12 +39,17 @@ def session(tmp_path: Path) -> Path:
 @pytest.fixture
 def state(tmp_path: Path, session: Path) -> StateDb:
     state = StateDb(tmp_path / "own" / "state.db")
-    state.save(NAME, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT)
     return state
 
 
 def identity(path: Path) -> Identity:
     return Identity.of(path.stat())
+
+
+def keep(state: StateDb, session: Path, at: Checkpoint, name: SessionName = NAME) -> None:
+    with TranscriptFile(session) as source:
+        state.save(name, SETTINGS, source.identity, guard(source, at.offset), at)
 
 
 def load(state: StateDb, session: Path, settings: str = SETTINGS) -> Checkpoint | None:
@@ -69,7 +74,7 @@ def test_it_knows_the_ids_before_it(state: StateDb, session: Path) -> None:
 def test_it_goes_on_with_what_is_new(state: StateDb, session: Path, tmp_path: Path) -> None:
     first = load(state, session)
     later = replace(AT, index=1600, ids=array("Q", [6]), earlier=first and first.earlier)
-    state.save(NAME, SETTINGS, session, identity(session), later)
+    keep(state, session, later)
     found = load(state, session)
     assert found == replace(later, ids=array("Q"))
     assert found is not None
@@ -85,9 +90,9 @@ def test_what_was_forgotten_meanwhile_is_not_gone_on_with(state: StateDb, sessio
     with pytest.raises(TemporaryFailure, match="forgotten"):
         first.among([5])
     later = replace(AT, index=1600, ids=array("Q", [6]), earlier=first.earlier)
-    state.save(NAME, SETTINGS, session, identity(session), later)
+    keep(state, session, later)
     assert load(state, session) is None
-    state.save(NAME, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT)
     found = load(state, session)
     assert found is not None
     assert found.among([5, 6]) == {5}
@@ -123,17 +128,38 @@ def test_it_does_not_fit_a_shorter_file(state: StateDb, session: Path) -> None:
     assert load(state, session) is None
 
 
-def test_it_is_not_kept_of_a_file_that_was_replaced(
+def test_it_is_of_no_use_for_a_file_that_was_replaced(
     state: StateDb, session: Path, tmp_path: Path
 ) -> None:
-    left_as = identity(session)
+    with TranscriptFile(session) as left:
+        before = guard(left, AT.offset)
     session.rename(tmp_path / "elsewhere")
     session.write_bytes(CONTENT)
     state.forget(NAME)
-    state.save(NAME, SETTINGS, session, left_as, AT)
+    state.save(NAME, SETTINGS, left.identity, before, AT)
     assert load(state, session) is None
-    session.unlink()
-    state.save(NAME, SETTINGS, session, left_as, AT)
+    keep(state, session, AT)
+    assert load(state, session) == KEPT
+
+
+@pytest.mark.parametrize("at", [0, 5, 4095, 4096, 4097, len(CONTENT)])
+def test_the_guard_of_edits_is_that_of_the_file_they_make(at: int) -> None:
+    edits = [
+        Edit(0, 7, b"first\n"),
+        Edit(7, 0, b"put in\n"),
+        Edit(100, 8000, b""),
+        Edit(9000, 20, b"x" * 5000 + b"\n"),
+        Edit(len(CONTENT) - 10, 10, b"last\n"),
+    ]
+    after, read = b"", 0
+    for edit in edits:
+        after += CONTENT[read : edit.offset] + edit.new
+        read = edit.offset + edit.length
+    after += CONTENT[read:]
+    source = BytesTranscript(CONTENT)
+    for offset in {min(at, len(after)), len(after), len(after) - 3}:
+        assert guard(source, offset, edits) == guard(BytesTranscript(after), offset)
+    assert edited(source, edits, 0, len(after)) == after
 
 
 def test_it_can_be_forgotten(state: StateDb, session: Path) -> None:
@@ -145,7 +171,7 @@ def test_what_is_gone_is_forgotten_and_the_rest_kept(
     state: StateDb, session: Path, tmp_path: Path
 ) -> None:
     gone, unsure = SessionName("main", "gone"), SessionName("main", "unsure")
-    state.save(gone, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT, name=gone)
     state.note_rests(
         {name: Left(name, SETTINGS, Written(1, 2, 3, 4), None) for name in (gone, unsure)}
     )
@@ -175,7 +201,7 @@ def test_a_damaged_database_is_replaced(
     with capture_logs() as logs:
         assert load(state, session) is None
     assert len(logs) == bool(damage)
-    state.save(NAME, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT)
     assert load(state, session) == KEPT
 
 
@@ -185,7 +211,7 @@ def test_a_database_of_another_version_is_made_anew(
     with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database, database:
         database.execute("PRAGMA user_version = 99")
     assert load(state, session) is None
-    state.save(NAME, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT)
     assert load(state, session) == KEPT
 
 
@@ -203,7 +229,7 @@ def test_a_row_of_another_version_is_not_used(
     with closing(sqlite3.connect(tmp_path / "own" / "state.db")) as database, database:
         database.execute("UPDATE checkpoints SET place = ?", (place,))
     assert load(state, session) is None
-    state.save(NAME, SETTINGS, session, identity(session), AT)
+    keep(state, session, AT)
     assert load(state, session) == KEPT
 
 
@@ -227,7 +253,7 @@ def test_many_who_come_first_at_the_same_moment_find_the_same_tables(
 
         def come(state: StateDb, together: threading.Barrier = together) -> None:
             together.wait()
-            state.save(NAME, SETTINGS, session, identity(session), AT)
+            keep(state, session, AT)
 
         with ThreadPoolExecutor(len(states)) as pool:
             list(pool.map(come, states))

@@ -18,8 +18,9 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session import operation, rest
+from bsd.session import rest, session
 from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from tests.files.surgeon.conftest import (
     HEADER,
@@ -298,7 +299,7 @@ def test_an_append_between_plan_and_commit_makes_it_plan_again(
 ) -> None:
     path = write(layout, conversation())
     late = json.dumps(entry(99, "user", "one more thing")) + "\n"
-    keep = surgeon._operation(NAME).store.__class__.keep
+    keep = SessionStore.keep
     appended = False
 
     def keep_and_append(self: object, keeps: object, source: object) -> None:
@@ -524,13 +525,13 @@ def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Su
     assert verify(layout).clean
 
 
-@pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "operation.open_session"])
+@pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.TranscriptFile"])
 def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = write(layout, conversation())
     module, function = moment.split(".")
-    where = {"rest": rest, "operation": operation}[module]
+    where = {"rest": rest, "session": session}[module]
     go_on = getattr(where, function)
 
     def away(*arguments: object) -> object:

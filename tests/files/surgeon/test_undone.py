@@ -14,7 +14,7 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.opening import open_session
+from bsd.session.session import Session
 from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
 from bsd.store.history import History
 from bsd.store.lasting import Lasting, Noting
@@ -158,7 +158,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
         return Outcome(GiveUp.CHANGED, "somebody wrote")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.session.operation.commit", gives_up)
+        patch.setattr("bsd.session.operate.commit", gives_up)
         with pytest.raises(Exception, match="somebody wrote"):
             make_surgeon(layout, clock, wait=0.0).undo(NAME)
     assert undone(layout) == frozenset()
@@ -182,7 +182,7 @@ def test_of_what_a_crash_left_the_session_tells(
         [newest] = directory.glob("000002*")
     newest.rename(newest.with_suffix(".pending"))
     StateDb(layout.state_db).forget(NAME)
-    source, _ = open_session(layout, NAME)
+    source, _ = Session(layout, NAME).open()
     with source:
         there = undone_in(source, History(layout, NAME))
     assert there == ({"e1", "e2", "e3"} if number == 2 else frozenset())

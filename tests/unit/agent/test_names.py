@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.names import NEEDLES, Ran, own_tool_name, ran_by_shell
 
 
@@ -62,9 +63,9 @@ def test_tools_by_name(name: str, arguments: Any, tool: str | None) -> None:
 )  # fmt: skip
 def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
     for name, key in (("exec", "command"), ("mcp__host__Bash", "cmd")):
-        found = ran_by_shell(name, {key: command})
+        found = ran_by_shell(OPENCLAW.command(name, {key: command}))
         assert (found and Ran(found.tool, found.alone)) == ran
-    assert ran_by_shell("read", {"command": command}) is None
+    assert OPENCLAW.command("read", {"command": command}) is None
 
 
 @pytest.mark.parametrize(
@@ -82,14 +83,14 @@ def test_commands_that_a_shell_ran(command: Any, ran: Ran | None) -> None:
     ],
 )  # fmt: skip
 def test_what_a_command_was_given(words: str, arguments: dict[str, Any] | None) -> None:
-    ran = ran_by_shell("exec", {"command": f"bsd {words}"})
+    ran = ran_by_shell(f"bsd {words}")
     assert ran is not None
     assert ran.arguments == arguments
 
 
 def test_a_shell_without_arguments() -> None:
-    assert ran_by_shell("exec", None) is None
-    assert ran_by_shell("exec", {}) is None
+    assert ran_by_shell(OPENCLAW.command("exec", None)) is None
+    assert ran_by_shell(OPENCLAW.command("exec", {})) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.own_calls import OwnCall, own_calls

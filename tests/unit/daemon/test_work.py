@@ -23,7 +23,7 @@ from bsd.foundation.errors import BsdError, Forbidden, LeftAlone, NotFound, Unav
 from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.operation import Worth
+from bsd.session.operate import Worth
 from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status

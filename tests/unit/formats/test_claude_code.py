@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format, NotOurs, Shape, Turn
 from bsd.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
+from bsd.agents.dialect import Format, NotOurs, Shape, Turn
 from bsd.agents.owner import Owner
 from bsd.foundation.value_path import format_path
 

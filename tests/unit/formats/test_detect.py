@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.detect import LINES_LOOKED_AT, NotOurs, detect
+from bsd.agents.dialect import NotOurs
+from bsd.agents.entry import LINES_LOOKED_AT
 from bsd.agents.flat import FLAT
-from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.agents.openclaw.dialect import OPENCLAW, detect
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Shape, Turn
+from bsd.agents.dialect import Shape, Turn
 from bsd.agents.flat import FLAT
 from bsd.foundation.value_path import format_path
 

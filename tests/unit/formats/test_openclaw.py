@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import Format, Shape, Turn
+from bsd.agents.dialect import Format, Shape, Turn
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.value_path import format_path

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format, NotOurs, Turn
+from bsd.agents.dialect import Format, NotOurs, Turn
 from bsd.agents.pi import PI, PiProject
 
 PROJECT = PiProject(Path("/none/sessions"), Path("/none/sessions/--p--"))

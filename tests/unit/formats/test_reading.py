@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.reading import time_ms
+from bsd.agents.entry import time_ms
 from tests.unit.daemon.zones import zone
 
 MIDNIGHT = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.agents.openclaw.registry import registered
 from bsd.agents.pi import PI
-from bsd.agents.titles import LONGEST_TITLE, Rank, Title, better, in_short
-from bsd.agents.words import words_of
+from bsd.agents.title import LONGEST_TITLE, Rank, Title, better, in_short
+from bsd.agents.values import words_of
 
 REMINDER = "<system-reminder>\nremember this\n</system-reminder>\n"
 ENVIRONMENT = "<environment_context>\n  <cwd>/home/me</cwd>\n</environment_context>"

@@ -257,6 +257,22 @@ class FullAfter:
         return self._write(descriptor, bytes(data[:10]))
 
 
+def test_a_line_that_another_process_tore_spoils_no_other(layout: Layout) -> None:
+    configure_logs(layout, level="info")
+    get_logger("extraction").info("before")
+    for torn in (b'{"event":"to', '{"event":"…'.encode()[:-1]):
+        with layout.log_file.open("ab") as file:  # as a full disk leaves it
+            file.write(torn)
+        get_logger("extraction").info("after")
+    *_, before, one, first, two, second, end = layout.log_file.read_bytes().split(b"\n")
+    assert [json.loads(line)["event"] for line in (before, first, second)] == [
+        "before",
+        "after",
+        "after",
+    ]
+    assert (one, two, end) == (b'{"event":"to', '{"event":"…'.encode()[:-1], b"")
+
+
 def test_a_full_disk_is_said_once_and_loses_only_lines(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

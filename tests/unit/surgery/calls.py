@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bsd.agents.base import Format, Turn
+from bsd.agents.dialect import Format, Turn
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.text.reader import BytesTranscript, parse_entry
 from tests.unit.surgery.theatre import HEADER, jsonl

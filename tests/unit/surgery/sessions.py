@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from tests.unit.surgery.theatre import HEADER

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound

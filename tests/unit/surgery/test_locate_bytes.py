@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bsd.agents.base import Format
 from bsd.agents.codex import CODEX
+from bsd.agents.dialect import Format
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import NotFound
 from bsd.surgery import locate as locating

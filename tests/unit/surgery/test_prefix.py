@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.agents.base import Entry
+from bsd.agents.entry import Entry
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.prefix import Prefix
@@ -68,7 +68,7 @@ def follow(session: list[Entry], start: int = 0) -> Prefix:
     ids = array("Q", (id_hash(entry["id"]) for entry in session[:start]))
     prefix = Prefix(binds, Checkpoint(0, start, 0, ids) if start else None)
     for index, entry in enumerate(session[start:], start):
-        prefix.follow(index, entry, OPENCLAW.facts(entry))
+        prefix.follow(index, OPENCLAW.facts(entry))
     return prefix
 
 

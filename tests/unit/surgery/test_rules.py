@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import placeholder
 from bsd.agents.openclaw.dialect import OPENCLAW

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bsd.agents.base import Entry, Format
 from bsd.agents.claude_code import CLAUDE_CODE, SUBAGENT
 from bsd.agents.codex import CODEX
+from bsd.agents.dialect import Format
+from bsd.agents.entry import Entry
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.sight import Sight
@@ -21,7 +22,7 @@ from tests.unit.transcript import nasty
 def sight_of(session: list[Entry], fmt: Format) -> Sight:
     sight = Sight()
     for index, entry in enumerate(session):
-        sight.follow(index, entry, fmt.facts(entry))
+        sight.follow(index, fmt.facts(entry))
     return sight
 
 

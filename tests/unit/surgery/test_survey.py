@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Format
 from bsd.agents.claude_code import CLAUDE_CODE
+from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.times import iso_utc

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bsd.agents.base import Entry, Format, Shape, Value
 from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.codex import CODEX
-from bsd.agents.figures import sent_tokens
+from bsd.agents.dialect import Format, Shape, Value
+from bsd.agents.entry import Entry, sent_tokens
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.extract import plan_extraction

@@ -1,9 +1,10 @@
-"""The patient's chart: what was done to a session, as log lines (SPEC §3 "Log") and audit lines."""
+"""What was done to a session, written down: log lines (SPEC §3 "Log") and lines of the audit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _log = get_logger("extraction")
 
 
-class Chart:
+class Notes:
     """Writes for one actor."""
 
     def __init__(self, layout: Layout, actor: str, clock: Callable[[], float]) -> None:
@@ -176,3 +177,33 @@ class Chart:
             )
         except BsdError as error:
             _log.error("The audit log cannot be written", error=error.message, action=action)
+
+
+def expired_before(layout: Layout) -> str:
+    """What was taken out before this moment may be gone, as its time was up: ISO 8601, or empty.
+
+    By the audit log, since the setting may have been another one then.
+    """
+    with suppress(BsdError):  # whose log cannot be read is told of all that is missing
+        runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
+        return max((str(run.get("expiredBefore", "")) for run in runs), default="")
+    return ""
+
+
+def told_expired(layout: Layout, extracted_at: str) -> str | None:
+    """When content that was taken out then was deleted, and by which setting; None: it was not.
+
+    In words, for whoever asked for it; by the audit log, as `expired_before`.
+    """
+    runs: list[dict[str, Any]] = []
+    with suppress(BsdError):  # whose log cannot be read is told that it is missing
+        runs = list(AuditLog(layout.audit_file).search(b'"expiredBefore"'))
+    due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
+    if not extracted_at or not due:
+        return None
+    first = min(due, key=lambda run: str(run.get("timestamp", "")))
+    keep = f" of {first['keep']}" if first.get("keep") else ""
+    return (
+        f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
+        f"deleted at {first.get('timestamp', 'a time that is not known')}"
+    )

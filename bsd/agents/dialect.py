@@ -7,15 +7,15 @@ A format reads parsed entries and answers in these words. It does no I/O, and no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-from bsd.agents.titles import Title
+from bsd.agents.entry import Entry
+from bsd.agents.title import Title
 from bsd.foundation.immutable import immutable
-from bsd.foundation.value_path import ValuePath
-
-Entry = dict[str, Any]
+from bsd.foundation.value_path import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value of no type, which only a `*` rule can trigger.
 VALUE_TYPES = ("thinking", "tool_call", "tool_result", "assistant", "user", "system")
@@ -73,6 +73,7 @@ class ToolCall:
     id: str
     name: str
     path: ValuePath
+    arguments: ValuePath | None = None  # where they stand, if it has any
 
 
 @immutable
@@ -82,6 +83,8 @@ class Facts:
     id: str | None  # `__id`, else `id`; None if there is none or it is no string
     kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
     is_message: bool  # takes part in the conversation: counts for positions
+    parent: str | None = None  # id of the entry that it follows
+    names_parent: bool = False  # whether it says so; one that follows none may say that, too
     is_header: bool = False  # the line that makes a file a session: never judged, never edited
     is_assistant: bool = False  # an assistant message of a dialect that has turns
     turn: Turn = Turn.NONE
@@ -102,7 +105,7 @@ class Facts:
     result_tool: str | None = None  # name of the tool that this entry is a result of
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NotOurs:
     """A file that is left alone, and why."""
 
@@ -110,27 +113,56 @@ class NotOurs:
     reads: Format | None = None  # its dialect, if its lines are understood all the same
 
 
-class Format(Protocol):
-    """A dialect of transcripts."""
+# What ties entries, calls and results together, wherever a message keeps it.
+TIES = frozenset(
+    (
+        *("id", "__id", "type", "parentId", "role", "customType", "version", "firstKeptEntryId"),
+        *("toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "callId", "call_id"),
+        *("signature", "encrypted_content"),
+    )
+)
+# Where the result of a call says whether that has failed.
+_ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
+# Tools that run what they are given in a shell, whatever stands before their name.
+_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+
+
+class Format(ABC):
+    """A dialect of transcripts. What it has no word for, it need not answer."""
 
     name: str
+    parent_key: str | None = "parentId"  # the member that names the entry which one follows
+    ties: frozenset[str] = TIES  # members that nobody may change: they hold all together
 
+    @abstractmethod
     def facts(self, entry: Entry) -> Facts:
         """Say what an entry is."""
-        ...
 
-    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
-        """What stands in the line of each entry of this id; None: the id itself, as a text."""
-        ...
-
-    def title(self, entry: Entry) -> Title | None:
-        """Say how an entry would call its session: a name that it gives, or what was asked."""
-        ...
-
+    @abstractmethod
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         """List the values that could leave, in the entry's order.
 
         Leaves of arguments, details and objects are values only from `at_least` characters; an
         object without such a leaf is one if it is that long as a whole.
         """
-        ...
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:  # noqa: ARG002
+        """What stands in the line of each entry of this id; None: the id itself, as a text."""
+        return None
+
+    def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
+        """Say how an entry would call its session: a name that it gives, or what was asked."""
+        return None
+
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        """Where a result says whether its call has failed, and what it says."""
+        for path in _ERROR_FLAGS:
+            flag = value_at(entry, path)
+            if isinstance(flag, bool):
+                yield path, flag
+
+    def command(self, tool: str, arguments: Any) -> Any:
+        """What a call ran in a shell: a text, or a list of words; None: it is no such call."""
+        if tool.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):
+            return None
+        return arguments.get("command", arguments.get("cmd"))

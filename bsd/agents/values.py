@@ -1,16 +1,19 @@
-"""Values inside message content: text, thinking, arguments, images, and leaves of objects."""
+"""The values of an entry: what blocks, objects and texts hold; pictures; words to search for."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from bsd.agents.base import Entry, Shape, ToolCall, Value
-from bsd.agents.marker import PLACEHOLDER_START
-from bsd.agents.reading import is_structural, text_of
+from bsd.agents.dialect import Format, Shape, ToolCall, Value
+from bsd.agents.entry import Entry, arguments_at, is_structural, text_of
+from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
+from bsd.agents.title import Rank
 from bsd.foundation.value_path import ValuePath
 
 # Which member of a block holds a call's arguments, by the block's type.
@@ -193,5 +196,82 @@ def calls_in(
     for index, block in enumerate(blocks):
         if isinstance(block, dict) and isinstance(kind := block.get("type"), str) and kind in calls:
             call_id, name = text_of(block.get("id")), text_of(block.get("name"))
-            found.append(ToolCall(call_id or "", name or "", (*path, index)))
+            here = (*path, index)
+            found.append(ToolCall(call_id or "", name or "", here, arguments_at(block, here)))
     return tuple(found)
+
+
+# --- pictures ---
+
+_MEDIA_TYPE = re.compile(r"image/[A-Za-z0-9.+-]{1,60}")
+_DATA_URL = re.compile(r"data:([^;,]*);base64,")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as it is sent to a model."""
+
+    media_type: str
+    data: str  # base64
+
+
+def picture_of(value: Any) -> Picture | None:
+    """Read a value as a block with a picture; None if it is none."""
+    if not isinstance(value, dict):
+        return None
+    source = value.get("source")
+    match value.get("type"):
+        case "image" if isinstance(source, dict):
+            media, data = source.get("media_type"), source.get("data")
+        case "image":
+            media, data = value.get("mimeType"), value.get("data")
+        case "input_image":
+            url = text_of(value.get("image_url")) or ""
+            head = _DATA_URL.match(url)
+            media, data = (head[1], url[head.end() :]) if head else (None, None)
+        case _:
+            return None
+    if not isinstance(media, str) or not _MEDIA_TYPE.fullmatch(media) or not text_of(data):
+        return None
+    return Picture(media, str(data))
+
+
+# --- words, by which an entry is found ---
+
+# Entries that hold no values still say something: what was summed up, how the session is called.
+_SAYINGS = ("summary", "name", "label")
+
+
+def words_of(entry: Entry, fmt: Format | None) -> str:
+    """Return all text that a person would look for; None is a foreign dialect: all its strings."""
+    if fmt is None:
+        found = [value.text for value in leaf_values(entry, (), None, 1)]
+    else:
+        found = [value.text for value in fmt.values(entry)]
+        found += [call.name for call in fmt.facts(entry).calls]
+        found += [text_of(entry.get(key)) for key in _SAYINGS]
+        title = fmt.title(entry)
+        if title and title.rank is not Rank.PROMPT and title.text not in found:
+            found.append(title.text)
+    return "\n".join(text for text in found if text and not is_placeholder(text))
+
+
+def words_at(entry: Entry, paths: list[ValuePath]) -> str:
+    """Return the text of these values of an entry: of what was taken out of it."""
+    found: list[str] = []
+    for path in paths:
+        value = _value_at(entry, path)
+        if isinstance(value, str):
+            found.append(value)
+        elif not (isinstance(value, dict) and value.get("type") == "image"):
+            found += [leaf.text or "" for leaf in leaf_values(value, (), None, 1)]
+    return "\n".join(filter(None, found))
+
+
+def _value_at(tree: Any, path: ValuePath) -> Any:
+    try:
+        for step in path:
+            tree = tree[step]
+    except (KeyError, IndexError, TypeError):  # another line than the one the path was made for
+        return None
+    return tree

@@ -1,0 +1,47 @@
+"""Finishes or undoes what an earlier process left half done: deletes and restores, and commits."""
+
+from __future__ import annotations
+
+from bsd.foundation.errors import BsdError, ConfigError
+from bsd.foundation.layout import Layout
+from bsd.foundation.logs import get_logger
+from bsd.session.commit.recovery import Recovered
+from bsd.session.surgeon import Surgeon
+
+_log = get_logger("surgeon")
+
+
+def recover(surgeon: Surgeon) -> list[Recovered]:
+    """Deal with all of it under the surgeon's root, as far as that is possible now.
+
+    To be called once at start, and then regularly; returns what became of each commit in flight.
+    """
+    keep = _trash_retention(surgeon)
+    if _something_moves(surgeon.layout):
+        # Only then: whoever works on sessions seldom needs to know how they are thrown away.
+        from bsd.care.trash import Trash  # noqa: PLC0415
+
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=surgeon.patience.clock)
+        try:
+            trash.recover()
+        except BsdError as problem:  # sessions are none the worse for it
+            _log.error("Deletes and restores cannot be finished", problem=problem.message)
+    return surgeon.recover()
+
+
+def _trash_retention(surgeon: Surgeon) -> str:
+    # Restoring and undoing need no settings, and shall not wait until broken ones are mended;
+    # whoever needs some learns of it then.
+    try:
+        return surgeon.config.current.trash_retention
+    except ConfigError as problem:
+        _log.warning("Settings are broken", problem=problem.message)
+        return "never"
+
+
+def _something_moves(layout: Layout) -> bool:
+    """Whether the way of a session into the trash or out of it may have been cut off."""
+    try:
+        return next(layout.moving.iterdir(), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False

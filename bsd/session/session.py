@@ -1,0 +1,97 @@
+"""A session as one object: its name, where it lies, whose it is; opened and locked from here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.owner import Owner
+from bsd.agents.owners import owner_of
+from bsd.foundation.errors import LeftAlone
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.trace import traced
+from bsd.store.extracted import SessionStore
+from bsd.store.history import History
+from bsd.text.reader import TranscriptFile
+
+_log = get_logger("session")
+
+
+@traced(_log)
+class Session:
+    """The session of this name under a root, whether it is there or not; nothing is held open."""
+
+    def __init__(self, layout: Layout, name: SessionName) -> None:
+        self.layout = layout
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+    @property
+    def path(self) -> Path:
+        """Its transcript as it lies now, a regular file; raises NotFound, Forbidden."""
+        return self.layout.session_file(self.name)
+
+    @cached_property
+    def owner(self) -> Owner:
+        """What is known of the program whose session it is."""
+        return owner_of(self.layout, self.name.agent)
+
+    @cached_property
+    def store(self) -> SessionStore:
+        """What was taken out of it."""
+        return SessionStore(self.layout, self.name)
+
+    @cached_property
+    def history(self) -> History:
+        """What was done to it."""
+        return History(self.layout, self.name)
+
+    def open(self) -> tuple[TranscriptFile, Format]:
+        """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
+        source, fmt, why_not = self._open()
+        if why_not is None and fmt is not None:
+            return source, fmt
+        source.close()
+        raise LeftAlone(why_not or "foreign")
+
+    def open_to_read(self) -> tuple[TranscriptFile, Format]:
+        """The same of one that need not be ours to edit, as long as its lines are understood."""
+        source, fmt, why_not = self._open()
+        if fmt is not None:
+            return source, fmt
+        source.close()
+        raise LeftAlone(why_not or "foreign")
+
+    def _open(self) -> tuple[TranscriptFile, Format | None, str | None]:
+        """Opened, its dialect if it can be read, and why it is left alone if it may not be."""
+        if database := self.owner.database():
+            raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
+        source = TranscriptFile(self.path)
+        found = self.owner.detect(line.raw for line in source.lines())
+        if _log.is_enabled("debug"):
+            found_as = found.reason if isinstance(found, NotOurs) else found.name
+            known = source.identity
+            told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
+            _log.debug(f"Session {self} is read", session=str(self), **told)
+        if isinstance(found, NotOurs):
+            return source, found.reads, found.reason
+        return source, found, None
+
+    def lock(
+        self, wait: float, *, sleep: Callable[[float], None] = time.sleep
+    ) -> AbstractContextManager[object]:
+        """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
+        from bsd.session.commit.lock import own_lock  # noqa: PLC0415 - who only reads, locks not
+
+        return own_lock(self.layout, self.name, wait, sleep=sleep)
+
+    def owners_lock(self, path: Path, wait: float) -> AbstractContextManager[object]:
+        """The lock that its owner honours; entering it raises Busy."""
+        return self.owner.lock(self.name, path, wait)

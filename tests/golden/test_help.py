@@ -1,0 +1,25 @@
+"""What each command says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from bsd.doors.cli.main import bsd
+from tests.golden.book import check
+
+
+def test_help() -> None:
+    check("help", {name: text.splitlines() for name, text in _pages(bsd, None, "bsd")})
+
+
+def _pages(
+    command: click.Command, parent: click.Context | None, name: str
+) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=80)
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            if found := command.get_command(context, inner):
+                yield from _pages(found, context, inner)

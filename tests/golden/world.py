@@ -1,0 +1,116 @@
+"""A root with all that bsd keeps, and the directories of three other programs beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bsd.sample import session_lines
+from tests.golden.steady import Steady, document
+from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sources import CLAUDE_CODE, CODEX, PI
+from tests.sources.tree import raw
+
+# Nothing happens by itself: what is answered is what was asked for.
+_CONFIG = {"age_threshold_hours": 87_600, "auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
+
+_EACH = {"level", "event", "time", "timestamp", "ts"}  # what is in each line of the log
+
+_PASSING = ("inflight", "-wal", "-shm", "-journal", ".lock")  # is there for a while
+
+
+@dataclass(frozen=True)
+class World:
+    """Where it all lies."""
+
+    top: Path
+    home: Path
+    steady: Steady
+
+    @property
+    def root(self) -> Path:
+        return self.top / "root"
+
+    @property
+    def workspaces(self) -> Path:
+        return self.top / "workspaces"
+
+    @property
+    def sessions(self) -> list[Path]:
+        found = [
+            *self.root.glob("agents/*/sessions/*.jsonl"),
+            *self.top.glob("programs/**/*.jsonl"),
+        ]
+        return sorted(found)
+
+    def rest(self) -> None:
+        """Let time pass: nothing is planned on a file that was just written."""
+        for path in self.sessions:
+            set_at_rest(path)
+
+    def lies(self) -> dict[str, Any]:
+        """All that bsd keeps: paths with their modes, and what some of the documents say."""
+        found: dict[str, Any] = {}
+        for path in sorted(self.root.rglob("*")):
+            name = self.steady.text(str(path.relative_to(self.root)))
+            if not name.startswith("agents") and not any(part in name for part in _PASSING):
+                found[name] = f"{path.lstat().st_mode:o}"
+        documents = [*sorted(self.root.glob("extracted/*/*/*.json"))[:3]]
+        documents += self.root.glob("trash/**/*.json")
+        for path in documents:
+            content = document(path.read_text(encoding="utf-8"))
+            found[self.steady.text(str(path.relative_to(self.root)))] = self.steady(content)
+        return found
+
+    def noted(self, seen: dict[str, int]) -> dict[str, Any]:
+        """What was noted since the last time: lines of the audit log, and which ones of the log."""
+        said = self.added("logs/brainsurgeon.log", seen)
+        log = [" ".join((one["level"], one["event"], *sorted(set(one) - _EACH))) for one in said]
+        return {"audit": self.added(".brainsurgeon/audit.jsonl", seen), "log": log}
+
+    def added(self, file: str, seen: dict[str, int]) -> list[Any]:
+        """What was written to a file of lines since it was `seen`."""
+        path = self.root / file
+        content = path.read_bytes() if path.exists() else b""
+        start, seen[file] = seen.get(file, 0), len(content)
+        return [self.steady(document(line.decode())) for line in content[start:].splitlines()]
+
+
+def make(top: Path, home: Path) -> World:
+    """The same every time, but for where and when."""
+    root = top / "root"
+    for number, (name, turns) in enumerate(
+        {"main/alpha": 4, "main/beta": 2, "main/spare": 1, "other/gamma": 2, "other/old": 1}.items()
+    ):
+        add_session(root, name, b"".join(session_lines(turns=turns, seed=number + 1)))
+        set_status(root, name, "done")
+    add_session(root, "main/foreign", b'{"hello":"world"}\n')
+    sources = []
+    for kind in (PI, CLAUDE_CODE, CODEX):
+        place = top / "programs" / kind.sessions
+        path = place / kind.directory / f"{kind.session}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(raw(kind.lines()))
+        set_at_rest(path)
+        sources.append(f'[[sources]]\nkind = "{kind.kind}"\npath = "{place}"\n')
+    own = root / ".brainsurgeon"
+    own.mkdir(mode=0o700)
+    (own / "config.json").write_text(json.dumps(_CONFIG))
+    settings = home / ".config" / "bsd" / "bsd.toml"
+    settings.parent.mkdir(parents=True)
+    workspaces = top / "workspaces"
+    settings.write_text(f'workspace_root = "{workspaces}"\n' + "\n".join(sources))
+    places = {
+        top: "<top>",
+        home: "<home>",
+        Path(sys.executable): "<python>",
+        Path(sys.prefix): "<prefix>",
+        Path(__file__).parents[2]: "<bsd>",
+    }
+    found = World(top, home, Steady(places, sorted(top.rglob("*.jsonl"))))
+    os.chmod(top, 0o700)
+    return found
