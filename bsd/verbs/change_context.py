@@ -41,7 +41,7 @@ _TARGETS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Seed 003's context tool; raises Refused for targets that are none."""
+    """Seed 003's context tool."""
 
     action: str = field(metadata=argument("What to do.", choices=ACTIONS))
     targets: Sequence[Any] = field(
@@ -56,6 +56,7 @@ class ChangeContext:
     )
 
     def __post_init__(self) -> None:
+        """Read the targets, in any of the seed's forms; raises Refused for what is none."""
         object.__setattr__(self, "targets", read_targets(self.action, self.targets))
 
 

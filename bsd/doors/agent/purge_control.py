@@ -64,5 +64,10 @@ def purge_control_model() -> type[Arguments]:
     """What its three verbs take, in one: which of it an action wants is said when it is read."""
     restoring = arguments_model(
         RestoreInline, Arguments, names=("keys", "inline", "offset"), reader=freely
-    )
-    return create_model("PurgeControl", __base__=restoring, **_OWN)
+    ).model_fields
+    of_restore: dict[str, Any] = {
+        name: (restoring[name].annotation, restoring[name]) for name in restoring
+    }
+    order = ("action", "entry", "keys", "value", "inline", "offset")
+    taken = {name: (_OWN | of_restore)[name] for name in order}
+    return create_model("PurgeControl", __base__=Arguments, **taken)
