@@ -19,7 +19,7 @@ from bsd.doors.models import arguments_model
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
-from bsd.verbs.verb import Route, Verb, arguments_of, perform
+from bsd.verbs.verb import Route, Verb, all_verbs, arguments_of, perform
 
 _OF_THE_SESSION = ("agent", "session")
 
@@ -39,10 +39,17 @@ class DeskHands:
         return self.desk.surgeon(self.actor)
 
 
-def add_route(router: APIRouter, desk: Desk, verb: Verb[Any, Any]) -> None:
+def routes(desk: Desk) -> APIRouter:
+    """All verbs that say where HTTP finds them."""
+    router = APIRouter()
+    for verb in all_verbs().values():
+        if verb.route is not None:
+            _add(router, desk, verb, verb.route)
+    return router
+
+
+def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
     """Let a verb be reached where it says."""
-    route = verb.route
-    assert route is not None  # noqa: S101 - only those are asked for
     known = arguments_of(verb.arguments)
     in_path = [name for name in re.findall(r"\{(\w+)\}", route.path) if name in known]
     in_query = [name for name, (_, said) in known.items() if said.query]
@@ -74,6 +81,7 @@ def add_route(router: APIRouter, desk: Desk, verb: Verb[Any, Any]) -> None:
         endpoint,
         methods=[route.method],
         name=route.name,
+        tags=[route.tag],
         responses=answers(verb.answer),
         openapi_extra=described(model, required=required) if model else None,
     )

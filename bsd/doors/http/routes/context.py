@@ -13,7 +13,7 @@ from bsd.doors.http.body import Wish, described, wish
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.routes.threads import changing
-from bsd.doors.http.verb_routes import DeskHands, add_route
+from bsd.doors.http.verb_routes import DeskHands
 from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.targets import REPLACE, Replacement
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
@@ -40,8 +40,6 @@ class ReplaceWish(Wish):
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["sessions"])
-
-    add_route(router, desk, CHANGE_CONTEXT)
 
     @router.post(
         f"{_PATH}/replace",

@@ -19,10 +19,7 @@ from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.doors.http.verb_routes import add_route
 from bsd.surgery.edit import Edited
-from bsd.verbs.restore import RESTORE
-from bsd.verbs.set_extractable import SET_EXTRACTABLE
 
 _SHOWN, _MOST_SHOWN = 100, 1000
 _LAST_LINE = 10**9
@@ -102,8 +99,6 @@ def _meta(router: APIRouter, desk: Desk) -> None:
 
 
 def _changes(router: APIRouter, desk: Desk) -> None:
-    add_route(router, desk, RESTORE)
-    add_route(router, desk, SET_EXTRACTABLE)
 
     @router.put(
         _ENTRY,

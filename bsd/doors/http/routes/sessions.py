@@ -17,12 +17,9 @@ from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.listing import Filter
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.doors.http.verb_routes import add_route
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
 from bsd.surgery.result import SessionResult
-from bsd.verbs.get_context import GET_CONTEXT
-from bsd.verbs.undo import UNDO
 
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
@@ -108,7 +105,6 @@ def _one(router: APIRouter, desk: Desk) -> None:
 
 def _told(router: APIRouter, desk: Desk) -> None:
     """What is told about one session beside its entries."""
-    add_route(router, desk, GET_CONTEXT)
 
     @router.get(
         "/api/sessions/{agent}/{session}/summary",
@@ -172,8 +168,6 @@ def _changes(router: APIRouter, desk: Desk) -> None:
             return desk.extract(name, actor, overrides, dry_run=dry_run)
 
         return Answer(await changing(work))
-
-    add_route(router, desk, UNDO)
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
