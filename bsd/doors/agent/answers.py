@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bsd.doors.agent.tools import TOOLS
+from bsd.foundation.answers import told_fields
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
 
-# What each tool's answers hold at least, those of earlier versions included: transcripts are older
-# than bsd.
+# What answers hold at least, those of earlier versions included: transcripts are older than bsd.
+# Of other tools it is what their answers hold always.
 _RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
 _NEEDED: Mapping[str, tuple[set[str], ...]] = {
     "restore": (_RESTORED,),
@@ -83,4 +85,10 @@ def is_answered(tool: str, text: str) -> bool:
         return False
     if isinstance(answer.get("error"), str):
         return set(answer) <= {"error", "hint", "errors"}
-    return any(names <= set(answer) for names in _NEEDED[tool])
+    return any(names <= set(answer) for names in _needed(tool))
+
+
+def _needed(tool: str) -> tuple[set[str], ...]:
+    answer: Any = TOOLS[tool].answer
+    always = {said.name or one.name for one, said in told_fields(answer) if not said.omit}
+    return _NEEDED.get(tool, (always,))
