@@ -25,7 +25,7 @@ Tell = Callable[[Any, "SessionName"], None]  # says to people what was answered
 
 
 class CallHands:
-    """Who does it for whoever sits at the terminal."""
+    """Who does it for whoever sits at the terminal; without `sleep` somebody only asks."""
 
     def __init__(self, call: Call, sleep: Callable[[float], None] | None = None) -> None:
         self._call = call
@@ -36,8 +36,8 @@ class CallHands:
         return self._call.layout
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Any:
-        if writes:
-            return self._call.surgeon(sleep=self._sleep)
+        if self._sleep is not None:
+            return self._call.surgeon(writes=writes, sleep=self._sleep)
         self._call.say_whose(name.agent)
         return self._call.examiner()
 
