@@ -6,9 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import bsd
+from bsd.agents.owners import KINDS
 
 _TOP = Path(__file__).parents[1]
 _PACKAGE = _TOP / "bsd"
@@ -133,3 +135,72 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
         assert "24 hours" in text[promise : promise + 300], name
     help_page = (_PACKAGE / "doors" / "cli" / "commands.py").read_text(encoding="utf-8")
     assert "24 hours, unless you set it" in help_page
+
+
+# What one program calls its files, keys and tools: only its own file or package knows that.
+_THEIRS = re.compile(
+    r"sessions\.json|\.lock$|rollout-|\.(?:reset|deleted|bak)[.-]|\.(?:checkpoint|trajectory)\b|-topic-"
+    r"|\b(?:uuid|parentUuid|leafUuid|parentId|firstKeptEntryId|session_meta|forked_from_id)\b"
+    r"|\b(?:parentSessionId|parentSession|sessionFile|sessionId|payload|rollout|stopReason)\b"
+    r"|\b(?:toolCall|toolCallId|toolUseId|tool_use|tool_use_id|tool_call_id|function_call)\b"
+    r"|\b(?:bashExecution|branchSummary|thinkingSignature|session_info|custom_message)\b"
+    r"|^(?:claude[-_]code|codex|pi)$"
+    r"|^(?:exec|bash|Bash|shell|exec_command|local_shell_call|apply_patch|write_file|create_file)$"
+)
+# Who may say which of these words all the same, and why.
+_MAY_SAY = {
+    "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
+    "bsd/doors/cli/": (r".*sessions\.json.*", "people know the file by that name"),
+    "bsd/doors/http/session_models.py": (r".*sessions\.json.*", "people know it by that name"),
+    "bsd/doors/cli/complete.py": (r"bash", "the shell whose tab key it serves"),
+    "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
+    "bsd/doors/agent/inband.py": (r"sessionId", "a member of bsd's own audit log"),
+    "bsd/foundation/": (r".*\.lock", "bsd's own locks"),
+}
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts and bytes in a module's code, without docstrings."""
+    tree = ast.parse(path.read_bytes())
+    told = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in told:
+            if isinstance(node.value, bytes):
+                yield node.lineno, node.value.decode("latin-1")
+            elif isinstance(node.value, str):
+                yield node.lineno, node.value
+
+
+def _may_say(name: str, text: str) -> bool:
+    allowed = (words for place, (words, _) in _MAY_SAY.items() if name.startswith(place))
+    return any(re.fullmatch(words, text, re.DOTALL) for words in allowed)
+
+
+def test_only_agents_know_what_their_programs_call_things() -> None:
+    inside = [path for path in _MODULES if path.is_relative_to(_PACKAGE / "agents")]
+    said = [
+        f"{name}:{line}: {text!r}"
+        for path in _MODULES
+        if path not in inside
+        for name in [str(path.relative_to(_TOP))]
+        for line, text in _texts(path)
+        if _THEIRS.search(text) and not _may_say(name, text)
+    ]
+    assert said == []
+    assert any(_THEIRS.search(text) for path in inside for _, text in _texts(path))
+
+
+def test_nobody_but_agents_imports_one_of_them() -> None:
+    """They are asked through `bsd.agents.owners`, `owner` and `dialect`."""
+    assert {f"bsd.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(KINDS.values())
+    one = re.compile(r"\s*(?:from|import) bsd\.agents\.(?:openclaw|claude_code|codex|pi|flat)\b")
+    importing = {
+        str(path.relative_to(_TOP))
+        for path in _MODULES
+        if any(map(one.match, path.read_text(encoding="utf-8").splitlines()))
+    }
+    assert {Path(name).parts[1] for name in importing} == {"agents"}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.entry import Entry
+from bsd.agents.entry import Entry, text_of
 from bsd.agents.title import Title
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, value_at
@@ -125,6 +125,9 @@ TIES = frozenset(
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
 # Tools that run what they are given in a shell, whatever stands before their name.
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+# Tools that write a file, and what they call its path.
+_WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
+_PATHS = ("path", "file_path", "filePath", "filename", "file")
 
 
 class Format(ABC):
@@ -166,3 +169,9 @@ class Format(ABC):
         if tool.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):
             return None
         return arguments.get("command", arguments.get("cmd"))
+
+    def file_written(self, tool: str, arguments: dict[str, Any]) -> str | None:
+        """Which file a call wrote as a whole; None: it is no such call."""
+        if tool.casefold() not in _WRITERS:
+            return None
+        return next((path for key in _PATHS if (path := text_of(arguments.get(key)))), None)

@@ -301,8 +301,10 @@ def sent_tokens(entry: Entry) -> Sent | None:
     usage = message_of(entry).get("usage") or entry.get("usage")
     if not isinstance(usage, dict):
         return None
-    words = ("input",) if _counts_cached_as_input(usage) else ("input", "cache_read", "cache_write")
-    tokens = sum(_first_count(usage, _TOKENS[word]) for word in words)
+    tokens = _first_count(usage, _TOKENS["input"])
+    if not _counts_cached_as_input(usage):
+        tokens += _first_count(usage, _TOKENS["cache_read"])
+        tokens += _first_count(usage, _TOKENS["cache_write"])
     return Sent(tokens, with_answer=False) if tokens else None
 
 
@@ -311,6 +313,8 @@ def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
 
 
 def _last_usage(entry: Entry) -> Any:
+    if "payload" not in entry:  # as in most dialects
+        return None
     info = payload_of(entry).get("info")
     return info.get("last_token_usage") if isinstance(info, dict) else None
 
@@ -318,6 +322,6 @@ def _last_usage(entry: Entry) -> Any:
 def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     for name in names:
         count = usage.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 53:
+        if type(count) is int and 0 < count < 1 << 53:  # and no bool
             return count
     return 0

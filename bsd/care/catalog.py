@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.owner import Owner, Registered
+from bsd.agents.owner import ENDING, Owner, Registered
 from bsd.agents.owners import owner_of
 from bsd.care.titles import Titles, when
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
@@ -29,8 +29,8 @@ class SessionInfo:
     updated: float  # when something was last said in it, as far as it tells
     mtime: float  # of its file
     title: str | None  # how people call it, else what was first asked; on one line
-    label: str | None  # its key in `sessions.json`
-    status: str | None  # `sessions.json`, or where its program has put it
+    label: str | None  # its key in its owner's list
+    status: str | None  # by that list, or where its program has put it
     parent: str | None  # session id of its parent
     extracted_entries: int
     extracted_bytes: int  # of the store files
@@ -165,7 +165,7 @@ def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
 
 
 def _is_odd(item: os.DirEntry[str]) -> bool:
-    stem = item.name.removesuffix(".jsonl")
+    stem = item.name.removesuffix(ENDING)
     if stem == item.name or stem.startswith("."):
         return False
     if item.is_symlink():
@@ -196,7 +196,7 @@ def _session_files(layout: Layout, agent: str, away: _Files) -> list[_File]:
 
 def _sessions_among(items: Iterable[os.DirEntry[str]], owner: Owner) -> list[_File]:
     return [
-        (item.name.removesuffix(".jsonl"), stat)
+        (item.name.removesuffix(ENDING), stat)
         for item in items
         if owner.is_session_file(item.name) and (stat := _stat_of_file(item)) is not None
     ]

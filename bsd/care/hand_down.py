@@ -248,17 +248,14 @@ class HandDown:
 
     def _tell(self, session: _Session, files: int, amount: int) -> None:
         _log.info(f"hand_down: {session.name}, files {files}", actor=self._actor, bytes=amount)
-        try:
-            self._audit.record(
-                actor=self._actor,
-                action="hand_down",
-                agent=session.name.agent,
-                session_id=session.name.session,
-                files=files,
-                bytes=amount,
-            )
-        except BsdError as error:  # what is done is done
-            _log.error("The audit log cannot be written", error=error.message, action="hand_down")
+        self._audit.record(
+            actor=self._actor,
+            action="hand_down",
+            agent=session.name.agent,
+            session_id=session.name.session,
+            files=files,
+            bytes=amount,
+        )
 
 
 def _mentioned(raw: bytes) -> list[str]:

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bsd.agents.entry import first_entries
+from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
@@ -23,7 +24,6 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.text.reader import TranscriptFile
 
-_ENDING = ".jsonl"
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN = 3
@@ -77,7 +77,7 @@ def kept_beside(layout: Layout, name: SessionName) -> list[Path]:
     with suppress(BsdError):
         for directory in (layout.sessions_dir(name.agent), *layout.put_away_dirs()):
             with suppress(OSError):
-                beginning = f"{name.session}{_ENDING}."
+                beginning = f"{name.session}{ENDING}."
                 found += (
                     directory / file
                     for file in sorted(os.listdir(directory))

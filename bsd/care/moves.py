@@ -1,6 +1,6 @@
 """The ways into the trash, out of it, and away for good; each may be cut off between any two steps.
 
-The order: into the trash go the transcript, then its entries in `sessions.json`, then the store,
+The order: into the trash go the transcript, then its entries in its owner's list, then the store,
 then the meta file is written. Until the transcript has gone, nothing has happened; from then on a
 recovery finishes. Out of it come the store, the transcript, the entries. Away goes the meta file
 last. Steps, as `after_step` hears of them, for each session: (staged, copied across mounts,)
@@ -98,7 +98,7 @@ class Moves:
         self._after_step("ended")
 
     def _each(self, journal: Journal, move: Callable[[Journal, Trashed], None]) -> None:
-        # Last out, first in: then each finds its place in sessions.json as it left it.
+        # Last out, first in: then each finds its place in that list as it left it.
         for item in journal.items[::-1] if journal.aim is Aim.BACK else journal.items[:]:
             try:
                 move(journal, item)
@@ -178,7 +178,7 @@ class Moves:
             if isinstance(problem, Busy):
                 raise
             _log.warning(
-                "Entries of a deleted session stay in sessions.json",
+                "Entries of a deleted session stay in its owner's list",
                 session=str(item.name),
                 problem=problem.message,
             )
@@ -289,11 +289,13 @@ class Moves:
             raise
         except Conflict as problem:
             done = PutBack(taken=tuple(item.keys))
-            _log.warning("sessions.json was left as it is", problem=problem.message)
+            _log.warning("The owner's list was left as it is", problem=problem.message)
         self.put_back[item.id] = done
         if done.taken:
             _log.warning(
-                "Keys in sessions.json are taken", session=str(item.name), keys=list(done.taken)
+                "Keys in the owner's list are taken",
+                session=str(item.name),
+                keys=list(done.taken),
             )
 
     def _undo_return(self, item: Trashed, place: Place) -> None:
@@ -333,17 +335,13 @@ class Moves:
         self._after_step("gone")
 
     def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
-        # What is done is done; a full disk under the audit log must not make it look undone.
-        try:
-            self._audit.record(
-                actor=journal.actor,
-                action=action,
-                agent=item.name.agent,
-                session_id=item.name.session,
-                **what,
-            )
-        except BsdError as error:
-            _log.error("The audit log cannot be written", error=error.message, action=action)
+        self._audit.record(
+            actor=journal.actor,
+            action=action,
+            agent=item.name.agent,
+            session_id=item.name.session,
+            **what,
+        )
 
 
 def weigh(store: Path) -> tuple[int, int]:

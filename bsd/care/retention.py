@@ -78,17 +78,14 @@ def _audit(
 ) -> None:
     if not done.cleaned:
         return
-    try:
-        AuditLog(layout.audit_file, clock).record(
-            actor=actor,
-            action=action,
-            files_removed=done.cleaned,
-            bytes=done.bytes,
-            errors=done.errors,
-            **more,
-        )
-    except BsdError as error:  # what is deleted is deleted
-        _log.error("The audit log cannot be written", error=error.message, action=action)
+    AuditLog(layout.audit_file, clock).record(
+        actor=actor,
+        action=action,
+        files_removed=done.cleaned,
+        bytes=done.bytes,
+        errors=done.errors,
+        **more,
+    )
 
 
 def run_history_retention(

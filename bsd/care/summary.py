@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
-from bsd.agents.entry import Entry, block_at, error_text, model_of, text_of
+from bsd.agents.entry import Entry, block_at, error_text, model_of
 from bsd.agents.owners import owner_of
 from bsd.care.search import original
 from bsd.foundation.durations import format_duration
@@ -41,8 +41,6 @@ _ACTION = re.compile(
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _COMMIT = re.compile(r"\bgit\b[^\n|;&]*\bcommit\b")
-_WRITES = re.compile(r"^(?:write|create|write_file|create_file|file_write)$", re.IGNORECASE)
-_PATHS = ("path", "file_path", "filePath", "filename", "file")
 _LONGEST = 200  # characters of each thing that is listed
 _LOOKED_AT = 20_000  # characters of a text in which an action is looked for
 _MANY_CALLS, _MANY_MESSAGES = 5, 30
@@ -83,11 +81,11 @@ class Summary:
             self.times = [min([*self.times, facts.time_ms]), max([*self.times, facts.time_ms])]
         self.message_count += facts.is_message
         values = fmt.values(entry)
-        self._take_calls(entry, facts)
+        self._take_calls(entry, fmt, facts)
         self._take_text(facts, values)
         self._take_error(entry, fmt, facts, values)
 
-    def _take_calls(self, entry: Entry, facts: Facts) -> None:
+    def _take_calls(self, entry: Entry, fmt: Format, facts: Facts) -> None:
         self.tool_calls += len(facts.calls)
         for call in facts.calls:
             if call.name:
@@ -96,10 +94,8 @@ class Summary:
             for text in arguments.values():
                 if isinstance(text, str) and _COMMIT.search(text):
                     self.has_git_commits = True
-            if _WRITES.match(call.name):
-                path = next((p for key in _PATHS if (p := text_of(arguments.get(key)))), None)
-                if path:
-                    _list(self.files_created, path, 8)
+            if path := fmt.file_written(call.name, arguments):
+                _list(self.files_created, path, 8)
 
     def _take_text(self, facts: Facts, values: Iterable[Value]) -> None:
         spoken = []

@@ -126,7 +126,7 @@ class Trashed:
     entries: int = 0
     extracted_files: int = 0
     extracted_bytes: int = 0
-    sessions_json: str | None = None  # its entries there, see registry_edit.excerpt
+    sessions_json: str | None = None  # its entries there, see `Owner.unlist`
     problem: str | None = None  # why its meta file is of no use: the rest is told by names alone
 
     @property
@@ -136,7 +136,7 @@ class Trashed:
 
     @property
     def keys(self) -> list[str]:
-        """Its keys in `sessions.json`."""
+        """Its keys in its owner's list."""
         content = json.loads(self.sessions_json) if self.sessions_json else {}
         return [key for key, value in content.items() if value != 0]
 
@@ -320,7 +320,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What came back from the trash; `keys_taken` are somebody else's in sessions.json by now."""
+    """What came back from the trash; `keys_taken` are somebody else's in its owner's list."""
 
     items: tuple[Trashed, ...]
     keys_taken: tuple[str, ...]

@@ -59,8 +59,3 @@ class Debounce:
         quiet_at = next(iter(self._last.values())) + self._quiet
         longest_at = next(iter(self._first.values())) + self._longest
         return min(quiet_at, longest_at)
-
-    def drop(self, session: SessionName) -> None:
-        """Forget a session."""
-        self._first.pop(session, None)
-        self._last.pop(session, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 
+from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -25,8 +26,6 @@ from bsd.foundation.trace import traced
 from bsd.text.change import Written
 
 _log = get_logger("cron")
-
-_ENDING = ".jsonl"
 
 
 @traced(_log)
@@ -148,4 +147,4 @@ def _of_agent(
             if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
             if stat.S_ISREG(found.st_mode):
-                yield SessionName(agent, file.name.removesuffix(_ENDING)), Written.of(found)
+                yield SessionName(agent, file.name.removesuffix(ENDING)), Written.of(found)

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.health import Problem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.text.change import Written
-
-_ENDING = ".jsonl"
 
 
 class Scan:
@@ -43,13 +42,13 @@ class Scan:
     def note(self, name: SessionName, seen: Written) -> None:
         """This is how the session looks after our work: no change, and nobody need be told."""
         with self._lock:
-            self._known.setdefault(name.agent, {})[f"{name.session}{_ENDING}"] = seen
+            self._known.setdefault(name.agent, {})[f"{name.session}{ENDING}"] = seen
             self._reported.discard(name)
 
     def forget(self, name: SessionName) -> None:
         """Report the session at the next walk, whether it changes until then or not."""
         with self._lock:
-            self._known.get(name.agent, {}).pop(f"{name.session}{_ENDING}", None)
+            self._known.get(name.agent, {}).pop(f"{name.session}{ENDING}", None)
             self._reported.discard(name)
 
     def changed(self, name: SessionName) -> bool:
@@ -58,7 +57,7 @@ class Scan:
             directory = self._directory(name.agent)
         except BsdError:  # a link out of the root: not for us
             return False
-        path = directory / f"{name.session}{_ENDING}"
+        path = directory / f"{name.session}{ENDING}"
         return self._compare(name.agent, path) is not None or name in self._reported
 
     def _directory(self, agent: str) -> Path:
@@ -146,7 +145,7 @@ class Scan:
 
     def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
         """Look once more, together with what is known: `note` may have spoken meanwhile."""
-        name = SessionName(agent, path.name.removesuffix(_ENDING))
+        name = SessionName(agent, path.name.removesuffix(ENDING))
         with self._lock:
             known = self._known.setdefault(agent, {})
             try:

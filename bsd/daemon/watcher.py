@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from bsd.agents.owner import Owner
+from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.clock import LONGEST_SLEEP_SECONDS
@@ -29,7 +29,6 @@ from bsd.foundation.sources import Source
 
 _log = get_logger(__name__)
 
-_ENDING = ".jsonl"
 # How long a look at all directories (some milliseconds) is good for: as long as a loop sleeps.
 CHECK_SECONDS = LONGEST_SLEEP_SECONDS
 # An agent's directories appear one after the other: look once for all of them.
@@ -164,11 +163,11 @@ class Watcher(Listener):
             self._attend()
         elif source := self._put_away.get(directory):
             if agent := source.agent_of(name):
-                self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
+                self._told.hint(SessionName(agent, name.removesuffix(ENDING)))
         else:
             for agent, owner in self._agents.get(directory, ()):
                 if owner.is_session_file(name):
-                    self._told.hint(SessionName(agent, name.removesuffix(_ENDING)))
+                    self._told.hint(SessionName(agent, name.removesuffix(ENDING)))
 
     def _attend(self) -> None:
         if not self._changed.is_set():

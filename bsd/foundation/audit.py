@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -12,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.atomic import sync_dir, write_all
-from bsd.foundation.errors import os_problem
+from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_RECORD, TooLarge, open_plain, plain_stream
 from bsd.foundation.times import iso_utc
 
-_BLOCK = 64 * 1024
-
-
-def actor_of_key(key: str) -> str:
-    """Name the owner of an API key without telling the key: 8 hex digits of its SHA-256."""
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+_log = get_logger("audit")
 
 
 class AuditLog:
@@ -41,10 +36,11 @@ class AuditLog:
         session_id: str | None = None,
         **counts: object,
     ) -> None:
-        """Append one line; it is durable when this returns.
+        """Append one line about what has been done; it is durable when this returns.
 
         `counts` are what else there is to say, bytes and files; `files_removed` is written as
-        `filesRemoved`. Raises Unavailable or Forbidden if the line cannot be written.
+        `filesRemoved`. If the line cannot be written, the log says so and nothing is raised: what
+        is done is done, and a full disk must not make it look undone.
         """
         entry: dict[str, object] = {"time": iso_utc(self._clock()), "actor": actor}
         entry["action"] = action
@@ -58,24 +54,15 @@ class AuditLog:
         try:
             self._append(line)
         except OSError as error:
-            raise os_problem(error, f"writing {self._path}") from error
-
-    def read_tail(self, count: int) -> list[dict[str, Any]]:
-        """Return the last `count` changes, oldest first; a torn line appears as `{"torn": …}`."""
-        try:
-            descriptor = open_plain(self._path)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise os_problem(error, f"reading {self._path}") from error
-        try:
-            lines = _last_lines(descriptor, count)
-        finally:
-            os.close(descriptor)
-        return [_parsed(line) for line in lines]
+            _cannot_be_written(os_problem(error, f"writing {self._path}"), action)
+        except BsdError as error:
+            _cannot_be_written(error, action)
 
     def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the changes whose lines hold these bytes, oldest first."""
+        """Yield the changes whose lines hold these bytes, oldest first.
+
+        A torn line appears as `{"torn": …}`.
+        """
         try:
             with plain_stream(self._path) as file:
                 for line in iter(partial(file.readline, LARGEST_RECORD), b""):
@@ -104,21 +91,13 @@ class AuditLog:
             sync_dir(self._path.parent)  # the file may be new
 
 
+def _cannot_be_written(problem: BsdError, action: str) -> None:
+    _log.error("The audit log cannot be written", error=problem.message, action=action)
+
+
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _last_lines(descriptor: int, count: int) -> list[bytes]:
-    """Read from the end until `count` whole lines are there."""
-    start = os.fstat(descriptor).st_size
-    tail = b""
-    while start and tail.count(b"\n") <= count and len(tail) < LARGEST_RECORD:
-        length = min(_BLOCK, start)
-        start -= length
-        tail = os.pread(descriptor, length, start) + tail
-    lines = [line for line in tail.split(b"\n") if line]
-    return lines[-count:] if count else []
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -126,4 +105,8 @@ def _parsed(line: bytes) -> dict[str, Any]:
         entry = json.loads(line)
     except ValueError:
         entry = None
-    return entry if isinstance(entry, dict) else {"torn": line.decode("utf-8", "replace")}
+    return (
+        entry
+        if isinstance(entry, dict)
+        else {"torn": line.rstrip(b"\n").decode("utf-8", "replace")}
+    )

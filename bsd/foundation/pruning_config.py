@@ -116,18 +116,12 @@ class ConfigService:
     ) -> None:
         from bsd.foundation.audit import AuditLog  # noqa: PLC0415 - most calls change no settings
 
-        # What is in force is in force: a full disk under the audit must not make it look undone.
-        try:
-            AuditLog(self._path.with_name("audit.jsonl")).record(
-                actor=actor,
-                action="config",
-                changed=changed,
-                before={name: before.get(name) for name in changed},
-            )
-        except BsdError as error:
-            log.error(  # noqa: TRY400 - a full disk needs no traceback
-                "The audit log cannot be written", error=error.message, action="config"
-            )
+        AuditLog(self._path.with_name("audit.jsonl")).record(
+            actor=actor,
+            action="config",
+            changed=changed,
+            before={name: before.get(name) for name in changed},
+        )
 
     def note_run(self, field: str, when: float | datetime) -> None:
         """Write `last_run_at` or `last_retention_run_at`, leaving all else as the file has it.

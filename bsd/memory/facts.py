@@ -318,10 +318,5 @@ class Memory(Closing):
         return recall.by_id(db, ids)
 
     def _record(self, action: str, **what: Any) -> None:
-        if self._audit is None:
-            return
-        # The change is made; a full disk under the audit log must not make it look undone.
-        try:
+        if self._audit is not None:
             self._audit.record(actor=self._actor, action=action, **what)
-        except BsdError as error:
-            _log.error("The audit log cannot be written", error=error.message, action=action)

@@ -166,17 +166,9 @@ class Notes:
             level(f"{action}: {name}: {tally.error.message}", actor=self._actor)
 
     def _record(self, action: str, name: SessionName, **what: object) -> None:
-        # The change is made; a full disk under the audit log must not make it look undone.
-        try:
-            self._audit.record(
-                actor=self._actor,
-                action=action,
-                agent=name.agent,
-                session_id=name.session,
-                **what,
-            )
-        except BsdError as error:
-            _log.error("The audit log cannot be written", error=error.message, action=action)
+        self._audit.record(
+            actor=self._actor, action=action, agent=name.agent, session_id=name.session, **what
+        )
 
 
 def expired_before(layout: Layout) -> str:
@@ -201,9 +193,9 @@ def told_expired(layout: Layout, extracted_at: str) -> str | None:
     due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
     if not extracted_at or not due:
         return None
-    first = min(due, key=lambda run: str(run.get("timestamp", "")))
+    first = min(due, key=lambda run: str(run.get("time", "")))
     keep = f" of {first['keep']}" if first.get("keep") else ""
     return (
         f"expired: it was taken out at {extracted_at}, and the setting `retention`{keep} let it be "
-        f"deleted at {first.get('timestamp', 'a time that is not known')}"
+        f"deleted at {first.get('time', 'a time that is not known')}"
     )

@@ -251,10 +251,6 @@ class History:
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()
 
-    def leave(self) -> None:
-        """Whether the operation begun last took effect is for the session to tell."""
-        self._begun = None
-
     def settle(self, deed: Deed, *, happened: bool) -> None:
         """Note of a pending operation what the session told."""
         self._begun = deed.path

@@ -245,7 +245,7 @@ class _Surgery:
                 if found and (home := self._again(*found, raw, values)):
                     return home
         span = Span(outcome.offset, outcome.length)
-        return _Home(self._new_ref(first), hash_, len(raw), span)
+        return _Home(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
 
     def _home_of_marked(
         self, outcome: Outcome, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
@@ -256,7 +256,12 @@ class _Surgery:
         original = original_of(raw, entry, marker, self._fmt, self._stored)
         if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
-            return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole)
+            return _Home(
+                self._free_ref(outcome),
+                _hash(whole),
+                len(whole),
+                whole,
+            )
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
         back = Return.of(entry, original, self._fmt, list(paths.values()))
@@ -266,7 +271,13 @@ class _Surgery:
         if home := self._again(marker.ref, marker.hash, raw, values, away):
             return home
         whole = back.apply(raw, remove=unmarked)
-        return _Home(self._new_ref(_first_ref(outcome)), _hash(whole), len(whole), whole, away)
+        return _Home(
+            self._free_ref(outcome),
+            _hash(whole),
+            len(whole),
+            whole,
+            away,
+        )
 
     def _again(
         self,
@@ -292,12 +303,8 @@ class _Surgery:
             return None
         return _Home(ref, hash_, len(stored_line), None, away or {})
 
-    def _new_ref(self, base: str) -> str:
-        ref, number = base, 1
-        while ref in self._refs or self._stored.taken(ref):
-            number += 1
-            ref = f"{base}-{number}"
-        return ref
+    def _free_ref(self, outcome: Outcome) -> str:
+        return self._stored.free_ref(_first_ref(outcome), self._refs)
 
 
 def _hash(raw: bytes) -> str:

@@ -22,7 +22,8 @@ class LastTurn:
         if facts.turn is Turn.STARTS:
             self._begins = self._open_from = index
             self._waiting.clear()
-        self._waiting.update(call.id for call in facts.calls if call.id)
+        if facts.calls:
+            self._waiting.update([call.id for call in facts.calls if call.id])
         if facts.result_of is not None:
             self._waiting.discard(facts.result_of)
         if facts.turn is Turn.OPEN:

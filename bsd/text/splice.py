@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -55,6 +56,8 @@ __all__ = [
 _BY_NUMBER = re.compile(
     rb"\\\\|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})"
 )
+_PAIR_OR_NUMBER = re.compile(rb"\\[\\u]")
+_LONG = 1 << 20  # bytes
 _CONTINUING = bytes(range(0x80, 0xC0))  # what in UTF-8 begins no character
 
 
@@ -190,18 +193,20 @@ def text_size(raw: bytes) -> int:
 
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and the characters of the same.
-
-    Counted, and not decoded: a text of many megabytes would take several times its size.
-    """
-    plain = 0 if raw.isascii() else len(raw) - len(raw.translate(None, _CONTINUING))
+    """As `text_size`, and the characters of the same."""
+    beyond = 0 if raw.isascii() else _continuing(raw)
     if raw[:1] != b'"':
-        return len(raw), len(raw) - plain
-    # Each escape is a letter more than what it stands for; a backslash takes two backslashes.
-    size = len(raw) - 2 - (raw.count(b"\\") - raw.count(b"\\\\"))
-    characters = size - plain
-    if b"\\u" in raw:
-        for escape in _BY_NUMBER.finditer(raw):
+        return len(raw), len(raw) - beyond
+    escapes = _backslashes(raw)
+    size = len(raw) - 2 - escapes
+    # Each escape is a letter more than what it stands for, but for these.
+    other = _PAIR_OR_NUMBER.search(raw) if escapes else None
+    if other is None:
+        return size, size - beyond
+    size += raw.count(b"\\\\", other.start())
+    characters = size - beyond
+    if raw.find(b"\\u", other.start()) >= 0:
+        for escape in _BY_NUMBER.finditer(raw, other.start()):
             if escape[1]:
                 size, characters = size - 6, characters - 9
             elif escape[2]:
@@ -209,6 +214,19 @@ def text_sizes(raw: bytes) -> tuple[int, int]:
                 size -= 4 if code < 0x80 else 3 if code < 0x800 else 2
                 characters -= 4
     return size, characters
+
+
+def _continuing(raw: bytes) -> int:
+    """How many bytes begin no character; a long text, decoded, would be several times as large."""
+    if len(raw) <= _LONG:
+        with suppress(UnicodeDecodeError):
+            return len(raw) - len(raw.decode())
+    return len(raw) - len(raw.translate(None, _CONTINUING))
+
+
+def _backslashes(raw: bytes) -> int:
+    """How many there are; where no copy is too long, taking them out is faster than counting."""
+    return raw.count(b"\\") if len(raw) > _LONG else len(raw) - len(raw.replace(b"\\", b""))
 
 
 def encode_string(text: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.clock_record import look, steady
-from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.trace import traced
@@ -151,11 +151,7 @@ class Caretaker:
         return look(self.layout, self.clock, self.steady, keep=keep).now_for(hours * 3600)
 
     def _audit(self, action: str, session_id: str | None, **what: Any) -> None:
-        if self.layout is None:
-            return
-        try:
+        if self.layout is not None:
             AuditLog(self.layout.audit_file, self.clock).record(
                 actor=self.actor, action=action, session_id=session_id, **what
             )
-        except BsdError as error:  # it is done: a full disk must not make it look undone
-            _log.error("The audit log cannot be written", error=error.message, action=action)

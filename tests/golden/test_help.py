@@ -17,7 +17,8 @@ def test_help() -> None:
 def _pages(
     command: click.Command, parent: click.Context | None, name: str
 ) -> Iterator[tuple[str, str]]:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=80)
+    how = {**command.context_settings, "terminal_width": 80}
+    context = click.Context(command, info_name=name, parent=parent, **how)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):

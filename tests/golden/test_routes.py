@@ -21,6 +21,8 @@ from tests.golden.world import World
 
 _MACHINE = {"/api/status", "/api/health", "/api/savings"}  # these hang on machine and hour
 _JOB = ("seconds", "last_run", "last_result", "next_run")  # what the scheduler was quick enough for
+# What the daemon was at in this very moment.
+_MOMENT = ("sessions", "problems", "late", "parked", "give_ups", "reasons", "next_expiry", "due_at")
 _VOLATILE = ("age_hours", "bytes", "reclaimed_bytes")
 _A = "/api/sessions/main/alpha"
 _B = "/api/sessions/main/beta"
@@ -44,7 +46,7 @@ class Routes:
         answer = document(content)
         said = self._world.steady(answer)
         if keep:
-            said = but(shape(answer), "reasons") if path in _MACHINE else said
+            said = but(shape(answer), *_MOMENT) if path in _MACHINE else said
             if isinstance(said, dict) and isinstance(said.get("next"), str):
                 said["next"] = "<cursor>"
             said = but(said, *_VOLATILE if path.startswith("/api/workspaces") else _JOB)
@@ -251,7 +253,7 @@ def fail(routes: Routes) -> None:
 
 def beside(routes: Routes, ask: Ask, world: World) -> None:
     """What commands say that ask the daemon."""
-    routes.answers["bsd status --json"] = but(shape(ask("status", "--json")["out"]), "reasons")
+    routes.answers["bsd status --json"] = but(shape(ask("status", "--json")["out"]), *_MOMENT)
     for words in (("jobs",), ("jobs", "run", "retention"), ("jobs", "run", "nobody")):
         said = ask(*words, "--json")
         kept = {name: world.steady(said[name]) for name in ("exit", "out", "err")}

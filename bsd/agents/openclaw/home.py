@@ -17,9 +17,7 @@ from urllib.parse import quote
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Entry
-from bsd.agents.openclaw import registry_edit
 from bsd.agents.openclaw.dialect import detect, header_ids
-from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock
 from bsd.agents.openclaw.registry import (
     FILE,
@@ -83,6 +81,8 @@ class RootAgent(Owner):
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> AbstractContextManager[object]:
+        from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - most calls only look
+
         return SessionLock(transcript, wait, name=name, sleep=sleep)
 
     def lock_state(self, transcript: Path) -> LockState:
@@ -96,6 +96,8 @@ class RootAgent(Owner):
         return read_registry(self._directory)
 
     def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
+        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - who deletes is rare
+
         directory = self._sessions
 
         def keys(content: dict[str, Any]) -> list[str]:
@@ -104,6 +106,8 @@ class RootAgent(Owner):
         registry_edit.take_out(directory, keys, keep, wait=wait)
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
+        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - as in `unlist`
+
         return registry_edit.put_back(self._sessions, excerpt, wait=wait)
 
     def is_written_by_us(self, name: str) -> bool:

@@ -17,7 +17,6 @@ from bsd.agents.owners import owner_of
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.doors.agent.rounds import Answered, Round, names_of, search_for
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -109,24 +108,21 @@ class InBand:
             notes = Notes(self.layout, _ACTOR, self.clock)
             notes.restored(name, restored, committed=True, redacted=answered.how is not None)
         _log.info(f"{call.tool}: {name}, entry {call.entry_id}", actor=_ACTOR, outcome=outcome)
-        try:
-            AuditLog(self.layout.audit_file, self.clock).record(
-                actor=_ACTOR,
-                action=answered.action,
-                agent=name.agent,
-                session_id=name.session,
-                tool=call.name,
-                call_entry=call.entry_id or f"#{call.index}",
-                call=call.key,
-                in_band=True,
-                entry_id=answered.entry_id,
-                values=answered.values,
-                failed=answered.failed,
-                outcome=outcome,
-                redacted=answered.how,
-            )
-        except BsdError as error:  # it is done; the transcript says so
-            _log.error("The audit log cannot be written", error=error.message, action=call.tool)
+        AuditLog(self.layout.audit_file, self.clock).record(
+            actor=_ACTOR,
+            action=answered.action,
+            agent=name.agent,
+            session_id=name.session,
+            tool=call.name,
+            call_entry=call.entry_id or f"#{call.index}",
+            call=call.key,
+            in_band=True,
+            entry_id=answered.entry_id,
+            values=answered.values,
+            failed=answered.failed,
+            outcome=outcome,
+            redacted=answered.how,
+        )
 
 
 def _key(call: OwnCall) -> tuple[str, str]:

@@ -73,9 +73,7 @@ def test_a_redaction_is_history_and_can_be_undone(
         age(path)
         assert path.read_bytes() == content + b'{"type":"label","id":"x"}\n'
     assert states(surgeon)[-1] == (1, "redact", "undone")
-    told = [
-        (one["action"], one.get("entryIds")) for one in AuditLog(layout.audit_file).read_tail(9)
-    ]
+    told = [(one["action"], one.get("entryIds")) for one in AuditLog(layout.audit_file).search(b"")]
     assert [action for action, _ in told] == ["redact", "undo", "undo", "undo"]
     assert set(answer["entries_removed"]) <= set(told[0][1] or ())
 
@@ -86,7 +84,7 @@ def test_a_crash_after_the_exchange_is_no_loss(
 ) -> None:
     path = put(layout, raw)
     surgeon = make_surgeon(layout, clock, wait=0.0)
-    monkeypatch.setattr(History, "done", History.leave)
+    monkeypatch.setattr(History, "done", lambda _: None)
     surgeon.redact(NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() != raw
@@ -95,7 +93,7 @@ def test_a_crash_after_the_exchange_is_no_loss(
     assert surgeon.undo(NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
-    monkeypatch.setattr(History, "done", History.leave)  # the same for lines that come in
+    monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
     age(path)
     surgeon.undo(NAME, 2)
     age(path)
@@ -114,7 +112,7 @@ def test_a_crash_before_the_exchange_leaves_no_history(
 ) -> None:
     path = put(layout, raw)
     surgeon = make_surgeon(layout, clock, wait=0.0)
-    monkeypatch.setattr(History, "discard", History.leave)
+    monkeypatch.setattr(History, "discard", lambda _: None)
     with path.open("rb"), pytest.raises(Busy):
         surgeon.redact(NAME, CONSUME)
     monkeypatch.undo()

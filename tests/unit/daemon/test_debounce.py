@@ -45,10 +45,8 @@ def test_sleepers_are_woken_only_for_the_first() -> None:
     assert debounce.note(A, 1.0)
     assert not debounce.note(A, 2.0)
     assert not debounce.note(B, 2.0)
-    debounce.drop(A)
-    debounce.drop(B)
-    debounce.drop(C)
-    assert debounce.note(B, 3.0)
+    assert debounce.due(9.0) == [A, B]
+    assert debounce.note(B, 9.0)
 
 
 def test_a_thread_that_comes_late_loses_nothing() -> None:

@@ -311,3 +311,19 @@ def test_the_size_of_a_text_is_the_same_however_it_is_written(
     raw = json.dumps(text, ensure_ascii=ascii_only).encode()
     assert text_size(raw) == len(text.encode())
     assert text_sizes(raw) == (len(text.encode()), len(text))
+
+
+@unhurried
+@given(
+    st.lists(st.sampled_from(["\\", "\n", '"', "u", "ä", "😀", "\x01"])),
+    st.booleans(),
+    st.sampled_from(["x", "ä", "\n", "\\", "😀"]),
+)
+def test_a_long_text_has_the_same_size(pieces: list[str], ascii_only: bool, filling: str) -> None:
+    text = "".join(pieces) + filling * (1 << 20)
+    raw = json.dumps(text, ensure_ascii=ascii_only).encode()
+    assert text_sizes(raw) == (len(text.encode()), len(text))
+
+
+def test_what_is_not_utf_8_has_a_size_too() -> None:
+    assert text_sizes(b'"\xff\x80a"') == (3, 2)
