@@ -6,12 +6,14 @@ The command line serves them; whoever finds one in a transcript reads the same w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from bsd.foundation.errors import BsdError, Invalid
+
+if TYPE_CHECKING:  # only the tab key needs it
+    from click.shell_completion import CompletionItem
 
 # How what is printed begins where the text alone was given; and where more is to come of it.
 TEXT_ONLY = "Text only: "
@@ -20,7 +22,7 @@ AFTER_THE_TURN = "Text, and inline after the turn: "
 ACTIONS = ("get_context", "restore", "set_extractable")
 TOOLS = frozenset(("restore_remote", "purge_control"))
 
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem[str]]"]
 
 
 class _KeysType(click.ParamType[list[str]]):
