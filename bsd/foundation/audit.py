@@ -105,8 +105,6 @@ def _parsed(line: bytes) -> dict[str, Any]:
         entry = json.loads(line)
     except ValueError:
         entry = None
-    return (
-        entry
-        if isinstance(entry, dict)
-        else {"torn": line.rstrip(b"\n").decode("utf-8", "replace")}
-    )
+    if isinstance(entry, dict):
+        return entry
+    return {"torn": line.rstrip(b"\n").decode("utf-8", "replace")}

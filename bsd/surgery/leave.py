@@ -85,7 +85,8 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was be
     known = witness.stamps()
     learn(known, back.noting.stamps)
     befores = _befores(stamped, known, witness, past, stored, revised)
-    complete = _take_out(revised, stamped, befores, budget_bytes)
+    fresh = {(stamp.entry_id, stamp.value) for stamp in back.noting.stamps}
+    complete = _take_out(revised, stamped, befores, fresh, budget_bytes)
     plan = revised.plan(back.report.action)
     # No `_restored` that this would set stays, so there is nothing to note of it.
     return replace(plan, noting=NOTHING, complete=back.complete and complete), answers
@@ -105,16 +106,23 @@ def _take_out(
     revised: Revised,
     stamped: Sequence[_Stamped],
     befores: dict[int, bytes | None],
+    fresh: Collection[tuple[str, bytes]],
     budget_bytes: int,
 ) -> bool:
-    """Give lines what stood there before; whether the budget was enough for all of them."""
+    """Give lines what stood there before; whether the budget was enough for all of them.
+
+    It is for those that stood there already: `fresh` ones, an entry's id and what this very plan
+    sets, are never left, since nobody would know of them afterwards.
+    """
     new_bytes = 0
+    complete = True
     edits, touched = [], []
     for at, one in enumerate(stamped):
         if at not in befores:
             continue
-        if new_bytes >= budget_bytes:
-            break
+        if new_bytes >= budget_bytes and (one.entry_id, one.value) not in fresh:
+            complete = False
+            continue
         raw, before = revised.read(one.offset, one.length), befores[at]
         try:
             if before is None:
@@ -127,7 +135,7 @@ def _take_out(
         touched.append(Touched(one.index, one.entry_id))
         new_bytes += len(new)
     revised.take(Plan(revised.identity, tuple(edits), Report(""), touched=tuple(touched)))
-    return new_bytes < budget_bytes
+    return complete
 
 
 def _befores(

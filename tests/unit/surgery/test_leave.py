@@ -243,3 +243,16 @@ def test_a_history_that_is_damaged_tells_nothing() -> None:
     broken.acts = guest.memory.acts
     guest.leave(past=broken)
     assert guest.raw == before
+
+
+def test_what_comes_back_in_parts_keeps_the_restored_of_others() -> None:
+    raw = jsonl(
+        result(),
+        {**result(_restored="2020-01-01T00:00:00Z"), "__id": "e2"},
+        {"__id": "u1", "type": "user", "content": "hm"},
+    )
+    guest = Guest(raw)
+    guest.extract(keep_recent=0)
+    guest.restore_one("e1")
+    guest.leave(NOW + 10_000, budget=1)
+    assert guest.raw == raw
