@@ -43,7 +43,6 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post(
         f"{_PATH}/replace",
-        response_model=None,
         responses=answers(ContextChanged),
         openapi_extra=described(ReplaceWish),
     )

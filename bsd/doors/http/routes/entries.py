@@ -37,7 +37,7 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _look(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRIES, response_model=None, responses=answers("Entries"))
+    @router.get(_ENTRIES, responses=answers("Entries"))
     async def entries(
         agent: str,
         session: str,
@@ -59,7 +59,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
         wanted = EntryFilter(start, before, limit, types, extracted)
         return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
 
-    @router.get(_ENTRY, response_model=None, responses=answers("EntryDocument"))
+    @router.get(_ENTRY, responses=answers("EntryDocument"))
     async def entry(agent: str, session: str, entry: str) -> Response:
         """A whole entry as it stands, for reading and editing."""
 
@@ -75,7 +75,6 @@ def _look(router: APIRouter, desk: Desk) -> None:
 def _content(router: APIRouter, desk: Desk) -> None:
     @router.get(
         _ENTRY + "/extracted",
-        response_model=None,
         responses=answers("ExtractedContent"),
     )
     async def extracted(agent: str, session: str, entry: str) -> Response:
@@ -90,7 +89,7 @@ def _content(router: APIRouter, desk: Desk) -> None:
 
 
 def _meta(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRY + "/meta", response_model=None, responses=answers("Meta"))
+    @router.get(_ENTRY + "/meta", responses=answers("Meta"))
     async def meta(agent: str, session: str, entry: str) -> Response:
         """What is noted on an entry."""
         return Answer(
@@ -102,7 +101,6 @@ def _changes(router: APIRouter, desk: Desk) -> None:
 
     @router.put(
         _ENTRY,
-        response_model=None,
         responses=answers(Edited),
         openapi_extra=body(lambda: EDIT_SCHEMA),
     )

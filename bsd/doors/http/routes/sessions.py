@@ -39,13 +39,13 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _lists(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/agents", response_model=None, responses=answers("Agents"))
+    @router.get("/api/agents", responses=answers("Agents"))
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
         return Answer({"agents": [asdict(info) for info in found]})
 
-    @router.get("/api/sessions", response_model=None, responses=answers("Sessions"))
+    @router.get("/api/sessions", responses=answers("Sessions"))
     async def sessions(
         agent: _Text = None,
         status: Annotated[
@@ -70,7 +70,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         wanted = Filter(agent, status, q)
         return Answer(await reading(desk.page, wanted, limit, cursor))
 
-    @router.get("/api/search", response_model=None, responses=answers("Found"))
+    @router.get("/api/search", responses=answers("Found"))
     async def search(
         q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
         agent: _Text = None,
@@ -83,7 +83,6 @@ def _lists(router: APIRouter, desk: Desk) -> None:
 def _one(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}",
-        response_model=None,
         responses=answers("SessionDetail"),
     )
     async def session(
@@ -108,7 +107,6 @@ def _told(router: APIRouter, desk: Desk) -> None:
 
     @router.get(
         "/api/sessions/{agent}/{session}/summary",
-        response_model=None,
         responses=answers("Summary"),
     )
     async def summary(agent: str, session: str) -> Response:
@@ -117,7 +115,6 @@ def _told(router: APIRouter, desk: Desk) -> None:
 
     @router.get(
         "/api/sessions/{agent}/{session}/history",
-        response_model=None,
         responses=answers("HistoryList"),
     )
     async def history(agent: str, session: str) -> Response:
@@ -133,7 +130,6 @@ def _told(router: APIRouter, desk: Desk) -> None:
 def _deletion(router: APIRouter, desk: Desk) -> None:
     @router.delete(
         "/api/sessions/{agent}/{session}",
-        response_model=None,
         responses=answers("Deleted"),
     )
     async def delete(
@@ -152,7 +148,6 @@ def _deletion(router: APIRouter, desk: Desk) -> None:
 def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/extract",
-        response_model=None,
         responses=answers(SessionResult),
         openapi_extra=body(lambda: settings_schema(PER_CALL), required=False),
     )
