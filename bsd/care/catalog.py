@@ -12,7 +12,7 @@ from typing import Any
 from bsd.agents.owner import ENDING, Owner, Registered
 from bsd.agents.owners import owner_of
 from bsd.care.titles import Titles, when
-from bsd.foundation.errors import BsdError, ConfigError, os_problem
+from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.plain import is_directory
@@ -234,3 +234,17 @@ def describe(
         extracted_entries=len({record.entry_id for record in records}),
         extracted_bytes=sum(record.size for record in records),
     )
+
+
+def find_session(layout: Layout, text: str) -> SessionName:
+    """Read `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
+    if "/" in text:
+        return SessionName.parse(text)
+    check_name(text, "session")
+    found = [name for name in names(layout) if name.session == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(map(str, found))
+        raise Invalid(f"several agents have a session {text}", hint=f"one of {listed}")
+    raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -17,6 +18,8 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
 from bsd.session.notes import Notes
 from bsd.session.session import Session
+from bsd.store.extracted import SessionStore
+from bsd.surgery.plan import Means, Source
 
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _log = get_logger("surgeon")
 
 Progress = Callable[[int], None]
+_Answer = TypeVar("_Answer")
 
 
 @traced(_log)
@@ -55,13 +59,23 @@ class Examiner:
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
+    def look(self, name: SessionName, query: Callable[[Source, Format, Means], _Answer]) -> _Answer:
+        """Ask something of a session as it stands; raises NotFound and what the query raises."""
+        session = Session(self.layout, name)
+        source, fmt = session.open_to_read()
+        with source:
+            return query(source, fmt, self._means(name, session.store))
+
+    def _means(self, name: SessionName, store: SessionStore) -> Means:
+        return Means(name, store, self._clock(), lambda: self.config.current)
+
     def context(self, name: SessionName) -> dict[str, Any]:
         """What an agent may know of its session: seed 001's get_context."""
         from bsd.surgery.view import context
 
         source, fmt = Session(self.layout, name).open_to_read()
         with source:
-            return context(name, source, fmt)
+            return context(name, source, fmt).as_json()
 
     def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What was taken out of an entry, by key, without putting it back."""

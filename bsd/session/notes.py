@@ -14,10 +14,10 @@ from bsd.store.extracted import Missing
 
 if TYPE_CHECKING:
     from bsd.surgery.plan import Plan, Report
-    from bsd.surgery.restore import RestoreAnswer
+    from bsd.surgery.restore import Restored
     from bsd.surgery.result import Tally
     from bsd.surgery.survey import Outcome as Judged
-    from bsd.surgery.undo import UndoAnswer
+    from bsd.surgery.undo import Undone
 
 _log = get_logger("extraction")
 
@@ -75,7 +75,7 @@ class Notes:
     def restored(
         self,
         name: SessionName,
-        answer: RestoreAnswer,
+        answer: Restored,
         *,
         committed: bool,
         redacted: bool = False,
@@ -130,7 +130,7 @@ class Notes:
             tokens_saved=report.tokens_saved,
         )
 
-    def undone(self, name: SessionName, answer: UndoAnswer, report: Report) -> None:
+    def undone(self, name: SessionName, answer: Undone, report: Report) -> None:
         """An operation on a session was taken back."""
         _log.info(f"undo: {name}, {answer.deed}", actor=self._actor, entries=report.entries)
         self._record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
-from bsd.session.notes import told_expired
+from bsd.session.notes import Notes, told_expired
 from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
@@ -27,24 +27,24 @@ from bsd.store.history import History
 from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
 from bsd.store.whereabouts import undone_in
-from bsd.surgery.context_answer import ContextAnswer
+from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.context_tool import plan_context
-from bsd.surgery.edit import EditAnswer, Wish, plan_edit
+from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.pin import PinAnswer, plan_set_extractable
-from bsd.surgery.plan import Plan
-from bsd.surgery.redact import Call, RedactAnswer, plan_redact
+from bsd.surgery.pin import ExtractableSet, plan_set_extractable
+from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.redact import Call, Redaction, plan_redact
 from bsd.surgery.remark import plan_remark
 from bsd.surgery.restore import (
-    RestoreAnswer,
+    Restored,
     plan_restore,
     plan_restore_all,
     restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
-from bsd.surgery.undo import UndoAnswer, plan_undo
+from bsd.surgery.undo import Undone, plan_undo
 from bsd.surgery.view import EntryView
 from bsd.text.reader import TranscriptFile
 
@@ -164,7 +164,7 @@ class Surgeon(Examiner):
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+        ) -> tuple[Plan, tuple[Restored, ...]]:
             now = self.patience.clock()
             if not leaving:
                 return plan_restore_all(source, fmt, now, store, progress=progress)
@@ -192,9 +192,7 @@ class Surgeon(Examiner):
         Raises NotFound, Invalid for unknown keys, Busy, Conflict if nothing of it is away.
         """
 
-        def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, RestoreAnswer]:
+        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, Restored]:
             return plan_restore(source, fmt, entry, keys, self.patience.clock(), store)
 
         done, answer = self._operator.carry_out(name, plan)
@@ -204,7 +202,7 @@ class Surgeon(Examiner):
             self._notes.changed("restore", name, done.plan.report, entry=answer.entry_id)
         return answer.as_json()
 
-    def _explain(self, answer: RestoreAnswer) -> None:
+    def _explain(self, answer: Restored) -> None:
         if answer.missing is Missing.GONE:
             answer.expired = told_expired(self.layout, answer.extracted_at)
 
@@ -246,7 +244,9 @@ class Surgeon(Examiner):
         The answer is {updated, entry_id, extractable, previous}.
         """
 
-        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, PinAnswer]:
+        def plan(
+            source: TranscriptFile, fmt: Format, _: SessionStore
+        ) -> tuple[Plan, ExtractableSet]:
             return plan_set_extractable(source, fmt, entry, value)
 
         done, answer = self._operator.carry_out(name, plan)
@@ -263,7 +263,7 @@ class Surgeon(Examiner):
         Busy, and EntryChanged (a Conflict).
         """
 
-        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, EditAnswer]:
+        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, Edited]:
             return plan_edit(source, fmt, entry, wish, seen)
 
         done, answer = self._operator.carry_out(name, plan)
@@ -309,7 +309,7 @@ class Surgeon(Examiner):
 
         def plan(
             source: TranscriptFile, fmt: Format, _: SessionStore
-        ) -> tuple[Plan, ContextAnswer]:
+        ) -> tuple[Plan, ContextChanged]:
             config = self.config.current
             return plan_context(source, fmt, targets, config, include_user=include_user)
 
@@ -329,7 +329,7 @@ class Surgeon(Examiner):
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, RedactAnswer]:
+        ) -> tuple[Plan, Redaction]:
             return plan_redact(source, fmt, calls, store)
 
         done, answer = self._operator.carry_out(name, plan)
@@ -337,21 +337,47 @@ class Surgeon(Examiner):
             self._notes.changed_several("redact", name, done.plan.report, answer.entry_ids)
         return {**answer.as_json(), "operation": done.number}
 
+    def perform(
+        self,
+        name: SessionName,
+        plan: Callable[[Source, Format, Means], tuple[Plan, Answer]],
+        note: Callable[[Notes, Report | None, Answer], None],
+        *,
+        dry_run: bool = False,
+    ) -> tuple[int | None, Answer]:
+        """Put a plan into effect; `note` writes down what was done, by a report or None: nothing.
+
+        The answer comes with its number in the history, if anything was changed. Raises NotFound,
+        Busy, Conflict, and what the planner raises.
+        """
+
+        def planner(
+            source: TranscriptFile, fmt: Format, store: SessionStore
+        ) -> tuple[Plan, Answer]:
+            return plan(source, fmt, self._means(name, store))
+
+        if dry_run:
+            return None, self._trial(name, planner)
+        done, answer = self._operator.carry_out(name, planner)
+        note(self._notes, done.plan.report if done.outcome else None, answer)
+        return done.number, answer
+
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
         return self._operator.carry_out(name, planner)
 
     def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
+        """As `take_back`, in the fields of the contract."""
+        return self.take_back(name, number).as_json()
+
+    def take_back(self, name: SessionName, number: int | None = None) -> Undone:
         """Take an operation back: the newest, or one by its number in the history.
 
-        The answer is {undone, action, at, entries, operations}; by `operations` this can be undone
-        in turn. Raises NotFound, Busy, Conflict that says what stands in the way.
+        Raises NotFound, Busy, Conflict that says what stands in the way.
         """
         history, chosen = History(self.layout, name), number
 
-        def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, UndoAnswer]:
+        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, Undone]:
             settle(history, source)
             return plan_undo(source, fmt, chosen, history, store)
 
@@ -365,7 +391,7 @@ class Surgeon(Examiner):
                 operations.append(done.number)
                 self._notes.undone(name, answer, done.plan.report)
         state_at(self.layout.state_db).forget(name)
-        return {**answer.as_json(), "entries": entries, "operations": operations}
+        return replace(answer, entries=tuple(entries), operations=tuple(operations))
 
     def _trial(self, name: SessionName, planner: Planner[Answer]) -> Answer:
         session = Session(self.layout, name)

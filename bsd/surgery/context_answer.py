@@ -3,59 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import field
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.plan import Plan, Report, Saving, Source
-from bsd.surgery.targets import DISCARDED
+from bsd.surgery.targets import DISCARDED, Action
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
 
 
 @immutable
-class Changed:
-    """One target in effect; lengths are characters, tokens an estimate."""
+class ContextChange(Answer):
+    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
 
     operation: Mapping[str, str]
-    message_id: str
-    original_length: int
-    new_length: int
-    tokens_saved: int
-
-    def as_json(self) -> dict[str, Any]:
-        """In the seed's names."""
-        return {
-            "operation": dict(self.operation),
-            "messageId": self.message_id,
-            "originalLength": self.original_length,
-            "newLength": self.new_length,
-            "tokensSaved": self.tokens_saved,
-        }
+    message_id: str = field(metadata=contract(name="messageId"))
+    original_length: int = field(metadata=contract(name="originalLength"))
+    new_length: int = field(metadata=contract(name="newLength"))
+    tokens_saved: int = field(metadata=contract(name="tokensSaved"))
 
 
 @immutable
-class ContextAnswer:
-    """All targets of one call, in its order."""
+class ContextChanged(Answer):
+    """Seed 003's ReplaceResult: all targets of one call, in its order."""
 
-    action: str  # replace, discard or distill
-    changed: tuple[Changed, ...]
+    success: bool = field(init=False, metadata=contract(by=lambda _: True))
+    action: Action
+    changed: tuple[ContextChange, ...] = field(metadata=contract(name="replacements"))
+    errors: tuple[str, ...] = field(init=False, metadata=contract(by=lambda _: ()))
     warnings: tuple[str, ...] = ()
+    tokens_saved: int = field(
+        init=False,
+        metadata=contract(
+            name="tokensSaved", by=lambda one: sum(each.tokens_saved for each in one.changed)
+        ),
+    )
+    operation: int | None = field(
+        default=None, metadata=contract("Its number in the history; null for a dry run")
+    )
 
     @property
     def entry_ids(self) -> list[str]:
         return list(dict.fromkeys(one.message_id for one in self.changed))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "success": True,
-            "action": self.action,
-            "replacements": [one.as_json() for one in self.changed],
-            "errors": [],
-            "warnings": list(self.warnings),
-            "tokensSaved": sum(one.tokens_saved for one in self.changed),
-        }
 
 
 def change_plan(
@@ -63,7 +54,7 @@ def change_plan(
     action: str,
     edits: Sequence[Edit],
     touched: Sequence[Touched],
-    answer: ContextAnswer,
+    answer: ContextChanged,
     rate: Rate,
 ) -> Plan:
     """The plan of these edits, in the order of the file; `rate` is that of their tokens."""

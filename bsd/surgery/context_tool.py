@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bsd.agents.dialect import Format
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.surgery.context_answer import ContextAnswer
+from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.policy import Policy
@@ -21,7 +21,7 @@ def plan_context(
     config: PruningConfig,
     *,
     include_user: bool = False,
-) -> tuple[Plan, ContextAnswer]:
+) -> tuple[Plan, ContextChanged]:
     """Plan targets of one action, all of them or none; raises Refused."""
     tools, binds = config.protected_tools, Policy.of(config).binds
     ranges = [target for target in targets if isinstance(target, Replacement)]

@@ -11,12 +11,12 @@ from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan
+from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.hashes import SHORTEST, known_hashes
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, never
-from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Discard, Refused
+from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Action, Discard, Refused
 from bsd.text.change import Edit
 from bsd.text.splice import SpliceError
 
@@ -33,7 +33,7 @@ class _Addressed:
     name: str
     hash: str
     edit: Edit | None
-    changed: Changed | None
+    changed: ContextChange | None
     characters: int  # of text that give way
     problem: str | None
 
@@ -46,12 +46,12 @@ def plan_discard(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
-) -> tuple[Plan, ContextAnswer]:
+) -> tuple[Plan, ContextChanged]:
     """Plan these discards, or with summaries distillations; all or none, else Refused.
 
     `binds` tells which models' signatures make a change worth a warning.
     """
-    action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
+    action: Action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
     conversation = Conversation(fmt, protected_tools, binds)
     found: list[list[_Addressed]] = [[] for _ in targets]
     by_start: dict[str, list[int]] = defaultdict(list)
@@ -78,7 +78,7 @@ def plan_discard(
         for one in chosen
         if one.changed
     )
-    answer = ContextAnswer(action, changed, warnings)
+    answer = ContextChanged(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [Touched(one.index, one.entry_id) for one in in_order]
@@ -130,9 +130,9 @@ def _unfit(facts: Facts, values: Sequence[Value], *, include_user: bool) -> str 
     return None
 
 
-def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]]) -> Changed:
+def _changed(target: Discard, name: str, texts: Sequence[tuple[Value, str]]) -> ContextChange:
     length = sum(value.length for value, _ in texts)
-    return Changed(target.as_json(), name, length, sum(len(text) for _, text in texts), 0)
+    return ContextChange(target.as_json(), name, length, sum(len(text) for _, text in texts), 0)
 
 
 def _characters(texts: Sequence[tuple[Value, str]]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from bsd.agents.dialect import Facts, Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (
@@ -66,21 +67,16 @@ Wish = Callable[[Document], Document]
 
 
 @immutable
-class EditAnswer:
+class Edited(Answer):
     """What became of one entry."""
 
+    edited: bool = field(init=False, metadata=contract(by=lambda one: bool(one.changed)))
     entry_id: str | None
-    index: int  # 0-based line number
-    changed: tuple[str, ...]  # paths of the values that changed; none: it was like that already
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "edited": bool(self.changed),
-            "entry_id": self.entry_id,
-            "index": self.index,
-            "changed": list(self.changed),
-        }
+    index: int = field(metadata=contract("0-based line number"))
+    changed: tuple[str, ...] = field(
+        metadata=contract("Paths of the values that changed; none: it was like that already")
+    )
+    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
 
 
 @immutable
@@ -102,7 +98,7 @@ def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
 
 def plan_edit(
     source: Source, fmt: Format, entry: str, wish: Wish, seen: str | None = None
-) -> tuple[Plan, EditAnswer]:
+) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
     Raises NotFound, Invalid for a change that would break the session, EntryChanged, and Conflict
@@ -129,7 +125,7 @@ def plan_edit(
         bytes_before=size,
         bytes_after=size + len(line) - len(raw),
     )
-    answer = EditAnswer(
+    answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
     touched = tuple(Touched(answer.index, answer.entry_id) for _ in edits)

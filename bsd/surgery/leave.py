@@ -24,7 +24,7 @@ from bsd.store.lasting import NOTHING, Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.kept import member_of, same_values
 from bsd.surgery.plan import Plan, Report, Source
-from bsd.surgery.restore import BUDGET, RestoreAnswer, plan_restore_all
+from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
 from bsd.surgery.revised import Revised
 from bsd.surgery.undo import Past
 from bsd.text.change import Edit
@@ -73,7 +73,7 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was be
     *,
     budget_bytes: int = BUDGET,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+) -> tuple[Plan, tuple[Restored, ...]]:
     """Plan the return of everything that is away, and that no trace of it stays.
 
     The answers are those of `plan_restore_all`. A `_restored` of which nothing tells stays.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
+from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.errors import Invalid
-from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.surgery.locate import locate
@@ -18,28 +19,20 @@ from bsd.text.splice import remove_members, set_member
 Extractable = bool | int | None
 
 
-@immutable
-class PinAnswer:
-    """What an entry's `_extractable` is now and was before; None: it has none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractableSet(Answer):
+    """What an entry's `_extractable` is now and was before; null: it has none."""
 
+    updated: bool = True
     entry_id: str | None
-    index: int  # 0-based line number
     extractable: Extractable
     previous: Any
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "updated": True,
-            "entry_id": self.entry_id,
-            "extractable": self.extractable,
-            "previous": self.previous,
-        }
+    index: int = field(metadata=INTERNAL)  # 0-based line number
 
 
 def plan_set_extractable(
     source: Source, fmt: Format, entry: str, value: Extractable
-) -> tuple[Plan, PinAnswer]:
+) -> tuple[Plan, ExtractableSet]:
     """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
 
     Raises NotFound, Invalid for a negative number, and Conflict if the line cannot be edited.
@@ -64,7 +57,12 @@ def plan_set_extractable(
         bytes_before=size,
         bytes_after=size + (len(new) - len(raw)),
     )
-    answer = PinAnswer(located.facts.id, located.line.index, value, previous)
+    answer = ExtractableSet(
+        entry_id=located.facts.id,
+        extractable=value,
+        previous=previous,
+        index=located.line.index,
+    )
     touched = (Touched(answer.index, answer.entry_id),) if edits else ()
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
     return Plan(source.identity, edits, report, touched=touched, noting=freed), answer

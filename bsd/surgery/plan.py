@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Protocol
 
 from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.extracted import Keep
+from bsd.store.extracted import Keep, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import NOTHING, Noting
 from bsd.surgery.tokens import Rate
@@ -27,6 +29,17 @@ class Source(Protocol):
     def lines_holding(self, needle: bytes) -> Iterator[Line]: ...
 
     def read(self, offset: int, length: int) -> bytes: ...
+
+
+@immutable
+class Means:
+    """What a planner or a query may want beside the session itself."""
+
+    name: SessionName
+    stored: Stored  # what is away of it
+    now: float  # epoch seconds
+    # The settings; raises ConfigError. Broken ones are no business of whoever needs none.
+    config: Callable[[], PruningConfig]
 
 
 @immutable

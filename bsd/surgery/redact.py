@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
 from bsd.agents.entry import block_at, same_author, says_something
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
@@ -43,41 +43,32 @@ class Call:
 
 
 @immutable
-class Redacted:
+class Redacted(Answer):
     """One call, and what became of it."""
 
     call: str  # its id, or its entry's
     tool: str
     entry_id: str | None
-    how: Kind | None = None
-    why: str | None = None  # if it was left as it is
-
-    def as_json(self) -> dict[str, Any]:
-        known = {"call": self.call, "tool": self.tool, "entry_id": self.entry_id}
-        return {**known, "how": str(self.how)} if self.how else {**known, "why": self.why}
+    how: Kind | None = field(default=None, metadata=contract(omit=True))
+    why: str | None = field(
+        default=None, metadata=contract("Why it was left as it is, if it was", omit=True)
+    )
 
 
 @immutable
-class RedactAnswer:
+class Redaction(Answer):
     """All calls of one redaction."""
 
     redacted: tuple[Redacted, ...] = ()
     left: tuple[Redacted, ...] = ()
     entries_removed: tuple[str, ...] = ()
-    entry_ids: tuple[str, ...] = ()  # changed or removed
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "redacted": [one.as_json() for one in self.redacted],
-            "left": [one.as_json() for one in self.left],
-            "entries_removed": list(self.entries_removed),
-        }
+    entry_ids: tuple[str, ...] = field(default=(), metadata=INTERNAL)  # changed or removed
+    operation: int | None = field(default=None, metadata=contract("Its number in the history"))
 
 
 def plan_redact(
     source: Source, fmt: Format, calls: Sequence[Call], stored: Stored
-) -> tuple[Plan, RedactAnswer]:
+) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
     A call that cannot be taken out without harm to the session is marked instead.
@@ -272,7 +263,7 @@ class _Redaction:
                 self._new[row.index] = new
         return []
 
-    def finish(self, source: Source, targets: Sequence[_Target]) -> tuple[Plan, RedactAnswer]:
+    def finish(self, source: Source, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
         """The plan, and what is told of each call."""
         for target in targets:
             rows = [one for one in (target.row, target.result) if one is not None]
@@ -285,7 +276,7 @@ class _Redaction:
         for row in sorted([*gone.values(), *changed], key=lambda one: one.index):
             edits.append(Edit(row.offset, row.length, self._new.get(row.index, b"")))
             touched.append(Touched(row.index, row.id, gap=gaps.get(row.index)))
-        answer = RedactAnswer(
+        answer = Redaction(
             tuple(target.told() for target in targets if target.how),
             tuple(target.told() for target in targets if not target.how),
             tuple(row.name for row in sorted(self._gone, key=lambda one: one.index)),

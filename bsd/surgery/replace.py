@@ -16,7 +16,7 @@ from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import Changed, ContextAnswer, change_plan, text_or_note
+from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan, text_or_note
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, never
@@ -66,7 +66,7 @@ def plan_replace(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
-) -> tuple[Plan, ContextAnswer]:
+) -> tuple[Plan, ContextChanged]:
     """Plan these operations; raises Refused, which lists everything that is wrong with them.
 
     `binds` tells which models' signatures make a change worth a warning.
@@ -263,14 +263,14 @@ def _hint(finder: _Finder) -> str:
     return "`bsd show AGENT/SESSION` shows the texts as they are now"
 
 
-def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextAnswer]:
+def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
     operations = [search.operation for search in finder.searches]
     by_line: dict[int, list[Match]] = defaultdict(list)
     for search in finder.searches:
         by_line[search.matches[0].index].append(search.matches[0])
     edits: list[Edit] = []
     touched: list[Touched] = []
-    changed: dict[int, Changed] = {}
+    changed: dict[int, ContextChange] = {}
     problems: list[FieldError] = []
     for seen in read_through(source, fmt):
         here = by_line.get(seen.line.index)
@@ -297,7 +297,7 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextA
         if finder.conversation.is_bound(i)
     ]
     in_order = tuple(changed[number] for number in sorted(changed))
-    answer = ContextAnswer(REPLACE, in_order, tuple(warnings))
+    answer = ContextChanged(REPLACE, in_order, tuple(warnings))
     rate = finder.conversation.rate
     return change_plan(source, REPLACE, edits, touched, answer, rate), answer
 
@@ -317,7 +317,7 @@ def _new_texts(
     return [(values[path], text_or_note(text)) for path, text in texts.items()]
 
 
-def _changed(match: Match, operation: Replacement, conversation: Conversation) -> Changed:
+def _changed(match: Match, operation: Replacement, conversation: Conversation) -> ContextChange:
     length, new_length = match.end - match.start, len(operation.replacement)
     tokens = conversation.tokens(match.index, length - new_length)
-    return Changed(operation.as_json(), match.name, length, new_length, tokens)
+    return ContextChange(operation.as_json(), match.name, length, new_length, tokens)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, RESTORED, Marker
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.times import iso_utc
@@ -41,41 +41,38 @@ _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
-@dataclass(slots=True)
-class RestoreAnswer:
-    """What became of one entry's values (SPEC §3 "Restore")."""
+@dataclass(slots=True, kw_only=True)
+class Restored(Answer):
+    """What became of one entry's values (seed 001)."""
 
+    restored: bool = False
     entry_id: str
-    index: int  # 0-based line number
-    ref: str  # of the stored file
     keys_restored: tuple[str, ...] = ()
-    sizes_bytes: dict[str, int] = field(default_factory=dict)
-    unavailable: dict[str, str] = field(default_factory=dict)  # key → what to show instead
-    changed: tuple[str, ...] = ()  # keys somebody has overwritten since: left as they are
-    previous_restored_at: str | None = None
-    missing: Missing | None = None  # what is wrong with the stored file, for log and audit
-    extracted_at: str = ""  # when the values left that cannot come back
-    expired: str | None = None  # in words, when and why they were deleted
-    stamp: Stamp | None = None  # the `_restored` that it sets
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract; those that say nothing are left out."""
-        answer: dict[str, Any] = {
-            "restored": bool(self.keys_restored),
-            "entry_id": self.entry_id,
-            "keys_restored": list(self.keys_restored),
-            "sizes_bytes": dict(self.sizes_bytes),
-        }
-        if self.unavailable:
-            answer["unavailable"] = dict(self.unavailable)
-        if self.expired is not None:
-            answer["expired"] = self.expired
-        if self.changed:
-            answer["changed"] = list(self.changed)
-        if self.previous_restored_at is not None:
-            answer["previous_restored_at"] = self.previous_restored_at
-            answer["suggestion"] = SUGGESTION
-        return answer
+    sizes_bytes: dict[str, int] = field(
+        default_factory=dict, metadata=contract("Bytes of each value's text in UTF-8, by key")
+    )
+    unavailable: dict[str, str] = field(
+        default_factory=dict,
+        metadata=contract("What cannot come back, by key: what to show instead", omit=True),
+    )
+    expired: str | None = field(
+        default=None, metadata=contract("When and why that was deleted, in words", omit=True)
+    )
+    changed: tuple[str, ...] = field(
+        default=(),
+        metadata=contract("Keys somebody has overwritten since: left as they are", omit=True),
+    )
+    previous_restored_at: str | None = field(default=None, metadata=contract(omit=True))
+    suggestion: str | None = field(
+        default=None, metadata=contract("What to do if it is needed again and again", omit=True)
+    )
+    index: int = field(default=0, metadata=INTERNAL)  # 0-based line number
+    ref: str = field(default="", metadata=INTERNAL)  # of the stored file
+    # What is wrong with the stored file, for log and audit.
+    missing: Missing | None = field(default=None, metadata=INTERNAL)
+    # When the values left that cannot come back.
+    extracted_at: str = field(default="", metadata=INTERNAL)
+    stamp: Stamp | None = field(default=None, metadata=INTERNAL)  # the `_restored` that it sets
 
 
 def plan_restore(
@@ -85,7 +82,7 @@ def plan_restore(
     keys: Sequence[str] | None,
     now: float,
     stored: Stored,
-) -> tuple[Plan, RestoreAnswer]:
+) -> tuple[Plan, Restored]:
     """Plan the return of one entry's values; no `keys` means all.
 
     Raises NotFound, Conflict if nothing of the entry is away, Invalid for unknown keys.
@@ -106,10 +103,10 @@ def plan_restore_all(
     stored: Stored,
     budget_bytes: int = BUDGET,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Plan, tuple[RestoreAnswer, ...]]:
+) -> tuple[Plan, tuple[Restored, ...]]:
     """Plan the return of everything that is away; the answers are those of marked entries."""
     edits: list[Edit] = []
-    answers: list[RestoreAnswer] = []
+    answers: list[Restored] = []
     new_bytes = 0
     complete = True
     markers = Markers(source, fmt, stored)
@@ -132,7 +129,7 @@ def plan_restore_all(
 
 def restored_lines(
     source: Source, fmt: Format, stored: Stored
-) -> Iterator[tuple[bytes, RestoreAnswer | None]]:
+) -> Iterator[tuple[bytes, Restored | None]]:
     """Every line of a session with what is away of it inline, for a copy: nothing is planned.
 
     With the answer of those from which something is away.
@@ -206,7 +203,7 @@ def _restore_entry(
     stored: Stored,
     *,
     among_many: bool = False,
-) -> tuple[RestoreAnswer, Edit | None]:
+) -> tuple[Restored, Edit | None]:
     """Plan the return of an entry's values, or of those `wanted`; None: all.
 
     One that cannot come back keeps its placeholder. A line that cannot be edited stops no other
@@ -228,14 +225,15 @@ def _bring_back(
     stored: Stored,
     *,
     among_many: bool,
-) -> tuple[RestoreAnswer, Line]:
+) -> tuple[Restored, Line]:
     """The line with what can come back, and without a note that it did."""
     previous = located.entry.get(RESTORED)
-    answer = RestoreAnswer(
+    answer = Restored(
         entry_id=located.facts.id or "",
         index=located.line.index,
         ref=found[0].marker.ref,
         previous_restored_at=None if previous is None else str(previous),
+        suggestion=None if previous is None else SUGGESTION,
     )
     line = located.line
     for marked in found:
@@ -254,7 +252,7 @@ def _bring_back(
 
 
 def _restore(
-    answer: RestoreAnswer,
+    answer: Restored,
     line: Line,
     marked: _Marked,
     away: list[str],
@@ -277,14 +275,13 @@ def _restore(
         return line
     new = _apply(back, line.raw, entry, marked, restored)
     answer.stamp = answer.stamp or _stamp(answer, line, entry, original, now)
+    answer.restored = True
     answer.keys_restored += restored
     answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
     return replace(line, raw=new)
 
 
-def _stamp(
-    answer: RestoreAnswer, line: Line, entry: Entry, original: Original, now: float
-) -> Stamp:
+def _stamp(answer: Restored, line: Line, entry: Entry, original: Original, now: float) -> Stamp:
     """What the new `_restored` takes the place of."""
     return Stamp(
         answer.entry_id,
@@ -321,7 +318,7 @@ def _located(line: Line, fmt: Format) -> Located | None:
 
 
 def _plan(
-    source: Source, edits: list[Edit], answers: list[RestoreAnswer], *, complete: bool = True
+    source: Source, edits: list[Edit], answers: list[Restored], *, complete: bool = True
 ) -> Plan:
     size = source.identity.size
     report = Report(

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
-from typing import Any
+from typing import Literal
 
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, LeftAlone
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Leaked, Report
-from bsd.surgery.restore import RestoreAnswer
+from bsd.surgery.restore import Restored
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Identity
 
@@ -29,7 +30,7 @@ class Status(StrEnum):
 
 
 @immutable
-class SessionResult:
+class SessionResult(Answer):
     """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
 
     session: str
@@ -39,40 +40,50 @@ class SessionResult:
     values: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    tokens_saved: int = 0  # of what is sent as the session goes on now: an estimate
-    rate: Rate = field(default_factory=Rate)  # by which it was made
-    reasons: Mapping[str, int] = field(default_factory=dict)  # SPEC §3: outcome → entries
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # `entry key` → why
+    bytes_saved: int = field(
+        init=False, metadata=contract(by=lambda one: one.bytes_before - one.bytes_after)
+    )
+    tokens_saved: int = field(
+        default=0,
+        metadata=contract("Of what is sent as the session goes on now: an estimate"),
+    )
+    rate: Rate = field(default_factory=Rate, metadata=INTERNAL)  # by which it was made
+    characters_per_token: float = field(
+        init=False,
+        metadata=contract("By which it was made", by=lambda one: round(one.rate.characters, 2)),
+    )
+    tokens_by: Literal["usage", "rule_of_thumb"] = field(
+        init=False,
+        metadata=contract(
+            "Whether the session itself has recorded the usage",
+            by=lambda one: "usage" if one.rate.measured else "rule_of_thumb",
+        ),
+    )
+    reasons: Mapping[str, int] = field(
+        default_factory=dict, metadata=contract("How many entries were dealt with in which way")
+    )
+    unavailable: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=contract("What could not come back, by `entry key`: why not"),
+    )
     warnings: tuple[str, ...] = ()
-    reason: str | None = None  # why it was left alone, busy or failed
+    reason: str | None = field(
+        default=None, metadata=contract("Why it was left alone, was busy or failed")
+    )
     hint: str | None = None
-    # For whoever asked or watches the session; no part of the contract.
-    error: type[BsdError] | None = None  # the kind of what `reason` tells; knows its exit code
-    left_as: Identity | None = None  # the file after this, if nothing in it is unknown to us
-    due_at: float | None = None  # epoch seconds at which there may be more to do without a change
-    again_in: float | None = None  # seconds after which a busy one will be at rest, if known
-    partial: bool = False  # `reasons` tells only of what was appended since the last time
-    postponed: bool = False  # there is something to do, but it was not worth it yet
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "session": self.session,
-            "status": self.status.value,
-            "dry_run": self.dry_run,
-            "entries": self.entries,
-            "values": self.values,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "bytes_saved": self.bytes_before - self.bytes_after,
-            "tokens_saved": self.tokens_saved,
-            **self.rate.as_json(),
-            "reasons": dict(self.reasons),
-            "unavailable": dict(self.unavailable),
-            "warnings": list(self.warnings),
-            "reason": self.reason,
-            "hint": self.hint,
-        }
+    # For whoever asked or watches the session.
+    # The kind of what `reason` tells; knows its exit code.
+    error: type[BsdError] | None = field(default=None, metadata=INTERNAL)
+    # The file after this, if nothing in it is unknown to us.
+    left_as: Identity | None = field(default=None, metadata=INTERNAL)
+    # Epoch seconds at which there may be more to do without a change.
+    due_at: float | None = field(default=None, metadata=INTERNAL)
+    # Seconds after which a busy one will be at rest, if known.
+    again_in: float | None = field(default=None, metadata=INTERNAL)
+    # `reasons` tells only of what was appended since the last time.
+    partial: bool = field(default=False, metadata=INTERNAL)
+    # There is something to do, but it was not worth it yet.
+    postponed: bool = field(default=False, metadata=INTERNAL)
 
 
 class Tally:
@@ -135,13 +146,13 @@ class Tally:
         """Note in which state the last plan left the session, and when it is due again."""
         self._left_as, self._due_at, self._postponed = left_as, due_at, postponed
 
-    def miss(self, answer: RestoreAnswer) -> None:
+    def miss(self, answer: Restored) -> None:
         """Note what of an entry could not come back."""
         for key, why in answer.unavailable.items():
             more = f" {answer.expired}" if answer.expired else ""
             self._unavailable[f"{answer.entry_id} {key}"] = why + more
 
-    def miss_all(self, answer: RestoreAnswer, why: str) -> None:
+    def miss_all(self, answer: Restored, why: str) -> None:
         """Note that all of an entry stays a placeholder, stored or not."""
         self.miss(answer)
         self._unavailable.update({f"{answer.entry_id} {key}": why for key in answer.keys_restored})

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
 
-REPLACE, DISCARD, DISTILL = ACTIONS = ("replace", "discard", "distill")
+Action = Literal["replace", "discard", "distill"]
+REPLACE: Final = "replace"
+DISCARD: Final = "discard"
+DISTILL: Final = "distill"
+ACTIONS = (REPLACE, DISCARD, DISTILL)
 
 # What stands in place of a text that nobody sums up.
 DISCARDED = "[content discarded]"

@@ -47,13 +47,6 @@ class Rate:
         """So many tokens are so many characters of text."""
         return int(max(0, characters) / self.characters)
 
-    def as_json(self) -> dict[str, float | str]:
-        """The fields of the contract."""
-        return {
-            "characters_per_token": round(self.characters, 2),
-            "tokens_by": "usage" if self.measured else "rule_of_thumb",
-        }
-
 
 class Meter:
     """Follows a session, and compares the characters it holds with the tokens it was charged for.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import RESTORED, Marker, standing_at
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import Keep, Missing, Stored
@@ -52,22 +53,23 @@ class Past(Protocol):
 
 
 @immutable
-class UndoAnswer:
+class Undone(Answer):
     """What is undone."""
 
-    deed: Deed
-    entries: tuple[str, ...]  # ids, or `#` and the line number of those that have none
-    gone: tuple[str, ...] = ()  # those that others have taken out of the session since
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of the contract."""
-        return {
-            "undone": self.deed.number,
-            "action": self.deed.act.action,
-            "at": self.deed.act.at,
-            "entries": list(self.entries),
-            "gone": list(self.gone),
-        }
+    deed: Deed = field(metadata=INTERNAL)
+    undone: int = field(init=False, metadata=contract(by=lambda one: one.deed.number))
+    action: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.action))
+    at: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.at))
+    entries: tuple[str, ...] = field(
+        metadata=contract("Ids, or `#` and the line number of those that have none")
+    )
+    gone: tuple[str, ...] = field(
+        default=(),
+        metadata=contract("Entries of it that another program has thrown away since"),
+    )
+    operations: tuple[int, ...] = field(
+        default=(), metadata=contract("By these it can be undone in turn")
+    )
 
 
 def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> Deed:
@@ -144,7 +146,7 @@ def plan_undo(
     past: Past,
     stored: Stored,
     budget_bytes: int = BUDGET,
-) -> tuple[Plan, UndoAnswer]:
+) -> tuple[Plan, Undone]:
     """Plan the undoing of one operation: of all its lines that are still there, or nothing.
 
     Raises NotFound for an operation that is not kept, and Conflict if it is undone already,
@@ -171,7 +173,7 @@ def plan_undo(
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
     undoing.note_gaps()
     entries = tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched)
-    answer = UndoAnswer(deed, entries, tuple(_name(line) for line in gone))
+    answer = Undone(deed, entries, tuple(_name(line) for line in gone))
     return undoing.plan(complete=complete), answer
 
 

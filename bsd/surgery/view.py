@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.times import iso_utc
@@ -88,34 +90,63 @@ def views(
             yield view_of(line, entry, fmt, messages - seen, _shortest(line_hash(line.raw), hashes))
 
 
-def context(name: SessionName, source: Source, fmt: Format) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ContextEntry(Answer):
+    """One entry, as an agent may know it. Sizes are bytes."""
+
+    index: int = field(metadata=contract("0-based line number"))
+    id: str | None
+    type: str
+    hash: str
+    extracted: bool
+    extractable: bool | int | None
+    size_bytes: int
+    extracted_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context(Answer):
     """What an agent may know of its session: sizes, what is away, what could be (seed 001)."""
+
+    session: str
+    total_entries: int
+    extracted_entries: int
+    extracted_ids: tuple[str | None, ...]
+    extractable_entries: int
+    size_bytes: int
+    extracted_size_bytes: int
+    last_extracted_at: str | None
+    entries: tuple[ContextEntry, ...]
+
+
+def context(name: SessionName, source: Source, fmt: Format) -> Context:
+    """Read what an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
-    return {
-        "session": str(name),
-        "total_entries": len(entries),
-        "extracted_entries": len(away),
-        "extracted_ids": [entry.id for entry in away],
-        "extractable_entries": sum(entry.extractable is not False for entry in entries),
-        "size_bytes": source.identity.size,
-        "extracted_size_bytes": sum(entry.extracted_size for entry in away),
-        "last_extracted_at": max((entry.extracted_at or "" for entry in away), default=None),
-        "entries": [_row(entry) for entry in entries],
-    }
+    return Context(
+        session=str(name),
+        total_entries=len(entries),
+        extracted_entries=len(away),
+        extracted_ids=tuple(entry.id for entry in away),
+        extractable_entries=sum(entry.extractable is not False for entry in entries),
+        size_bytes=source.identity.size,
+        extracted_size_bytes=sum(entry.extracted_size for entry in away),
+        last_extracted_at=max((entry.extracted_at or "" for entry in away), default=None),
+        entries=tuple(_row(entry) for entry in entries),
+    )
 
 
-def _row(entry: EntryView) -> dict[str, Any]:
-    return {
-        "index": entry.index,
-        "id": entry.id,
-        "type": entry.type,
-        "hash": entry.hash,
-        "extracted": entry.extracted,
-        "extractable": entry.extractable,
-        "size_bytes": entry.size,
-        "extracted_size_bytes": entry.extracted_size,
-    }
+def _row(entry: EntryView) -> ContextEntry:
+    return ContextEntry(
+        index=entry.index,
+        id=entry.id,
+        type=entry.type,
+        hash=entry.hash,
+        extracted=entry.extracted,
+        extractable=entry.extractable,
+        size_bytes=entry.size,
+        extracted_size_bytes=entry.extracted_size,
+    )
 
 
 def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the tools answer: its schema, and how an answer is known again in a transcript."""
+"""How an answer of ours is known again in a transcript, and what is told of an error."""
 
 from __future__ import annotations
 
@@ -7,83 +7,26 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from bsd.doors.agent.arguments import schema_of
+from bsd.doors.agent.tools import TOOLS
+from bsd.foundation.answers import told_fields
 from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
 
-
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-class Restored(_Answer):
-    """Seed 001's answer, with the text; more fields when there is more to say."""
-
-    restored: bool
-    entry_id: str
-    keys_restored: list[str]
-    sizes_bytes: dict[str, int]
-    inline: str = ""
-    note: str = ""
-    texts: dict[str, str] = Field(default_factory=dict)
-    unavailable: dict[str, str] = Field(default_factory=dict)
-    previous_restored_at: str = ""
-    suggestion: str = ""
-
-
-class ReadOut(_Answer):
-    """Texts by key; `next` says how to ask for the rest, if there is any."""
-
-    entry_id: str
-    texts: dict[str, str]
-    unavailable: dict[str, str] = Field(default_factory=dict)
-    characters_left: int = 0
-    next: dict[str, Any] = Field(default_factory=dict)
-
-
-class Set(_Answer):
-    updated: bool
-    entry_id: str | None
-    extractable: bool | int | None
-
-
-class Listed(_Answer):
-    """Sizes are bytes; `entries` are the largest ones, if there are very many."""
-
-    session: str
-    total_entries: int
-    extracted_entries: int
-    extracted_ids: list[str | None]
-    entries: list[dict[str, Any]]
-    entries_left_out: int = 0
-
-
-class Changed(_Answer):
-    """Seed 003's ReplaceResult."""
-
-    success: bool
-    replacements: list[dict[str, Any]]
-    errors: list[str]
-
-
-class Found(_Answer):
-    session: str
-    query: str
-    results: list[dict[str, Any]]
-
-
-_ANSWERS: Mapping[str, tuple[type[_Answer], ...]] = {
-    "restore": (Restored,),
-    "restore_remote": (Restored,),
-    "purge_control": (Listed, Restored, Set),
-    "context": (Changed,),
-    "search_extracted": (Found,),
-    "read_extracted": (ReadOut,),
+# What answers hold at least, those of earlier versions included: transcripts are older than bsd.
+# Of other tools it is what their answers hold always.
+_RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
+_NEEDED: Mapping[str, tuple[set[str], ...]] = {
+    "restore": (_RESTORED,),
+    "restore_remote": (_RESTORED,),
+    "purge_control": (
+        {"session", "total_entries", "extracted_entries", "extracted_ids", "entries"},
+        _RESTORED,
+        {"updated", "entry_id", "extractable"},
+    ),
+    "context": ({"success", "replacements", "errors"},),
+    "search_extracted": ({"session", "query", "results"},),
+    "read_extracted": ({"entry_id", "texts"},),
 }
-# What they give may be a picture, and then an answer is more than one JSON object.
-_WITH_PICTURES = frozenset(("restore", "restore_remote", "purge_control", "read_extracted"))
 # These words of an answer say that the call is still to be carried out.
 _LATER = "after the turn"
 
@@ -93,17 +36,6 @@ _PLAIN = re.compile(
     r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
     r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
 )
-
-
-def output_schema(tool: str) -> dict[str, Any] | None:
-    """The JSON schema of a tool's answers; None if some are not JSON alone."""
-    return None if tool in _WITH_PICTURES else answer_schema(tool)
-
-
-def answer_schema(tool: str) -> dict[str, Any]:
-    """The JSON schema of what a tool says in JSON."""
-    schemas = [schema_of(one) for one in _ANSWERS[tool]]
-    return schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": schemas}
 
 
 def error_answer(error: BsdError) -> dict[str, Any]:
@@ -153,8 +85,10 @@ def is_answered(tool: str, text: str) -> bool:
         return False
     if isinstance(answer.get("error"), str):
         return set(answer) <= {"error", "hint", "errors"}
-    needed = [
-        {name for name, field in one.model_fields.items() if field.is_required()}
-        for one in _ANSWERS[tool]
-    ]
-    return any(names <= set(answer) for names in needed)
+    return any(names <= set(answer) for names in _needed(tool))
+
+
+def _needed(tool: str) -> tuple[set[str], ...]:
+    answer: Any = TOOLS[tool].answer
+    always = {said.name or one.name for one, said in told_fields(answer) if not said.omit}
+    return _NEEDED.get(tool, (always,))

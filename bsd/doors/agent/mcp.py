@@ -27,14 +27,14 @@ from mcp.server.stdio import stdio_server
 
 from bsd import __version__
 from bsd.doors.agent import memory_tools
-from bsd.doors.agent.answers import error_answer, output_schema
+from bsd.doors.agent.answers import error_answer
 from bsd.doors.agent.instructions import INSTRUCTIONS
 from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
-from bsd.doors.agent.restoring import Hands, Meanwhile
 from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import TOOLS, Tool, carry_out, in_short, read_call, reads_much
+from bsd.doors.agent.tools import TOOLS, Meanwhile, Tool, carry_out, in_short, read_call, reads_much
 from bsd.foundation.errors import BsdError, Invalid, Unavailable
 from bsd.foundation.logs import get_logger
+from bsd.verbs.verb import Hands
 
 _log = get_logger("mcp")
 
@@ -152,15 +152,15 @@ class Toolbox:
     def _described(self, tool: Tool) -> types.Tool:
         return types.Tool(
             name=tool.name,
-            title=tool.title,
-            description=tool.description,
+            title=tool.told.title,
+            description=tool.told.description,
             input_schema=tool.schema(takes_session=self._scope.session is None),
-            output_schema=output_schema(tool.name),
+            output_schema=tool.output_schema(),
             annotations=types.ToolAnnotations(
-                title=tool.title,
+                title=tool.told.title,
                 read_only_hint=not tool.changes,
-                destructive_hint=tool.name == "context",
-                idempotent_hint=tool.name != "context",
+                destructive_hint=tool.told.destroys,
+                idempotent_hint=not tool.told.destroys,
                 open_world_hint=False,
             ),
         )

@@ -7,21 +7,27 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.doors.cli.commands import split_command
-from bsd.doors.cli.tools import read_words
+from bsd.doors.agent.tools import TOOLS
+from bsd.doors.command_line import split_command
+from bsd.doors.tool_commands import TOOLS as COMMANDS
+from bsd.doors.tool_commands import read_words
 from bsd.surgery.targets import ACTIONS
 
-# Of these names nobody else has a tool. `restore` and `context` may be anybody's.
-_UNMISTAKABLE = frozenset(("restore_remote", "purge_control", "search_extracted", "read_extracted"))
+# Of our other names nobody else has a tool.
+_ANYBODYS = frozenset(("restore", "context"))
+_UNMISTAKABLE = frozenset(TOOLS) - _ANYBODYS
 _PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
-_TOOLS = frozenset(("restore_remote", "purge_control"))
 # What our commands do, as the tool that does the same.
-_COMMANDS = {**{name: name for name in _TOOLS}, "restore": "restore"}
+_COMMANDS = {**{name: name for name in COMMANDS}, "restore": "restore"}
 _SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 # Bytes without which a line holds no such call. Few, since a first look searches whole files.
-NEEDLES = (b"restore", b"purge_control", b"search_extracted", b"read_extracted", b'context"')
+NEEDLES = (
+    b"restore",
+    b'context"',
+    *(name.encode() for name in sorted(_UNMISTAKABLE) if "restore" not in name),
+)
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:
@@ -31,7 +37,7 @@ def own_tool_name(name: str, arguments: Any) -> str | None:
         prefix, bare = _PREFIX, bare.removeprefix(_PREFIX)
     if bare in _UNMISTAKABLE:
         return bare
-    if bare not in {"restore", "context"}:
+    if bare not in _ANYBODYS:
         return None
     if prefix:
         ours = "bsd" in prefix.lower() or "brainsurgeon" in prefix.lower()
@@ -67,7 +73,7 @@ def ran_by_shell(command: Any) -> Ran | None:
         if piece and piece[0].rpartition("/")[2] == "bsd":
             _, ours, words = split_command(piece[1:])
             if ours in _COMMANDS:
-                read = read_words(ours, words) if ours in _TOOLS else None
+                read = read_words(ours, words) if ours in COMMANDS else None
                 return Ran(_COMMANDS[ours], len(pieces) == 1, read)
     return None
 

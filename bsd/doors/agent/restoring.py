@@ -7,26 +7,36 @@ waits for its answer. What becomes of the rest is said as it is (`inline`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from bsd.agents.owners import owner_of
 from bsd.daemon.instance import is_running
-from bsd.doors.agent.arguments import Read, Restore
-from bsd.doors.agent.reading import Held, held_in
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Surgeon
+from bsd.verbs.read_extracted import OFFSET
+from bsd.verbs.reading import Held, held_in
+from bsd.verbs.restore import RESTORE, Restore
+from bsd.verbs.verb import Hands, argument, perform
 
 
-class Hands(Protocol):
-    """Who does it: a surgeon for a session, that writes or only reads."""
+@dataclass(frozen=True, slots=True)
+class RestoreInline(Restore):
+    """What this door adds: texts come a page at a time, and inline if that can be.
 
-    @property
-    def layout(self) -> Layout: ...
+    `inline`: False only gives the text; True also has it put back later, where that can be.
+    """
 
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
+    inline: bool | None = field(
+        default=None,
+        metadata=argument(
+            "true: put it back inline as well, also if that must wait until your turn is over; "
+            "false: only give the text."
+        ),
+    )
+    offset: int = field(default=0, metadata=OFFSET)
 
 
 class Inline(StrEnum):
@@ -42,35 +52,27 @@ class Inline(StrEnum):
 Meanwhile = Callable[[dict[str, Any]], None]
 
 
-def read(deed: Read, name: SessionName, hands: Hands) -> dict[str, Any]:
-    """The text of an entry's values; nothing is changed. Raises NotFound, Conflict, Invalid."""
-    found = held_in(hands.surgeon(name, writes=False), name, deed.entry)
-    page = found.page(deed.keys, deed.offset)
-    return {"session": str(name), "entry_id": found.entry_id, **page}
-
-
 def restore(
-    deed: Restore, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
+    asked: RestoreInline, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
 ) -> dict[str, Any]:
     """Put an entry's values back if the session is at rest; the answer has their text in any case.
 
     `meanwhile` is given the answer that is true while they are being put back. Raises what reading
     the entry raises, and Conflict if nothing of it is away.
     """
-    found = held_in(hands.surgeon(name, writes=False), name, deed.entry)
-    if deed.offset:  # whoever reads on has had the first page, and with it all else that was asked
-        return _text_only(deed, found, Inline.NOT_NOW, "What follows the first page is only read.")
+    found = held_in(hands.surgeon(name, writes=False), name, asked.entry)
+    if asked.offset:  # whoever reads on has had the first page, and with it all else that was asked
+        return _text_only(asked, found, Inline.NOT_NOW, "What follows the first page is only read.")
     if not found.away and not found.unavailable:
-        return _refused(deed, name, hands)
-    page = found.page(deed.keys)
-    if deed.inline is False:
-        return _text_only(deed, found, Inline.NOT_NOW, "The text is only here, as was asked for.")
-    meanwhile(_text_only(deed, found, Inline.UNDER_WAY, "It is being put back, which takes time."))
+        return _refused(asked, name, hands)
+    page = found.page(asked.keys)
+    if asked.inline is False:
+        return _text_only(asked, found, Inline.NOT_NOW, "The text is only here, as was asked for.")
+    meanwhile(_text_only(asked, found, Inline.UNDER_WAY, "It is being put back, which takes time."))
     try:
-        keys = None if deed.keys is None else list(deed.keys)
-        answer = hands.surgeon(name, writes=True).restore(name, deed.entry, keys)
+        answer = perform(RESTORE, hands, name, asked).as_json()
     except BsdError as problem:
-        return _text_only(deed, found, *_what_becomes(problem, deed, name, hands.layout))
+        return _text_only(asked, found, *_what_becomes(problem, asked, name, hands.layout))
     if answer["restored"]:
         return {**page, **answer, "inline": Inline.NOW}
     return {**page, **answer, "inline": Inline.NOT_NOW}
@@ -98,27 +100,26 @@ def will_carry_out(layout: Layout) -> bool:
     return is_running(layout) and ConfigService(layout.config_file, create=False).current.enabled
 
 
-def _refused(deed: Restore, name: SessionName, hands: Hands) -> dict[str, Any]:
+def _refused(asked: RestoreInline, name: SessionName, hands: Hands) -> dict[str, Any]:
     """Say that nothing of an entry is away, in seed 001's words; the text can be read all the same.
 
     Returns only if that is no longer so.
     """
     try:
-        keys = None if deed.keys is None else list(deed.keys)
-        return hands.surgeon(name, writes=True).restore(name, deed.entry, keys)
+        return perform(RESTORE, hands, name, asked).as_json()
     except Busy:
         problem = Conflict("Entry exists but has no extracted content")
     except Conflict as conflict:
         problem = conflict
-    problem.hint = f"read_extracted with entry {deed.entry} gives its text as it stands there"
+    problem.hint = f"read_extracted with entry {asked.entry} gives its text as it stands there"
     raise problem
 
 
 def _what_becomes(
-    problem: BsdError, deed: Restore, name: SessionName, layout: Layout
+    problem: BsdError, asked: RestoreInline, name: SessionName, layout: Layout
 ) -> tuple[Inline, str]:
     """What becomes of a value that could not be put back now, and what to do about it."""
-    by_hand = f"`bsd restore {name} {deed.entry}`"
+    by_hand = f"`bsd restore {name} {asked.entry}`"
     if isinstance(problem, LeftAlone):
         return Inline.NEVER, f"The text is only here: the session is never changed, {problem}."
     if not isinstance(problem, Busy):
@@ -133,7 +134,7 @@ def _what_becomes(
             "The text is only here: the session is in use, and no bsd daemon runs that could put it"
             f" back after the turn. {by_hand} does, once the session is at rest."
         )
-    if not deed.inline:
+    if not asked.inline:
         return Inline.NOT_NOW, (
             "The text is only here: the session is in use. `inline: true` has it put back as well,"
             " when the turn is over."
@@ -143,7 +144,7 @@ def _what_becomes(
     )
 
 
-def _text_only(deed: Restore, found: Held, inline: Inline, note: str) -> dict[str, Any]:
+def _text_only(asked: RestoreInline, found: Held, inline: Inline, note: str) -> dict[str, Any]:
     """Seed 001's answer for what was not put back, with the text."""
     return {
         "restored": False,
@@ -152,5 +153,5 @@ def _text_only(deed: Restore, found: Held, inline: Inline, note: str) -> dict[st
         "sizes_bytes": {},
         "inline": inline,
         "note": note,
-        **found.page(deed.keys, deed.offset),
+        **found.page(asked.keys, asked.offset),
     }

@@ -14,44 +14,36 @@ from bsd.agents.entry import text_of
 from bsd.agents.marker import EXTRACTABLE, standing_at
 from bsd.agents.owners import owner_of
 from bsd.doors.agent.answers import error_answer, read_answer
-from bsd.doors.agent.arguments import (
-    ActOnContext,
-    Deed,
-    GetContext,
-    Read,
-    Restore,
-    SearchExtracted,
-    SetExtractable,
-)
 from bsd.doors.agent.own_calls import ANSWERED, OwnCall
-from bsd.doors.agent.reading import held_by
+from bsd.doors.agent.restoring import RestoreInline
 from bsd.doors.agent.telling import told, told_error
-from bsd.doors.agent.tools import read_call, search_extracted
+from bsd.doors.agent.tools import Asked, read_call
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.value_path import paths_of
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
-from bsd.surgery.context_tool import plan_context
 from bsd.surgery.locate import locate
-from bsd.surgery.pin import plan_set_extractable
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.surgery.redact import Call, Kind, plan_redact
-from bsd.surgery.restore import RestoreAnswer, plan_restore
+from bsd.surgery.restore import Restored
 from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
-from bsd.surgery.view import context
 from bsd.text.change import Edit
 from bsd.text.reader import Line, parse_entry
 from bsd.text.splice import SpliceError, edit, set_member
+from bsd.verbs.read_extracted import READ_EXTRACTED, ReadExtracted
+from bsd.verbs.verb import Verb, perform
 
 _log = get_logger("agent")
 
 _ACTION = "in_band"
 _REMOTE = "restore_remote"
-_READING = frozenset((GetContext.action, SearchExtracted.action, Read.action))
+_READING = frozenset(("get_context", "search_extracted", "read_extracted"))
 # Tools whose result is their answer, and is not tidied away.
 _STAYING = frozenset(("context", "search_extracted", "read_extracted"))
 _MESSAGES_TO_STAY = 10
@@ -59,7 +51,7 @@ _MESSAGES_TO_STAY = 10
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
-Found = Mapping[str, Mapping[str, Any] | BsdError]  # answers of searches, by the call's key
+Found = Mapping[str, Answer | BsdError]  # answers that planners cannot give, by the call's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ class Answered:
     failed: bool = False
     entry_id: str | None = None  # of the entry it was about
     values: int = 0
-    restored: RestoreAnswer | None = None
+    restored: Restored | None = None
     how: str | None = None  # it left the agent's sight: consumed, marked
     # The note as log and audit have it: they outlive what is said in sessions, and must not quote
     # it. None: the note quotes nothing.
@@ -80,19 +72,32 @@ class Answered:
 
 
 def search_for(layout: Layout, name: SessionName, calls: Sequence[OwnCall]) -> Found:
-    """Do the searches among these calls: they need the index, and planners do no I/O."""
-    found: dict[str, Mapping[str, Any] | BsdError] = {}
+    """Do the searches among these calls: they need the index, and planners do no I/O.
+
+    Nothing that changes a session is among them.
+    """
+    found: dict[str, Answer | BsdError] = {}
     names = names_of(layout, name)
     for call in calls:
-        if call.tool != "search_extracted" or call.is_done:
+        if call.is_done:
             continue
         try:
-            deed = _own_deed(call, names)
-            if isinstance(deed, SearchExtracted):
-                found[call.key] = search_extracted(layout, name, deed.query, deed.limit)
+            asked = _own(call, names)
+            if asked.verb.act is not None and not asked.verb.changes:
+                found[call.key] = perform(asked.verb, _Looking(layout), name, asked.arguments)
         except BsdError as error:
             found[call.key] = error
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Looking:
+    """Hands for what needs no session that is open."""
+
+    layout: Layout
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - as hands have it
+        raise LookupError(f"{name} is not to be opened here")
 
 
 class Round:
@@ -113,7 +118,7 @@ class Round:
         self._store = store
         self._name = store.name
         self._config = config
-        self._now = now
+        self._means = Means(store.name, store, now, lambda: config)
         self._found = found
         self._names = names  # of the session, as an agent may call it
 
@@ -143,7 +148,7 @@ class Round:
                 return None  # its result is its answer
             return self._redacted(call)
         try:
-            return self._carry_out(call, _own_deed(call, self._names))
+            return self._carry_out(call, _own(call, self._names))
         except (Busy, TemporaryFailure, Unavailable):
             raise  # of the session or the disk, not of the call
         except _Elsewhere as error:
@@ -173,51 +178,44 @@ class Round:
         note = told_error(call.tool, answer) if failed else ""
         return Answered(call, "redact", note, failed=failed)
 
-    def _carry_out(self, call: OwnCall, deed: Deed) -> Answered:
-        restored = None
-        match deed:
-            case Read() | Restore(inline=False):
-                held = held_by(self._revised, self._fmt, deed.entry, self._store)
-                answer = held.page(deed.keys, deed.offset)
-                note = told(Read(deed.entry), answer)
-                given = f"[{len(answer['texts'])} values read]"
-                entry_id = held.entry_id
-                return Answered(call, Read.action, note, entry_id=entry_id, outcome=given)
-            case Restore(entry, keys):
-                wanted = None if keys is None else list(keys)
-                plan, restored = plan_restore(
-                    self._revised, self._fmt, entry, wanted, self._now, self._store
-                )
-                answer, about = restored.as_json(), restored.entry_id
-            case SetExtractable(entry, value):
-                plan, pinned = plan_set_extractable(self._revised, self._fmt, entry, value)
-                answer, about = pinned.as_json(), pinned.entry_id or entry
-            case ActOnContext(_, targets, user):
-                plan, changed = plan_context(
-                    self._revised, self._fmt, targets, self._config, include_user=user
-                )
-                answer, about = changed.as_json(), ""
-            case GetContext():
-                answer = context(self._name, self._revised, self._fmt)
-                listed = f"[{answer['total_entries']} entries listed]"
-                return Answered(call, deed.action, told(deed, answer), outcome=listed)
-            case SearchExtracted():
-                found = self._found.get(call.key)
-                if isinstance(found, BsdError):
-                    raise found
-                answer = dict(found or {"results": []})
-                places = f"[{len(answer['results'])} places found]"
-                return Answered(call, deed.action, told(deed, answer), outcome=places)
+    def _carry_out(self, call: OwnCall, asked: Asked) -> Answered:
+        verb, arguments = asked.verb, asked.arguments
+        if isinstance(arguments, RestoreInline) and arguments.inline is False:
+            verb = READ_EXTRACTED
+            arguments = ReadExtracted(arguments.entry, arguments.keys, arguments.offset)
+        if verb.plan is None:
+            return self._look(call, verb, arguments)
+        plan, answer = verb.plan(self._revised, self._fmt, arguments, self._means)
         self._revised.take(plan)
+        restored = answer if isinstance(answer, Restored) else None
+        about = getattr(answer, "entry_id", None) or getattr(arguments, "entry", None)
         return Answered(
             call,
-            deed.action,
-            told(deed, answer),
+            verb.action(arguments),
+            told(arguments, answer.as_json()),
             # Nothing came back: who consumed the call would hear it called again and again.
             failed=restored is not None and not restored.keys_restored,
-            entry_id=about or None,
+            entry_id=about,
             values=plan.report.values,
             restored=restored,
+        )
+
+    def _look(self, call: OwnCall, verb: Verb[Any, Any], arguments: Any) -> Answered:
+        """Answer what is only asked; what is said of it in log and audit quotes nothing."""
+        found: Answer | BsdError
+        if verb.query is not None:
+            found = verb.query(self._revised, self._fmt, arguments, self._means)
+        else:
+            found = self._found[call.key]
+        if isinstance(found, BsdError):
+            raise found
+        answer = found.as_json()
+        return Answered(
+            call,
+            verb.name,
+            told(arguments, answer),
+            entry_id=answer.get("entry_id"),
+            outcome=_in_numbers(answer),
         )
 
     def _stays(self, call: OwnCall) -> bool:
@@ -348,7 +346,20 @@ def _failure(call: OwnCall, error: BsdError) -> Answered:
     return Answered(call, call.tool, note, failed=True, outcome=outcome)
 
 
-def _own_deed(call: OwnCall, names: Collection[str]) -> Deed:
+def _in_numbers(answer: Mapping[str, Any]) -> str:
+    """How much was found, and nothing of it."""
+    for name, what in (
+        ("texts", "values read"),
+        ("total_entries", "entries listed"),
+        ("results", "places found"),
+    ):
+        if name in answer:
+            many = answer[name] if isinstance(answer[name], int) else len(answer[name])
+            return f"[{many} {what}]"
+    return "[answered]"
+
+
+def _own(call: OwnCall, names: Collection[str]) -> Asked:
     """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
     read = read_call(call.tool, call.arguments)
     if read.session is not None and read.session not in names:
@@ -356,7 +367,7 @@ def _own_deed(call: OwnCall, names: Collection[str]) -> Deed:
             f"{read.session} is out of reach: a call in a session reaches that session only",
             hint="leave `session` out",
         )
-    return read.deed
+    return read
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bsd.care.catalog import find_session
 from bsd.doors.agent.client import sessions_of_client
 from bsd.doors.agent.where import mentions, sessions_that_lack
-from bsd.doors.cli.names import find_session
 from bsd.foundation.errors import Forbidden, Invalid
 from bsd.foundation.layout import Layout, SessionName
 

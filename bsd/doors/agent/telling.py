@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from bsd.doors.agent.arguments import (
-    ActOnContext,
-    Deed,
-    GetContext,
-    Read,
-    Restore,
-    SearchExtracted,
-    SetExtractable,
-)
+from bsd.verbs.change_context import ChangeContext
+from bsd.verbs.get_context import GetContext
+from bsd.verbs.read_extracted import ReadExtracted
+from bsd.verbs.restore import Restore
+from bsd.verbs.search_extracted import SearchExtracted
+from bsd.verbs.set_extractable import SetExtractable
 
 _MOST_IDS = 50
 _MOST_SHOWN = 20
 _LONGEST = 4000  # characters
 
 
-def told(deed: Deed, answer: Mapping[str, Any]) -> str:
-    """Say what a deed has brought."""
-    match deed:
+def told(asked: Any, answer: Mapping[str, Any]) -> str:
+    """Say what has come of a call, by its arguments and its answer as JSON."""
+    match asked:
         case Restore():
             return _restored(answer)
-        case Read():
+        case ReadExtracted():
             return _read(answer)
         case SetExtractable(_, value):
             shown = "unset" if value is None else str(value).lower()
             return f"[_extractable={shown} for entry {answer['entry_id']}]"
-        case ActOnContext(action):
+        case ChangeContext(action):
             done = f"{len(answer['replacements'])} done, {_saved(answer)} tokens saved"
             return f"[{_cut('; '.join([f'{action}: {done}', *answer['warnings']]))}]"
         case GetContext():
             return _context(answer)
         case SearchExtracted(query):
             return _found(query, answer["results"])
+        case _:
+            return f"[{_cut(json.dumps(answer, ensure_ascii=False))}]"
 
 
 def told_error(tool: str, answer: Mapping[str, Any]) -> str:

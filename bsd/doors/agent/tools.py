@@ -1,136 +1,131 @@
-"""The agent's tools (SPEC §5), defined once for the command line, MCP and calls in a transcript."""
+"""The agent's tools (SPEC §5), made from verbs, for the command line, MCP and transcripts alike."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bsd.doors.agent.arguments import (
-    ActOnContext,
     Arguments,
-    ContextArguments,
-    Deed,
-    GetContext,
-    PurgeControlArguments,
-    Read,
-    ReadArguments,
-    Restore,
-    RestoreArguments,
-    RestoreRemoteArguments,
-    SearchArguments,
-    SearchExtracted,
-    SetExtractable,
+    freely,
     read_arguments,
+    refused,
     schema_of,
+    unknown_choice,
 )
-from bsd.doors.agent.restoring import Hands, Meanwhile, explained, read, restore
+from bsd.doors.agent.purge_control import ACTIONS, PURGE_CONTROL, purge_control_model
+from bsd.doors.agent.restoring import RestoreInline, explained, restore
+from bsd.doors.models import answer_model, arguments_model
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Busy, Invalid
+from bsd.verbs.get_context import GET_CONTEXT, GetContext
+from bsd.verbs.read_extracted import ReadExtracted
+from bsd.verbs.restore import RESTORE
+from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.verb import Hands, Verb, all_verbs, arguments_of, perform
+from bsd.verbs.verb import Tool as Described
 
 if TYPE_CHECKING:
-    from bsd.foundation.layout import Layout, SessionName
+    from bsd.foundation.layout import SessionName
 
 # A listing that fills the context would be worse than what it helps against.
 _MOST_ENTRIES = 50
+Meanwhile = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool as a model is told of it."""
+class Asked:
+    """A call of a tool, understood: the verb that is meant, and what it is given."""
 
-    name: str
-    title: str
-    description: str
-    arguments: type[Arguments]
-    changes: bool  # it may change a session
-
-    def schema(self, *, takes_session: bool = True) -> dict[str, Any]:
-        """The JSON schema of its arguments; without `session` where there is only one."""
-        schema = schema_of(self.arguments)
-        if not takes_session:
-            del schema["properties"]["session"]
-        return schema
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool, understood."""
-
-    tool: Tool
     session: str | None
-    deed: Deed
+    verb: Verb[Any, Any]
+    arguments: Any
 
     @property
     def lacks(self) -> str | None:
         """The entry whose text is asked for: it is away of the session that is meant."""
-        return self.deed.entry if isinstance(self.deed, Restore | Read) else None
+        gives = isinstance(self.arguments, RestoreInline | ReadExtracted)
+        return self.arguments.entry if gives else None
 
 
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a model is told of, and how its calls are read."""
+
+    told: Described
+    changes: bool  # it may change a session
+    model: type[Arguments]
+    meant: Callable[[Any], tuple[Verb[Any, Any], Any]]  # verb and arguments; raises Invalid
+    answer: type[Answer]
+
+    @property
+    def name(self) -> str:
+        return self.told.name
+
+    def read(self, arguments: object) -> Asked:
+        """Understand a call; raises Invalid that says everything that is wrong with it."""
+        read = read_arguments(self.model, arguments)
+        return Asked(read.session, *self.meant(read))
+
+    def schema(self, *, takes_session: bool = True) -> dict[str, Any]:
+        """The JSON schema of its arguments; without `session` where there is only one."""
+        schema = schema_of(self.model)
+        schema.pop("description", None)  # the tool has one, and each takes room
+        if not takes_session:
+            del schema["properties"]["session"]
+        return schema
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of its answers; None if some are not JSON alone."""
+        return None if self.told.pictures else schema_of(answer_model(self.answer))
+
+
+def _tool(told: Described, verb: Verb[Any, Any]) -> Tool:
+    """The tool of one verb, which this door may add arguments of its own to."""
+    takes: Any = RestoreInline if verb is RESTORE else verb.arguments
+    known = {name: said for name, (_, said) in arguments_of(takes).items() if not said.query}
+
+    def meant(read: Arguments) -> tuple[Verb[Any, Any], Any]:
+        given = {name: _plain(getattr(read, name)) for name in known}
+        for name, said in known.items():
+            if said.choices and given[name] not in said.choices:
+                raise unknown_choice(name, given[name], said.choices)
+        return verb, takes(**given)
+
+    model = arguments_model(takes, Arguments, names=known, door=told.name, reader=freely)
+    return Tool(told, verb.changes, model, meant, verb.answer)
+
+
+def _one_of_three(read: Any) -> tuple[Verb[Any, Any], Any]:
+    """What a call of purge_control means."""
+    if read.action == "get_context":
+        return GET_CONTEXT, GetContext()
+    if read.action not in ACTIONS:
+        raise unknown_choice("action", read.action, ACTIONS)
+    if not read.entry:
+        raise refused("entry", f"entry parameter is required for {read.action} action")
+    if read.action == "restore":
+        return RESTORE, RestoreInline(read.entry, _plain(read.keys), read.inline, read.offset)
+    if read.value is None:
+        raise refused(
+            "value",
+            "value parameter is required for set_extractable action (true, false, or integer)",
+        )
+    value = None if read.value == "unset" else read.value
+    return SET_EXTRACTABLE, SetExtractable(read.entry, value)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_PURGE_CONTROL = Tool(PURGE_CONTROL, True, purge_control_model(), _one_of_three, GET_CONTEXT.answer)  # noqa: FBT003
 TOOLS = {
-    tool.name: tool
-    for tool in (
-        Tool(
-            "purge_control",
-            "Look at and control what is out of the session",
-            "See and control what was moved out of a session to keep it small. Old large values "
-            "stand there as [[extracted-ID]] and can be had again. get_context lists every entry "
-            "with its id, its hash, its size, and whether it is extracted. restore does what the "
-            "tool restore does with `entry`. set_extractable says what shall become of `entry`: "
-            "false keeps it in sight for good, a number for so many messages, true lets it go "
-            "soon.",
-            PurgeControlArguments,
-            changes=True,
-        ),
-        Tool(
-            "restore_remote",
-            "Restore an extracted entry",
-            "Get the text that a placeholder [[extracted-ID]] stands for, at once: `entry` is the "
-            "ID. If the session is at rest the text is put back inline, too; your own is in use "
-            "now, and `inline` of the answer says what becomes of it. To find out whether you need "
-            "the text, search_extracted is cheaper.",
-            RestoreRemoteArguments,
-            changes=True,
-        ),
-        Tool(
-            "restore",
-            "Restore an extracted entry",
-            "Get the text that a placeholder [[extracted-ID]] stands for, at once, and put it back "
-            "inline if the session is at rest: `entry_id` is the ID. What came back is not taken "
-            "out again for some minutes; an entry that you need again and again is kept by "
-            "purge_control with action set_extractable and value false.",
-            RestoreArguments,
-            changes=True,
-        ),
-        Tool(
-            "read_extracted",
-            "Read an extracted entry",
-            "Read the text that a placeholder [[extracted-ID]] stands for; nothing is changed. "
-            "Long texts come in pages of 40,000 characters: `next` of the answer says with which "
-            "arguments to read on. Pictures are shown.",
-            ReadArguments,
-            changes=False,
-        ),
-        Tool(
-            "context",
-            "Replace, discard or distill content",
-            "Make your context smaller where you know that you need less than is there. replace "
-            "puts `replacement` in place of everything from the text `start` to the next text "
-            "`end`, both included: literal, at least 30 characters, and exactly one match in the "
-            "session. discard [hash] empties an entry, distill [hash, summary] leaves your summary "
-            "there; get_context lists the hashes. All targets of a call are done or none, and a "
-            "person can undo it. Use it for logs, traces and listings that are dealt with, never "
-            "for what you may have to quote.",
-            ContextArguments,
-            changes=True,
-        ),
-        Tool(
-            "search_extracted",
-            "Search what was extracted",
-            "Find words in what was moved out of a session, without putting it back: the entries "
-            "that hold them all, best first, each with its id and the text around them. Often that "
-            "is all you need; if not, read_extracted gives the whole text.",
-            SearchArguments,
-            changes=False,
-        ),
+    one.name: one
+    for one in (
+        _PURGE_CONTROL,
+        *(_tool(told, verb) for verb in all_verbs().values() for told in verb.tools),
     )
 }
 
@@ -138,20 +133,19 @@ TOOLS = {
 def reads_much(name: str, arguments: object) -> bool:
     """Whether a call reads a whole session, and would keep others from their answers."""
     action = arguments.get("action") if isinstance(arguments, dict) else None
-    return name == "search_extracted" or action == GetContext.action
+    return name == "search_extracted" or action == GET_CONTEXT.name
 
 
-def read_call(name: str, arguments: object) -> Call:
+def read_call(name: str, arguments: object) -> Asked:
     """Understand a call; raises Invalid that says everything that is wrong with it."""
     tool = TOOLS.get(name)
     if tool is None:
         raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(TOOLS)}")
-    read = read_arguments(tool.arguments, arguments)
-    return Call(tool, read.session, read.deed())
+    return tool.read(arguments)
 
 
 def carry_out(
-    call: Call, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
+    asked: Asked, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
 ) -> dict[str, Any]:
     """Do what a call asks of a session, and return the answer: a JSON object.
 
@@ -159,28 +153,14 @@ def carry_out(
     the surgeon raises.
     """
     try:
-        answer = _carry_out(call, name, hands, meanwhile)
+        if isinstance(asked.arguments, RestoreInline):
+            answer = restore(asked.arguments, name, hands, meanwhile)
+        else:
+            answer = perform(asked.verb, hands, name, asked.arguments).as_json()
     except Busy as busy:
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.
-    return answer if call.session is not None else {"session": str(name), **answer}
-
-
-def _carry_out(call: Call, name: SessionName, hands: Hands, meanwhile: Meanwhile) -> dict[str, Any]:
-    match call.deed:
-        case GetContext():
-            return hands.surgeon(name, writes=False).context(name)
-        case SearchExtracted(query, limit):
-            return search_extracted(hands.layout, name, query, limit)
-        case Read() as deed:
-            return read(deed, name, hands)
-        case Restore() as deed:
-            return restore(deed, name, hands, meanwhile)
-        case SetExtractable(entry, value):
-            return hands.surgeon(name, writes=True).set_extractable(name, entry, value)
-        case ActOnContext(_, targets, user):
-            surgeon = hands.surgeon(name, writes=True)
-            return surgeon.change_context(name, targets, include_user=user)
+    return answer if asked.session is not None else {"session": str(name), **answer}
 
 
 def in_short(context: dict[str, Any]) -> dict[str, Any]:
@@ -191,17 +171,3 @@ def in_short(context: dict[str, Any]) -> dict[str, Any]:
     largest = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))[:_MOST_ENTRIES]
     shown = sorted(largest, key=lambda entry: int(entry["index"]))
     return {**context, "entries": shown, "entries_left_out": len(entries) - len(shown)}
-
-
-def search_extracted(layout: Layout, name: SessionName, query: str, limit: int) -> dict[str, Any]:
-    """Find words in what is away of one session; nothing is put back."""
-    from bsd.care.search import search  # noqa: PLC0415 - only this tool needs the index
-
-    hits = search(layout, query, agent=name.agent, limit=limit, extracted_from=name)
-    return {
-        "session": str(name),
-        "query": query,
-        "results": [
-            {"entry_id": hit.entry, "index": hit.index, "snippet": hit.snippet.text} for hit in hits
-        ],
-    }

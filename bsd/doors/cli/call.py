@@ -269,18 +269,6 @@ class _SessionType(click.ParamType["SessionName"]):
 SESSION = _SessionType()
 
 
-class _KeysType(click.ParamType[list[str]]):
-    name = "KEY,…"
-
-    def convert(self, value: Any, _param: Any, _ctx: Any) -> list[str]:
-        if isinstance(value, list):
-            return value
-        return [key for key in (part.strip() for part in value.split(",")) if key]
-
-
-KEYS = _KeysType()
-
-
 class BsdCommand(click.Command):
     """A command that understands the global options after its name, too.
 

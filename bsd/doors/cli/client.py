@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bsd.doors.http.peer import may_be_believed, peer_uid
 from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, os_problem
 from bsd.foundation.locations import (
     find_root,
@@ -18,6 +17,7 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
+from bsd.foundation.peer import may_be_believed, peer_uid
 
 _ANSWER_SECONDS = 10.0
 _BLOCK = 1 << 16

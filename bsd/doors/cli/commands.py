@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from bsd.doors.command_line import split_command
+from bsd.verbs.names import NAMES
+
 
 class Command:
     """One command: where it is built, and what it says of itself in one line.
@@ -20,16 +23,18 @@ class Command:
         locks: bool = False,
         unless: str | None = None,
         only_with: str | None = None,
+        verb: str | None = None,
     ) -> None:
         self.name = name
         self.module = module  # in this room; the click command is its attribute `name`, - as _
         self.help = help
+        self.verb = verb  # whose command it is; then the module need not be there
         self.locks = locks  # takes the lock of a session …
         self.unless = unless  # … but not if this word is among its arguments
         self.only_with = only_with  # … but only if this word is
 
 
-SECTIONS: dict[str, tuple[Command, ...]] = {
+_SECTIONS: dict[str, tuple[Command, ...]] = {
     "Run": (
         Command("run", "run", "Watch, extract and clean up, until told to stop.", True),
         Command("status", "status", "Ask the running daemon how it is."),
@@ -42,18 +47,14 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("show", "show", "Show the entries of a session, or one of them in full."),
         Command("summary", "summary", "Say what a session was about."),
         Command("history", "history", "Show what was done to a session, and what is undone."),
-        Command("context", "context", "Show what an agent sees of a session: entries and hashes."),
     ),
     "Change": (
         Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
-        Command("restore", "restore", "Put one entry's values back, exact to the byte.", True),
         Command("restore-all", "restore_all", "Put everything back into its session.", True),
-        Command("set-extractable", "set_extractable", "Pin an entry, or let it go early.", True),
         Command("edit", "edit", "Change values of one entry, in your editor.", True),
         Command("replace", "replace", "Put a text in the place of a range.", True, "--dry-run"),
         Command("discard", "discard", "Throw an entry's text away.", True, "--dry-run"),
         Command("distill", "discard", "Put a summary in the place of an entry.", True, "--dry-run"),
-        Command("undo", "undo", "Take back what was done to a session.", True),
     ),
     "Throw away": (
         Command("delete", "delete", "Move a session and its children to the trash.", True),
@@ -91,6 +92,20 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
 }
 
+
+def _with_verbs(commands: tuple[Command, ...]) -> tuple[Command, ...]:
+    """These commands, and those of verbs, each where it says."""
+    found: list[Command] = []
+    for command in commands:
+        found.append(command)
+        for name in NAMES.values():
+            if name.command and name.after == found[-1].name:
+                module = name.command.replace("-", "_")
+                found.append(Command(name.command, module, name.help, name.locks, verb=name.verb))
+    return tuple(found)
+
+
+SECTIONS = {title: _with_verbs(commands) for title, commands in _SECTIONS.items()}
 COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
 
 _HEAD = """\
@@ -111,8 +126,6 @@ Options:
   -h, --help     print this; `bsd COMMAND --help` has examples
 """
 PIPE_CLOSED = 141  # 128 + SIGPIPE
-# Global options that are followed by a value.
-_VALUED = ("--root", "--config", "--host")
 
 
 def help_page() -> str:
@@ -134,15 +147,6 @@ def print_help() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
         return PIPE_CLOSED
     return 0
-
-
-def split_command(argv: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """Part a command line into global options, the command's name and its own arguments."""
-    position = 0
-    while position < len(argv) and argv[position].startswith("-"):
-        position += 2 if argv[position] in _VALUED else 1
-    name = argv[position] if position < len(argv) else None
-    return argv[:position], name, argv[position + 1 :]
 
 
 def takes_lock(argv: list[str]) -> bool:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bsd.doors.cli.call import KEYS, SESSION, Call, command
+from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.tool_commands import KEYS
 
 if TYPE_CHECKING:
     from bsd.doors.cli.many import Progressed

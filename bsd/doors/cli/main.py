@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +34,12 @@ class _Bsd(click.Group):
         known = COMMANDS.get(cmd_name)
         if known is None:
             return None
-        module = import_module(f"bsd.doors.cli.{known.module}")
+        path = f"bsd.doors.cli.{known.module}"
+        if known.verb is not None and find_spec(path) is None:
+            from bsd.doors.cli.verbs import verb_command
+
+            return verb_command(known.verb)
+        module = import_module(path)
         found: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return found
 

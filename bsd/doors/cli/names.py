@@ -21,20 +21,6 @@ def all_sessions(layout: Layout) -> list[SessionName]:
     return list(catalog.names(layout))
 
 
-def find_session(layout: Layout, text: str) -> SessionName:
-    """Read `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
-    if "/" in text:
-        return SessionName.parse(text)
-    check_name(text, "session")
-    found = [name for name in catalog.names(layout) if name.session == text]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(map(str, found))
-        raise Invalid(f"several agents have a session {text}", hint=f"one of {names}")
-    raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
-
-
 def session_named(layout: Layout, text: str) -> SessionName:
     """The session of this name, else the only one that begins so: `ag/4f`, `agent/4f2`, `4f2`.
 
@@ -64,7 +50,7 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     found = [name for name in found if name.agent == agent] or found
     found = [name for name in found if name.session == session] or found
     if len(found) > 1 and all(name.session == text for name in found):
-        return find_session(layout, text)  # which says that several agents have it
+        return catalog.find_session(layout, text)  # which says that several agents have it
     if len(found) > 1:
         _several(text, "sessions", sorted(map(str, found)))
     return next(iter(found), None)

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.commands import split_command
 from bsd.doors.cli.output import styled
 from bsd.doors.cli.text import safe
+from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
 from bsd.foundation.immutable import immutable
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bsd.doors.cli.client import find_client
-from bsd.doors.cli.commands import PIPE_CLOSED, split_command
+from bsd.doors.cli.commands import PIPE_CLOSED
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.cli.status_text import status_lines
+from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError
 
 

@@ -71,19 +71,21 @@ def change(
     call: Call,
     session: SessionName,
     action: str,
-    targets: object,
+    targets: Any,
     *,
     include_user: bool,
     dry_run: bool,
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
     from bsd.doors.cli.interrupt import stop_request
+    from bsd.doors.cli.verbs import CallHands
+    from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+    from bsd.verbs.verb import perform
 
+    asked = ChangeContext(action, targets, include_user, dry_run)
     with stop_request() as request:
-        surgeon = call.surgeon(writes=not dry_run, sleep=request.sleep)
-        answer = surgeon.act_on_context(
-            session, action, targets, include_user=include_user, dry_run=dry_run
-        )
+        hands = CallHands(call, request.sleep)
+        answer = perform(CHANGE_CONTEXT, hands, session, asked).as_json()
     if call.json:
         print_json(answer)
     else:

@@ -1,73 +1,48 @@
-"""`bsd set-extractable`: an entry's own rule."""
+"""`bsd set-extractable`: how its value is typed, and what people are told of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from bsd.doors.cli import complete
-from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import print_json, say
+from bsd.doors.cli.output import say
+from bsd.doors.cli.verbs import verb_command
+from bsd.foundation.errors import Invalid
+from bsd.foundation.layout import SessionName
+from bsd.surgery.pin import Extractable, ExtractableSet
 
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "unset": None}
 
 
-@command(
-    "set-extractable",
-    """
-    VALUE is false (never extract this entry), true (extract it, whatever its type, size or
-    position), a number (keep it for so many messages instead of keep_recent), or unset. Any of
-    them gives back to the daemon what an undo had kept inline.
+class _Value(click.ParamType[Any]):
+    name = "value"
 
-    \b
-    Examples:
-      bsd set-extractable main/4f2a 1c556fa0 false
-      bsd set-extractable main/4f2a 1c556fa0 20
-    """,
-)
-@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
-@click.argument(
-    "value",
-    metavar="true|false|N|unset",
-    shell_complete=complete.words("true", "false", "unset"),
-)
-@click.pass_obj
-def set_extractable(call: Call, /, session: SessionName, entry: str, value: str) -> int:
-    from bsd.doors.cli.interrupt import stop_request
-
-    wanted = read_extractable(value)
-    with stop_request() as request:
-        surgeon = call.surgeon(sleep=request.sleep)
-        answer = call.with_entry(
-            session, entry, lambda one: surgeon.set_extractable(session, one, wanted)
+    def convert(self, value: Any, _param: Any, _ctx: Any) -> Extractable:
+        """Read `true`, `false`, a whole number, or `unset` (None); raises Invalid."""
+        text = str(value).lower()
+        if text in _WORDS:
+            return _WORDS[text]
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return int(text)
+        raise Invalid(
+            f"{value!r} is no value for _extractable", hint="true, false, a number, or unset"
         )
-    if call.json:
-        print_json(answer)
-    else:
-        tell_extractable(answer)
-    return request.exit_code
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        return [CompletionItem(word) for word in _WORDS if word.startswith(incomplete)]
 
 
-def read_extractable(text: str) -> bool | int | None:
-    """Read `true`, `false`, a whole number, or `unset` (None); raises Invalid."""
-    from bsd.foundation.errors import Invalid
-
-    words: dict[str, bool | None] = {"true": True, "false": False, "unset": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    raise Invalid(f"{text!r} is no value for _extractable", hint="true, false, a number, or unset")
-
-
-def tell_extractable(answer: dict[str, Any]) -> None:
-    """Say what `Surgeon.set_extractable` answered."""
-    now, before = (_shown(answer[key]) for key in ("extractable", "previous"))
-    say(f"Set _extractable={now} for entry {answer['entry_id']} (before: {before})")
+def _tell(answer: ExtractableSet, _: SessionName) -> None:
+    now, before = _shown(answer.extractable), _shown(answer.previous)
+    say(f"Set _extractable={now} for entry {answer.entry_id} (before: {before})")
 
 
 def _shown(value: bool | int | None) -> str:
     return "unset" if value is None else str(value).lower()
+
+
+set_extractable = verb_command("set_extractable", _tell, types={"value": _Value()})

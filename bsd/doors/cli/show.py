@@ -79,9 +79,9 @@ def _print_value(
     call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
 ) -> None:
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
-    from bsd.doors.agent.pages import text_of_value
-    from bsd.doors.agent.reading import held_in
     from bsd.foundation.errors import Invalid
+    from bsd.verbs.pages import text_of_value
+    from bsd.verbs.reading import held_in
 
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")

@@ -7,36 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.doors.cli import complete
-from bsd.doors.cli.call import KEYS, LONGEST_WAIT, Call, command
+from bsd.doors.cli.call import LONGEST_WAIT, Call, command
 from bsd.doors.cli.output import print_json, say
+from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
-    from bsd.doors.agent.arguments import Deed
     from bsd.doors.agent.scope import Scope
+    from bsd.doors.agent.tools import Asked
     from bsd.foundation.layout import Layout, SessionName
     from bsd.session.surgeon import Surgeon
-
-# How what was printed begins where the text alone was given; and where more is to come of it.
-TEXT_ONLY = "Text only: "
-AFTER_THE_TURN = "Text, and inline after the turn: "
-
-_ACTIONS = ("get_context", "restore", "set_extractable")
-_SESSION = click.option(
-    "--session",
-    metavar="SESSION",
-    help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
-    shell_complete=lambda context, _, incomplete: complete.sessions(context, incomplete),
-)
-_INLINE = click.option(
-    "--inline/--text-only",
-    default=None,
-    help="Put it back, also if that must wait until the turn is over; or only print the text.",
-)
-_OFFSET = click.option(
-    "--offset", type=click.IntRange(min=0), metavar="N", help="Where a long text goes on."
-)
 
 
 @command(
@@ -51,11 +32,6 @@ _OFFSET = click.option(
       bsd restore_remote --session 4f2a --entry 1c556fa0 --keys output --offset 40000
     """,
 )
-@_SESSION
-@click.option("--entry", metavar="ENTRY", help="The id in [[extracted-ENTRY]].")
-@click.option("--keys", type=KEYS, metavar="KEY,…", help="Only these values; default: all.")
-@_INLINE
-@_OFFSET
 @click.pass_obj
 def restore_remote(call: Call, /, **given: Any) -> int:
     return _carry_out(call, "restore_remote", given)
@@ -74,55 +50,19 @@ def restore_remote(call: Call, /, **given: Any) -> int:
       bsd purge_control --action restore --session main/4f2a --entry 1c556fa0
     """,
 )
-@click.argument("words", nargs=-1, metavar="[ACTION] [ENTRY] [VALUE]")
-@click.option("--action", metavar="ACTION", help=", ".join(_ACTIONS))
-@_SESSION
-@click.option("--entry", metavar="ENTRY", help="The id of the entry.")
-@click.option("--keys", type=KEYS, metavar="KEY,…", help="For restore: only these values.")
-@click.option("--value", metavar="VALUE", help="For set_extractable: true, false or a number.")
-@_INLINE
-@_OFFSET
 @click.pass_obj
-def purge_control(call: Call, /, words: tuple[str, ...], **named: Any) -> int:
-    return _carry_out(call, "purge_control", _named(words, named))
+def purge_control(call: Call, /, words: tuple[str, ...], **given: Any) -> int:
+    return _carry_out(call, "purge_control", named(words, given))
 
 
-def read_words(tool: str, words: Sequence[str]) -> dict[str, Any] | None:
-    """Read the words after a command's name as the arguments of its tool, if they are that."""
-    from bsd.foundation.errors import BsdError
-
-    commands = {"restore_remote": restore_remote, "purge_control": purge_control}
-    try:
-        given = dict(commands[tool].make_context(tool, list(words), obj=Call()).params)
-        read = _named(given.pop("words", ()), given)
-    except (click.ClickException, click.exceptions.Exit, BsdError):
-        return None
-    return {name: value for name, value in read.items() if value is not None}
-
-
-def _named(words: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
-    """Give words that stand alone the names of what they are."""
-    from bsd.foundation.errors import Invalid
-
-    rest, given = list(words), dict(named)
-
-    def take(name: str) -> None:
-        given[name] = given[name] or (rest.pop(0) if rest else None)
-
-    if "action" in given:
-        take("action")
-        given["action"] = given["action"] or ""
-        if given["action"] != "get_context":
-            take("entry")
-        if given["action"] == "set_extractable":
-            take("value")
-    if rest and given["action"] in _ACTIONS:
-        raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
-    return given
+for _command in (restore_remote, purge_control):
+    _command.params = [
+        *parameters(str(_command.name), lambda context, _, text: complete.sessions(context, text)),
+        *_command.params,
+    ]
 
 
 def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
-    from bsd.doors.agent.arguments import GetContext
     from bsd.doors.agent.scope import Scope
     from bsd.doors.agent.tools import carry_out, read_call
     from bsd.doors.cli.interrupt import stop_request
@@ -132,7 +72,7 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
         given["session"] = _whole_name(call, given["session"])
     asked, scope = read_call(tool, given), Scope()
     name = scope.find(call.layout, asked.session, asked.lacks)
-    if isinstance(asked.deed, GetContext):
+    if not asked.verb.changes:
         _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
         return 0
     with stop_request() as request:
@@ -143,7 +83,7 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
             lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
         )
     _tell(call, given, answer)
-    return request.exit_code or _exit_code(asked.deed, answer)
+    return request.exit_code or _exit_code(asked, answer)
 
 
 def _whole_name(call: Call, text: str) -> str:
@@ -153,13 +93,12 @@ def _whole_name(call: Call, text: str) -> str:
     return str(session_beginning_with(call.layout, text) or text)
 
 
-def _exit_code(deed: Deed, answer: dict[str, Any]) -> int:
-    from bsd.doors.agent.arguments import Restore
+def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
     from bsd.foundation.errors import Busy
 
     if answer.get("unavailable"):
         return 1
-    if isinstance(deed, Restore) and deed.inline and not answer["restored"]:
+    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
         return Busy.exit_code
     return 0
 

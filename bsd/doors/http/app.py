@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from bsd import __version__
 from bsd.daemon.events import Subscription
+from bsd.doors.http import verb_routes
 from bsd.doors.http.answer import LARGEST_BODY, Answer
 from bsd.doors.http.auth import ReadOnlyGuard
 from bsd.doors.http.description import complete, document_of
@@ -90,6 +91,7 @@ def create_app(
     app.include_router(sessions_routes.routes(desk))
     app.include_router(entries_routes.routes(desk))
     app.include_router(context_routes.routes(desk))
+    app.include_router(verb_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
     app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
     app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))

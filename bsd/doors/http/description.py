@@ -34,11 +34,15 @@ _IN_PATHS: dict[str, dict[str, Any]] = {
 }
 
 Answers = dict[int | str, dict[str, Any]]  # status → what OpenAPI says of it
+_told: set[type] = set()  # answers of verbs that routes give
 
 
-def answers(model: str) -> Answers:
-    """Say that a route answers with a document of `bsd.doors.http.…models`."""
-    return {HTTPStatus.OK.value: document_of(model)}
+def answers(model: str | type) -> Answers:
+    """Say that a route answers with what a verb does, or with a document of `…models` here."""
+    if isinstance(model, str):
+        return {HTTPStatus.OK.value: document_of(model)}
+    _told.add(model)
+    return {HTTPStatus.OK.value: document_of(model.__name__)}
 
 
 def document_of(model: str, **said: Any) -> dict[str, Any]:
@@ -121,13 +125,15 @@ def _answer_schemas() -> dict[str, Any]:
 
     from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
     from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
+    from bsd.doors.models import Document, answer_model  # noqa: PLC0415
 
     known: set[type[BaseModel]] = {RuntimeConfig}
+    known |= set(map(answer_model, _told))
     for module in (models, session_models, memory_models, workspace_models):
         found = (each for each in vars(module).values() if isinstance(each, type))
-        known |= {each for each in found if issubclass(each, models.Document)}
+        known |= {each for each in found if issubclass(each, Document)}
     _, schemas = models_json_schema(
-        [(model, "serialization") for model in known - {models.Document}],
+        [(model, "serialization") for model in known - {Document}],
         ref_template=_SCHEMAS + "{model}",
     )
     return {

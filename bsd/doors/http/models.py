@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Document(BaseModel):
-    model_config = ConfigDict(extra="allow")
+from bsd.doors.models import Document
 
 
 class FieldProblem(Document):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from bsd.doors.http.models import Document
+from bsd.doors.models import Document
 
 
 class Agent(Document):
@@ -189,25 +189,6 @@ class ExtractedContent(Document):
     unavailable: dict[str, str]
 
 
-class Restored(Document):
-    restored: bool
-    entry_id: str
-    keys_restored: list[str]
-    sizes_bytes: dict[str, int]
-    unavailable: dict[str, str] | None = None
-    changed: list[str] | None = None
-    previous_restored_at: str | None = None
-    suggestion: str | None = None
-
-
-class Edited(Document):
-    edited: bool
-    entry_id: str | None
-    index: int
-    changed: list[str]
-    operation: int | None = Field(description="Its number in the history")
-
-
 class Meta(Document):
     """What is noted on an entry."""
 
@@ -217,60 +198,6 @@ class Meta(Document):
     restored: str | None = Field(alias="_restored")
     extracted: bool
     keys: list[str]
-
-
-class MetaSet(Document):
-    updated: bool
-    entry_id: str | None
-    extractable: bool | int | None
-    previous: Any
-
-
-class Extraction(Document):
-    """What became of a session, or with dry_run what would."""
-
-    session: str
-    status: Literal["extracted", "unchanged"]
-    bytes_before: int
-    bytes_after: int
-    bytes_saved: int
-    reasons: dict[str, int]
-
-
-class Context(Document):
-    """What an agent may know of its session."""
-
-    session: str
-    total_entries: int
-    extracted_entries: int
-    extracted_ids: list[str | None]
-    extractable_entries: int
-    size_bytes: int
-    extracted_size_bytes: int
-    last_extracted_at: str | None
-    entries: list[dict[str, Any]]
-
-
-class ContextChange(Document):
-    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
-
-    operation: dict[str, str]
-    messageId: str  # noqa: N815 - the seed's names
-    originalLength: int  # noqa: N815
-    newLength: int  # noqa: N815
-    tokensSaved: int  # noqa: N815
-
-
-class ContextChanged(Document):
-    """Seed 003's ReplaceResult."""
-
-    success: bool
-    action: Literal["replace", "discard", "distill"]
-    replacements: list[ContextChange]
-    errors: list[str]
-    warnings: list[str]
-    tokensSaved: int  # noqa: N815
-    operation: int | None = Field(description="Its number in the history; null for a dry run")
 
 
 class Deed(Document):
@@ -290,15 +217,6 @@ class Deed(Document):
 class HistoryList(Document):
     session: str
     operations: list[Deed] = Field(description="The newest first")
-
-
-class Undone(Document):
-    undone: int
-    action: str
-    at: str
-    entries: list[str]
-    gone: list[str] = Field(description="Entries of it that another program has thrown away since")
-    operations: list[int] = Field(description="By these it can be undone in turn")
 
 
 class Deleted(Document):

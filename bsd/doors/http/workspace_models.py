@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bsd.doors.http.models import Document
+from bsd.doors.models import Document
 
 
 class Workspace(Document):

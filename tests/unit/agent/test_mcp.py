@@ -19,6 +19,11 @@ from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
+from bsd.surgery.restore import Restored
+from bsd.surgery.view import Context
+from bsd.verbs.read_extracted import ReadExtracted, ReadOut
+from bsd.verbs.restore import Restore
+from bsd.verbs.verb import Verb
 
 NAME = SessionName("main", "s1")
 DEADLINE_SECONDS = 20.0
@@ -37,19 +42,26 @@ class Slow:
         assert name == NAME
         return cast("Surgeon", self)
 
-    def context(self, name: SessionName) -> dict[str, Any]:
+    def get_context(self, _: object) -> Context:
         self._work()
-        return {"session": str(name), "total_entries": 3}
+        return Context(str(NAME), 3, 0, (), 0, 0, 0, None, ())
 
     def extracted_content(self, _: SessionName, entry: str) -> dict[str, Any]:
         return {"entry_id": entry, "content": {"output": "long ago"}, "unavailable": {}}
 
-    def restore(self, _: SessionName, entry: str, __: list[str] | None) -> dict[str, Any]:
-        self._work()
-        done = {"restored": True, "entry_id": entry, "keys_restored": ["output"]}
-        return {**done, "sizes_bytes": {"output": 8}}
+    def read_extracted(self, asked: ReadExtracted) -> ReadOut:
+        return ReadOut(session=str(NAME), entry_id=asked.entry, texts={"output": "long ago"})
 
-    def set_extractable(self, *_: object) -> dict[str, Any]:
+    def restore(self, asked: Restore) -> Restored:
+        self._work()
+        return Restored(
+            restored=True,
+            entry_id=asked.entry,
+            keys_restored=("output",),
+            sizes_bytes={"output": 8},
+        )
+
+    def set_extractable(self, *_: object) -> None:
         raise Busy("session main/s1 is in use: its lock is held")
 
     def _work(self) -> None:
@@ -97,7 +109,12 @@ async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Slow:
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
+    def perform(verb: Verb[Any, Any], hands: Slow, _: SessionName, asked: object) -> Any:
+        return getattr(hands, verb.name)(asked)
+
+    for module in ("tools", "restoring"):
+        monkeypatch.setattr(f"bsd.doors.agent.{module}.perform", perform)
     return Slow(tmp_path)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from bsd.doors.agent.pages import LONGEST_TEXT, page_of
 from bsd.foundation.errors import Invalid
+from bsd.verbs.pages import LONGEST_TEXT, page_of
 
 
 def read_all(content: Mapping[str, str]) -> dict[str, str]:

@@ -306,4 +306,4 @@ def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
     assert fields
     assert not any(fields)
     assert ask(app, "GET", "/api/openapi.json").status == 200
-    assert "UndoWish" in asked
+    assert "Undo" in asked

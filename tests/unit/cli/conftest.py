@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,10 @@ import pytest
 
 from bsd.doors.cli.call import Call
 from bsd.doors.cli.main import run
+from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.session.surgeon import EntryView, SessionResult, Status
+from bsd.verbs.verb import Verb
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException
@@ -138,6 +140,16 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         surgeon.waits.append(wait)
         return surgeon
 
+    def perform(verb: Verb[Any, Any], hands: CallHands, name: SessionName, asked: Any) -> Any:
+        hands.surgeon(name, writes=verb.changes)
+        given = [getattr(asked, one.name) for one in fields(verb.arguments)]
+        given = [list(one) if isinstance(one, tuple) else one for one in given]
+        method = "context" if verb.name == "get_context" else verb.name
+        told = getattr(surgeon, method)(name, *given)
+        return verb.answer(**told, **({"index": 0} if verb.name == "set_extractable" else {}))
+
+    for door in ("cli.verbs", "agent.tools", "agent.restoring"):
+        monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}

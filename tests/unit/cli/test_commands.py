@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 import pytest
 
-from bsd.doors.cli.commands import COMMANDS, help_page, split_command, takes_lock
+from bsd.doors.cli.commands import COMMANDS, help_page, takes_lock
 from bsd.doors.cli.main import bsd
+from bsd.doors.command_line import split_command
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

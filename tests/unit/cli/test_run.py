@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import sys
+from typing import Any
 
 import pytest
 
@@ -73,13 +74,15 @@ def test_a_wait_that_is_stopped_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatc
 def test_a_signal_after_the_work_is_done_keeps_the_answer(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def signalled(*_: object) -> dict[str, bool]:
+    answer = {"restored": True, "entry_id": "e1", "keys_restored": ["text"], "sizes_bytes": {}}
+
+    def signalled(*_: object) -> dict[str, Any]:
         signal.raise_signal(signal.SIGINT)
-        return {"restored": True}
+        return answer
 
     monkeypatch.setattr(cli.surgeon, "restore", signalled)
     assert cli("restore", "main/a", "e1", "--json") == 130
-    assert json.loads(cli.out) == {"restored": True}
+    assert json.loads(cli.out) == answer
 
 
 def test_an_interrupted_look_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +105,11 @@ def test_any_encoding_can_be_printed_to(
         "total_entries": 1,
         "extracted_entries": 1,
         "extracted_ids": ["é\udcff\x1b[31m"],
+        "extractable_entries": 1,
+        "size_bytes": 1,
+        "extracted_size_bytes": 1,
+        "last_extracted_at": None,
+        "entries": [],
     }
     assert run(["--root", str(cli.root), "purge_control", "get_context", "--session", "b"]) == 0
     shown = raw.getvalue()

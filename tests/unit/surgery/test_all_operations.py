@@ -17,7 +17,7 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.sample import session_lines
-from bsd.surgery.context_answer import ContextAnswer
+from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.hashes import line_hash
@@ -120,7 +120,7 @@ class Surgery:
         target = Discard(line_hash(raw), summary)
         self.carry_out(plan_discard(self.session.source, self.fmt, [target]))
 
-    def carry_out(self, planned: tuple[Plan, ContextAnswer]) -> None:
+    def carry_out(self, planned: tuple[Plan, ContextChanged]) -> None:
         plan, answer = planned
         self.session.carry_out(plan)
         assert len(plan.edits) <= len(answer.changed)

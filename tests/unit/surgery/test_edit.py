@@ -15,7 +15,7 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid, NotFound
 from bsd.foundation.value_path import format_path
 from bsd.surgery.edit import (
-    EditAnswer,
+    Edited,
     EntryChanged,
     Wish,
     becoming,
@@ -44,7 +44,7 @@ def session(*lines: bytes) -> Session:
     return Session(jsonl(HEADER) + b"".join(lines or (ENTRY,)), OPENCLAW)
 
 
-def edit(one: Session, wish: Wish, entry: str = "e1", seen: str | None = None) -> EditAnswer:
+def edit(one: Session, wish: Wish, entry: str = "e1", seen: str | None = None) -> Edited:
     plan, answer = plan_edit(one.source, one.fmt, entry, wish, seen)
     one.carry_out(plan)
     assert len(plan.touched) == len(plan.edits) == bool(answer.changed)

@@ -11,7 +11,7 @@ from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
-from bsd.surgery.redact import Call, Kind, RedactAnswer, plan_redact
+from bsd.surgery.redact import Call, Kind, Redaction, plan_redact
 from tests.unit.surgery.calls import Talk, call, faults, shown, text, thought
 from tests.unit.surgery.test_undo import Patient
 from tests.unit.surgery.theatre import jsonl
@@ -19,17 +19,17 @@ from tests.unit.surgery.theatre import jsonl
 LONG = "long " * 200
 
 
-def redact(session: Patient, *calls: Call) -> RedactAnswer:
+def redact(session: Patient, *calls: Call) -> Redaction:
     plan, answer = plan_redact(session.source, session.fmt, calls, session.shelf)
     session.carry_out(plan)
     return answer
 
 
-def consume(session: Patient, *call_ids: str) -> RedactAnswer:
+def consume(session: Patient, *call_ids: str) -> Redaction:
     return redact(session, *(Call("restore_remote", Kind.CONSUMED, one) for one in call_ids))
 
 
-def how(answer: RedactAnswer) -> list[str]:
+def how(answer: Redaction) -> list[str]:
     return [str(one.how) for one in answer.redacted]
 
 
@@ -63,6 +63,7 @@ def test_a_consumed_call_and_its_result_are_gone_as_if_they_had_never_been() -> 
         "redacted": [{"call": "c1", "tool": "restore_remote", "entry_id": "e2", "how": "consumed"}],
         "left": [],
         "entries_removed": ["e2", "e3"],
+        "operation": None,
     }
     assert [entry["id"] for entry in shown(session.raw)] == ["e1", "e4"]
     assert shown(session.raw)[1]["parentId"] == "e1"

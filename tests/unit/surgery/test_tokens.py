@@ -14,6 +14,7 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.hashes import line_hash
+from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
 from tests.unit.surgery.theatre import HEADER, Session, config, jsonl
@@ -198,8 +199,7 @@ def test_images_and_what_is_never_sent_cost_nothing() -> None:
 
 
 def test_the_estimate_is_named() -> None:
-    assert Rate(2.718, measured=True).as_json() == {
-        "characters_per_token": 2.72,
-        "tokens_by": "usage",
-    }
-    assert Rate().as_json() == {"characters_per_token": 4.0, "tokens_by": "rule_of_thumb"}
+    charged = SessionResult("a/b", Status.UNCHANGED, rate=Rate(2.718, measured=True)).as_json()
+    assert (charged["characters_per_token"], charged["tokens_by"]) == (2.72, "usage")
+    guessed = SessionResult("a/b", Status.UNCHANGED).as_json()
+    assert (guessed["characters_per_token"], guessed["tokens_by"]) == (4.0, "rule_of_thumb")

@@ -24,7 +24,7 @@ from bsd.surgery.edit import plan_edit, read_document, setting
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
-from bsd.surgery.undo import UndoAnswer, plan_undo, tell_history
+from bsd.surgery.undo import Undone, plan_undo, tell_history
 from bsd.text.reader import parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES, policies
@@ -104,7 +104,7 @@ class Patient(Session):
             self.memory.note(plan, before, self)
         return plan
 
-    def undo(self, number: int | None = None, budget: int = 1 << 26) -> UndoAnswer:
+    def undo(self, number: int | None = None, budget: int = 1 << 26) -> Undone:
         complete = False
         while not complete:
             plan, answer = plan_undo(self.source, self.fmt, number, self.memory, self.shelf, budget)

@@ -20,7 +20,7 @@ from bsd.store.contents import Place
 from bsd.store.extracted import Keep, Missing, Span, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
-from bsd.surgery.restore import RestoreAnswer, plan_restore, plan_restore_all
+from bsd.surgery.restore import Restored, plan_restore, plan_restore_all
 from bsd.text.reader import BytesTranscript
 from bsd.text.splice import remove_members
 
@@ -138,16 +138,14 @@ class Session:
             plan_extraction(self.source, self.fmt, config(**fields), now, self.shelf)
         )
 
-    def restore(
-        self, entry: str, keys: Iterable[str] | None = None, now: float = NOW
-    ) -> RestoreAnswer:
+    def restore(self, entry: str, keys: Iterable[str] | None = None, now: float = NOW) -> Restored:
         wanted = None if keys is None else list(keys)
         plan, answer = plan_restore(self.source, self.fmt, entry, wanted, now, self.shelf)
         self.carry_out(plan)
         return answer
 
-    def restore_all(self, now: float = NOW) -> tuple[RestoreAnswer, ...]:
-        answers: tuple[RestoreAnswer, ...] = ()
+    def restore_all(self, now: float = NOW) -> tuple[Restored, ...]:
+        answers: tuple[Restored, ...] = ()
         complete = False
         while not complete:
             plan, some = plan_restore_all(self.source, self.fmt, now, self.shelf)

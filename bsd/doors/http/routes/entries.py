@@ -9,42 +9,22 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
 from bsd.doors.http.description import answers, body
 from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.field_words import Expected
+from bsd.surgery.edit import Edited
 
 _SHOWN, _MOST_SHOWN = 100, 1000
 _LAST_LINE = 10**9
 _ENTRIES = "/api/sessions/{agent}/{session}/entries"
 _ENTRY = _ENTRIES + "/{entry}"
-
-
-class RestoreWish(Wish):
-    """Without `keys` all that is away."""
-
-    keys: list[str] | None = Field(
-        None, description="As in the entry's `keys`", json_schema_extra={"minItems": 1}
-    )
-
-
-class MetaWish(Wish):
-    """true, false, for how many messages to keep the entry, or null for no word on it."""
-
-    extractable: Annotated[
-        Annotated[int, Field(ge=0, le=10**9)] | bool | None,
-        Expected("true, false, a number of messages or null"),
-    ] = Field(alias="_extractable")
 
 
 def routes(desk: Desk) -> APIRouter:
@@ -57,7 +37,7 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _look(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRIES, response_model=None, responses=answers("Entries"))
+    @router.get(_ENTRIES, responses=answers("Entries"))
     async def entries(
         agent: str,
         session: str,
@@ -79,7 +59,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
         wanted = EntryFilter(start, before, limit, types, extracted)
         return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
 
-    @router.get(_ENTRY, response_model=None, responses=answers("EntryDocument"))
+    @router.get(_ENTRY, responses=answers("EntryDocument"))
     async def entry(agent: str, session: str, entry: str) -> Response:
         """A whole entry as it stands, for reading and editing."""
 
@@ -95,7 +75,6 @@ def _look(router: APIRouter, desk: Desk) -> None:
 def _content(router: APIRouter, desk: Desk) -> None:
     @router.get(
         _ENTRY + "/extracted",
-        response_model=None,
         responses=answers("ExtractedContent"),
     )
     async def extracted(agent: str, session: str, entry: str) -> Response:
@@ -110,55 +89,19 @@ def _content(router: APIRouter, desk: Desk) -> None:
 
 
 def _meta(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRY + "/meta", response_model=None, responses=answers("Meta"))
+    @router.get(_ENTRY + "/meta", responses=answers("Meta"))
     async def meta(agent: str, session: str, entry: str) -> Response:
         """What is noted on an entry."""
         return Answer(
             await reading(lambda: desk.meta(desk.named(agent, session), entry_name(entry)))
         )
 
-    @router.put(
-        _ENTRY + "/meta",
-        response_model=None,
-        responses=answers("MetaSet"),
-        openapi_extra=described(MetaWish),
-    )
-    async def set_meta(request: Request, agent: str, session: str, entry: str) -> Response:
-        """Say whether an entry may be extracted."""
-        actor, asked = actor_of(request), await _meta_wish(request)
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            surgeon = desk.surgeon(actor)
-            return surgeon.set_extractable(name, entry_name(entry), asked.extractable)
-
-        return Answer(await changing(work))
-
 
 def _changes(router: APIRouter, desk: Desk) -> None:
-    @router.post(
-        _ENTRY + "/restore",
-        response_model=None,
-        responses=answers("Restored"),
-        openapi_extra=described(RestoreWish, required=False),
-    )
-    async def restore(request: Request, agent: str, session: str, entry: str) -> Response:
-        """Put an entry's values back."""
-        actor, asked = actor_of(request), await wish(request, RestoreWish, optional=True)
-        if asked.keys == []:
-            problem = FieldError("keys", "names no key; leave it out to restore all of them")
-            raise Invalid(f"keys: {problem.message}", errors=(problem,))
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.surgeon(actor).restore(name, entry_name(entry), asked.keys)
-
-        return Answer(await changing(work))
 
     @router.put(
         _ENTRY,
-        response_model=None,
-        responses=answers("Edited"),
+        responses=answers(Edited),
         openapi_extra=body(lambda: EDIT_SCHEMA),
     )
     async def edit(request: Request, agent: str, session: str, entry: str) -> Response:
@@ -170,14 +113,6 @@ def _changes(router: APIRouter, desk: Desk) -> None:
             return desk.surgeon(actor).edit(name, entry_name(entry), asked.wish, asked.seen)
 
         return Answer(await changing(work))
-
-
-async def _meta_wish(request: Request) -> MetaWish:
-    try:
-        return await wish(request, MetaWish)
-    except Invalid as problem:
-        problem.hint = problem.hint or "No valid fields to update. Allowed: _extractable"
-        raise
 
 
 async def _pieces(content: Content) -> AsyncIterator[bytes]:

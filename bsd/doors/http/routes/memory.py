@@ -110,7 +110,6 @@ def routes(opening: OpenMemory) -> APIRouter:
 def _keeping(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/store",
-        response_model=None,
         responses=answers("StoredFact"),
         openapi_extra=described(StoreWish),
     )
@@ -123,7 +122,6 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.post(
         "/api/memory/confirm",
-        response_model=None,
         responses=answers("ConfirmedFact"),
         openapi_extra=described(FactWish),
     )
@@ -135,7 +133,6 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.post(
         "/api/memory/forget",
-        response_model=None,
         responses=answers("ForgottenFact"),
         openapi_extra=described(FactWish),
     )
@@ -149,7 +146,6 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
 def _recalling(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/recall",
-        response_model=None,
         responses=answers("RecallAnswer"),
     )
     async def search(
@@ -168,7 +164,6 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.post(
         "/api/memory/recall",
-        response_model=None,
         responses=answers("RecallAnswer"),
         openapi_extra=described(RecallWish),
     )
@@ -201,7 +196,6 @@ async def _recall(
 def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
     @router.get(
         "/api/memory/lookup",
-        response_model=None,
         responses=answers("LookupAnswer"),
     )
     async def look(
@@ -220,7 +214,6 @@ def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.post(
         "/api/memory/lookup",
-        response_model=None,
         responses=answers("LookupAnswer"),
         openapi_extra=described(LookupWish),
     )
@@ -247,14 +240,13 @@ async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> 
 
 
 def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
-    @router.get("/api/memory/stats", response_model=None, responses=answers("MemoryStats"))
+    @router.get("/api/memory/stats", responses=answers("MemoryStats"))
     async def stats(request: Request) -> Response:
         """Counts of facts, by class too, and of those that are to be pruned."""
         return Answer(await reading(_with, opening, request, lambda memory: memory.stats()))
 
     @router.post(
         "/api/memory/prune",
-        response_model=None,
         responses=answers("PruneAnswer"),
         openapi_extra=described(MemoryPruneWish, required=False),
     )
@@ -277,7 +269,6 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.post(
         "/api/memory/backfill",
-        response_model=None,
         responses=answers("BackfillAnswer"),
     )
     async def backfill(request: Request) -> Response:
@@ -289,7 +280,6 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
 def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
     @router.post(
         "/api/memory/checkpoint",
-        response_model=None,
         responses=answers("SavedCheckpoint"),
         openapi_extra=described(CheckpointWish),
     )
@@ -311,7 +301,6 @@ def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
 
     @router.get(
         "/api/memory/checkpoint",
-        response_model=None,
         responses=answers("CheckpointAnswer"),
     )
     async def restore(request: Request) -> Response:

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
 
 from bsd.care import catalog
 from bsd.care.family import children
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, json_object, wish
+from bsd.doors.http.body import json_object
 from bsd.doors.http.description import answers, body, settings_schema
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
@@ -20,18 +19,13 @@ from bsd.doors.http.listing import Filter
 from bsd.doors.http.routes.threads import changing, reading
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
+from bsd.surgery.result import SessionResult
 
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
 FIRST_PAGE = 100
 
 _Text = Annotated[str | None, Query(max_length=1000)]
-
-
-class UndoWish(Wish):
-    """Without `op` the newest operation that is not undone."""
-
-    op: int | None = Field(None, ge=1, description="A number from the history")
 
 
 def routes(desk: Desk) -> APIRouter:
@@ -45,13 +39,13 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _lists(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/agents", response_model=None, responses=answers("Agents"))
+    @router.get("/api/agents", responses=answers("Agents"))
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
         return Answer({"agents": [asdict(info) for info in found]})
 
-    @router.get("/api/sessions", response_model=None, responses=answers("Sessions"))
+    @router.get("/api/sessions", responses=answers("Sessions"))
     async def sessions(
         agent: _Text = None,
         status: Annotated[
@@ -76,7 +70,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         wanted = Filter(agent, status, q)
         return Answer(await reading(desk.page, wanted, limit, cursor))
 
-    @router.get("/api/search", response_model=None, responses=answers("Found"))
+    @router.get("/api/search", responses=answers("Found"))
     async def search(
         q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
         agent: _Text = None,
@@ -89,7 +83,6 @@ def _lists(router: APIRouter, desk: Desk) -> None:
 def _one(router: APIRouter, desk: Desk) -> None:
     @router.get(
         "/api/sessions/{agent}/{session}",
-        response_model=None,
         responses=answers("SessionDetail"),
     )
     async def session(
@@ -113,17 +106,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     """What is told about one session beside its entries."""
 
     @router.get(
-        "/api/sessions/{agent}/{session}/context",
-        response_model=None,
-        responses=answers("Context"),
-    )
-    async def context(agent: str, session: str) -> Response:
-        """What an agent may know of its session: sizes, what is away, what could be."""
-        return Answer(await reading(lambda: desk.surgeon().context(desk.named(agent, session))))
-
-    @router.get(
         "/api/sessions/{agent}/{session}/summary",
-        response_model=None,
         responses=answers("Summary"),
     )
     async def summary(agent: str, session: str) -> Response:
@@ -132,7 +115,6 @@ def _told(router: APIRouter, desk: Desk) -> None:
 
     @router.get(
         "/api/sessions/{agent}/{session}/history",
-        response_model=None,
         responses=answers("HistoryList"),
     )
     async def history(agent: str, session: str) -> Response:
@@ -148,7 +130,6 @@ def _told(router: APIRouter, desk: Desk) -> None:
 def _deletion(router: APIRouter, desk: Desk) -> None:
     @router.delete(
         "/api/sessions/{agent}/{session}",
-        response_model=None,
         responses=answers("Deleted"),
     )
     async def delete(
@@ -167,8 +148,7 @@ def _deletion(router: APIRouter, desk: Desk) -> None:
 def _changes(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/sessions/{agent}/{session}/extract",
-        response_model=None,
-        responses=answers("Extraction"),
+        responses=answers(SessionResult),
         openapi_extra=body(lambda: settings_schema(PER_CALL), required=False),
     )
     async def extract(
@@ -181,21 +161,6 @@ def _changes(router: APIRouter, desk: Desk) -> None:
         def work() -> dict[str, Any]:
             name = desk.named(agent, session)
             return desk.extract(name, actor, overrides, dry_run=dry_run)
-
-        return Answer(await changing(work))
-
-    @router.post(
-        "/api/sessions/{agent}/{session}/undo",
-        response_model=None,
-        responses=answers("Undone"),
-        openapi_extra=described(UndoWish, required=False),
-    )
-    async def undo(request: Request, agent: str, session: str) -> Response:
-        """Take an operation back: the newest, or one by its number."""
-        actor, asked = actor_of(request), await wish(request, UndoWish, optional=True)
-
-        def work() -> dict[str, Any]:
-            return desk.surgeon(actor).undo(desk.named(agent, session), asked.op)
 
         return Answer(await changing(work))
 

@@ -24,14 +24,14 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _trash(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/trash", response_model=None, responses=answers("TrashList"))
+    @router.get("/api/trash", responses=answers("TrashList"))
     async def trash() -> Response:
         """What can be brought back, and until when; the oldest first."""
         items = await reading(lambda: desk.trash().items())
         keep = desk.config.current.trash_retention
         return Answer({"keep": keep, "sessions": [item.as_json() for item in items]})
 
-    @router.delete("/api/trash", response_model=None, responses=answers("Emptied"))
+    @router.delete("/api/trash", responses=answers("Emptied"))
     async def empty(request: Request) -> Response:
         """Delete all that is in the trash for good."""
         return Answer(await changing(_empty, desk, actor_of(request)))
@@ -40,7 +40,6 @@ def _trash(router: APIRouter, desk: Desk) -> None:
 def _one(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/trash/{id}/restore",
-        response_model=None,
         responses=answers("Returned"),
     )
     async def restore(request: Request, id: str) -> Response:
@@ -48,7 +47,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
         actor = actor_of(request)
         return Answer(await changing(lambda: desk.trash(actor).restore(trash_name(id)).as_json()))
 
-    @router.delete("/api/trash/{id}", response_model=None, responses=answers("Removed"))
+    @router.delete("/api/trash/{id}", responses=answers("Removed"))
     async def remove(request: Request, id: str) -> Response:
         """Delete one session in the trash for good."""
         actor = actor_of(request)
@@ -60,7 +59,6 @@ def _one(router: APIRouter, desk: Desk) -> None:
 def _retention(router: APIRouter, desk: Desk) -> None:
     @router.post(
         "/api/retention/run",
-        response_model=None,
         responses=answers("Retention"),
     )
     async def run_retention(request: Request, *, dry_run: bool = False) -> Response:

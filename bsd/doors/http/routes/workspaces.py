@@ -41,7 +41,7 @@ def routes(caretaker: Caretaker) -> APIRouter:
 
 
 def _all(router: APIRouter, caretaker: Caretaker) -> None:
-    @router.get("/api/workspaces", response_model=None, responses=answers("Workspaces"))
+    @router.get("/api/workspaces", responses=answers("Workspaces"))
     async def workspaces(*, sizes: bool = False) -> Response:
         """All workspaces, the longest unused first; `sizes` looks at every file in them."""
         found = await reading(caretaker.sessions, sizes=sizes)
@@ -50,7 +50,6 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
 
     @router.post(
         "/api/workspaces",
-        response_model=None,
         responses=answers("Created"),
         openapi_extra=described(CreateWish, required=False),
     )
@@ -64,7 +63,6 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
 
     @router.post(
         "/api/workspaces/prune",
-        response_model=None,
         responses=answers("Pruned"),
         openapi_extra=described(PruneWish, required=False),
     )
@@ -76,7 +74,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
         done = await act(_for(caretaker, request).prune, rules, dry_run=dry_run)
         return Answer(done.as_json())
 
-    @router.post("/api/workspaces/repair", response_model=None, responses=answers("Repairs"))
+    @router.post("/api/workspaces/repair", responses=answers("Repairs"))
     async def repair_all(request: Request, *, dry_run: bool = False) -> Response:
         """Make missing and broken metadata anew from the files' times."""
         return Answer(await _repair(caretaker, request, None, dry_run=dry_run))
@@ -85,7 +83,6 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
 def _one(router: APIRouter, caretaker: Caretaker) -> None:
     @router.get(
         "/api/workspaces/{session_id}",
-        response_model=None,
         responses=answers("Workspace"),
     )
     async def workspace(session_id: str) -> Response:
@@ -94,7 +91,6 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
 
     @router.post(
         "/api/workspaces/{session_id}/touch",
-        response_model=None,
         responses=answers("Touched"),
     )
     async def touch(request: Request, session_id: str) -> Response:
@@ -105,7 +101,6 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
 
     @router.post(
         "/api/workspaces/{session_id}/repair",
-        response_model=None,
         responses=answers("Repairs"),
     )
     async def repair(request: Request, session_id: str, *, dry_run: bool = False) -> Response:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.doors.agent.pages import Page, matching, page_of
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, value_at
@@ -21,6 +20,7 @@ from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
 from bsd.surgery.view import extracted_content
+from bsd.verbs.pages import Page, matching, page_of
 
 Content = Mapping[str, Any]  # key → value
 

@@ -1,0 +1,130 @@
+"""What verbs take and answer as pydantic knows it, made from their dataclasses.
+
+For OpenAPI, MCP and the checking of what comes in. Loaded only where pydantic is anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
+from pydantic import Field as Described
+
+from bsd.foundation.answers import Contract, told_fields
+from bsd.foundation.field_words import Expected
+from bsd.verbs.verb import Argument, arguments_of
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Document(BaseModel):
+    """An answer as other programs are told of it; later versions may add to it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+_models: dict[type, type[Document]] = {}  # of answers: one schema may name another
+
+
+def answer_model(kind: Any) -> type[Document]:
+    """The model of an answer that is a dataclass, by the same name."""
+    if kind in _models:
+        return _models[kind]
+    hints = get_type_hints(kind)
+    members: dict[str, Any] = {
+        said.name or one.name: _told(hints[one.name], said) for one, said in told_fields(kind)
+    }
+    model: type[Document] = create_model(kind.__name__, __base__=Document, **members)
+    model.__doc__ = kind.__doc__
+    _models[kind] = model
+    return model
+
+
+def _told(annotation: Any, said: Contract) -> tuple[Any, Any]:
+    """The type and the pydantic field of a member."""
+    kind, description = _told_type(annotation), said.doc or None
+    if not said.omit:
+        return kind, Described(description=description)
+    # Left out where it says nothing, it is never null, and no default could be told.
+    some = [one for one in get_args(kind) if one is not NoneType]
+    if get_origin(kind) is Union:
+        kind = Union[tuple(some)]  # noqa: UP007 - of any number
+    return kind, Described(default_factory=lambda: None, description=description)
+
+
+def _told_type(annotation: Any) -> Any:
+    """The type as it is in JSON."""
+    if isinstance(annotation, type):
+        if issubclass(annotation, Enum):
+            return Literal[tuple(one.value for one in annotation)]
+        return answer_model(annotation) if is_dataclass(annotation) else annotation
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is tuple:
+        return list[_told_type(inside[0])]  # type: ignore[misc]
+    if origin in {list, dict} or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        kind: Any = list if origin is list else dict
+        return kind[tuple(map(_told_type, inside))]
+    if origin in {Union, UnionType}:
+        return Union[tuple(map(_told_type, inside))]  # noqa: UP007 - of any number
+    return annotation
+
+
+def arguments_model(
+    kind: Any,
+    base: type[_Model],
+    *,
+    names: Collection[str] | None = None,
+    door: str = "",
+    reader: Callable[[Any], Any] = lambda _: None,
+) -> type[_Model]:
+    """The model of what a door takes of a verb's arguments, all of them or those with these names.
+
+    A member's `alias` is what the argument is called in this door, if not as in the verb. `reader`
+    knows by the type of an argument how a door reads it that takes more than that type.
+    """
+    hints = get_type_hints(kind)
+    members: dict[str, Any] = {}
+    for name, (one, said) in arguments_of(kind).items():
+        if names is None or name in names:
+            alias = (said.names or {}).get(door)
+            more: list[Any] = [Expected(said.expected)] if said.expected else []
+            if (read := reader(hints[name])) is not None:
+                more.append(BeforeValidator(read))
+            described = Described(
+                ... if one.default is MISSING else one.default,
+                alias=alias,
+                description=said.doc or None,
+                json_schema_extra=_schema_extra(said),
+            )
+            taken = _taken_type(hints[name], said, empty_is_none=read is not None)
+            members[name] = (Annotated[(taken, *more)] if more else taken, described)
+    model: type[_Model] = create_model(kind.__name__, __base__=base, **members)
+    model.__doc__ = kind.__doc__
+    return model
+
+
+def _schema_extra(said: Argument) -> dict[str, Any] | None:
+    extra = dict(said.schema or {})
+    if said.choices:
+        extra["enum"] = list(said.choices)
+    return extra or None
+
+
+def _taken_type(annotation: Any, said: Argument, *, empty_is_none: bool = False) -> Any:
+    """The type as it comes in JSON, within its bounds."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin in {Union, UnionType}:
+        return Union[tuple(_taken_type(one, said, empty_is_none=empty_is_none) for one in inside)]  # noqa: UP007 - any number
+    if annotation is int and (said.least, said.most) != (None, None):
+        return Annotated[int, Described(ge=said.least, le=said.most)]
+    if annotation is str and (said.least, said.most) != (None, None):
+        return Annotated[str, Described(min_length=said.least, max_length=said.most)]
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        some: Any = list[inside[0]]  # type: ignore[valid-type]
+        least = None if said.schema or empty_is_none else said.least
+        return some if least is None else Annotated[some, Described(min_length=least)]
+    return annotation

@@ -1,0 +1,98 @@
+"""change_context: ranges replaced, entries discarded or distilled (seed 003's context tool)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bsd.agents.dialect import Format
+from bsd.surgery.context_answer import ContextChanged
+from bsd.surgery.context_tool import plan_context
+from bsd.surgery.plan import Means, Plan, Source
+from bsd.surgery.targets import ACTIONS, read_targets
+from bsd.verbs.verb import Route, Tool, Verb, argument
+
+_TARGETS: dict[str, Any] = {
+    "minItems": 1,
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "description": "for replace",
+                "properties": {
+                    "start": {"type": "string", "description": "Exact text that begins the piece"},
+                    "end": {"type": "string", "description": "Exact text that ends the piece"},
+                    "replacement": {"type": "string", "description": "What stands there instead"},
+                },
+                "required": ["start", "end", "replacement"],
+            },
+            {
+                "type": "array",
+                "description": "for discard [hash], for distill [hash, summary]",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 2,
+            },
+        ]
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeContext:
+    """Seed 003's context tool."""
+
+    action: str = field(metadata=argument("What to do.", choices=ACTIONS))
+    targets: Sequence[Any] = field(
+        metadata=argument("What to do it to; all of it is done or nothing.", schema=_TARGETS)
+    )
+    include_user: bool = field(
+        default=False,
+        metadata=argument("Also look at what the user wrote, which is left alone else."),
+    )
+    dry_run: bool = field(
+        default=False, metadata=argument("Say what would change; change nothing.", query=True)
+    )
+
+    def __post_init__(self) -> None:
+        """Read the targets, in any of the seed's forms; raises Refused for what is none."""
+        object.__setattr__(self, "targets", read_targets(self.action, self.targets))
+
+
+def _plan(
+    source: Source, fmt: Format, asked: ChangeContext, means: Means
+) -> tuple[Plan, ContextChanged]:
+    config = means.config()
+    return plan_context(source, fmt, asked.targets, config, include_user=asked.include_user)
+
+
+CHANGE_CONTEXT = Verb(
+    name="context",
+    arguments=ChangeContext,
+    answer=ContextChanged,
+    plan=_plan,
+    changes=True,
+    entries=lambda answer: answer.entry_ids,
+    route=Route(
+        "POST",
+        "/api/sessions/{agent}/{session}/context",
+        "change_context",
+        "Replace ranges, discard entries or put summaries in their place; an undo takes it back."
+        "\n\nAll that is wrong is told at once, by target.",
+    ),
+    tools=(
+        Tool(
+            "context",
+            "Replace, discard or distill content",
+            "Make your context smaller where you know that you need less than is there. replace "
+            "puts `replacement` in place of everything from the text `start` to the next text "
+            "`end`, both included: literal, at least 30 characters, and exactly one match in the "
+            "session. discard [hash] empties an entry, distill [hash, summary] leaves your summary "
+            "there; get_context lists the hashes. All targets of a call are done or none, and a "
+            "person can undo it. Use it for logs, traces and listings that are dealt with, never "
+            "for what you may have to quote.",
+            destroys=True,
+        ),
+    ),
+)

@@ -1,0 +1,65 @@
+"""Which verbs there are, said without importing them: help and start-up stay light.
+
+A new verb has its line here, and its module.
+"""
+
+from __future__ import annotations
+
+
+class Name:
+    """One verb: the module that defines it, and what the command line's help says of it.
+
+    No dataclass: that would take longer to load than the help page to print.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        *,
+        command: str | None = None,
+        after: str = "",
+        help: str = "",
+        locks: bool = False,
+    ) -> None:
+        self.verb = verb  # its module in this room; there it is the constant of this name
+        self.command = command  # None: not for people
+        self.after = after  # the command that it follows on the help page
+        self.help = help
+        self.locks = locks  # it takes the lock of a session
+
+
+NAMES = {
+    one.verb: one
+    for one in (
+        Name(
+            "restore",
+            command="restore",
+            after="extract",
+            help="Put one entry's values back, exact to the byte.",
+            locks=True,
+        ),
+        Name(
+            "set_extractable",
+            command="set-extractable",
+            after="restore-all",
+            help="Pin an entry, or let it go early.",
+            locks=True,
+        ),
+        Name(
+            "undo",
+            command="undo",
+            after="distill",
+            help="Take back what was done to a session.",
+            locks=True,
+        ),
+        Name(
+            "get_context",
+            command="context",
+            after="history",
+            help="Show what an agent sees of a session: entries and hashes.",
+        ),
+        Name("read_extracted"),
+        Name("change_context"),
+        Name("search_extracted"),
+    )
+}

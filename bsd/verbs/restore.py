@@ -1,0 +1,95 @@
+"""restore: an entry's values back inline, exact to the byte (seed 001)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bsd.agents.dialect import Format
+from bsd.foundation.layout import Layout, SessionName
+from bsd.session.notes import Notes, told_expired
+from bsd.store.extracted import Missing
+from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.restore import Restored, plan_restore
+from bsd.verbs.verb import Route, Tool, Verb, argument
+
+ENTRY = argument(
+    "The id in the placeholder [[extracted-ID]].",
+    metavar="ENTRY",
+    positional=True,
+    least=1,
+    names={"restore": "entry_id"},  # in the tool of this name
+)
+KEYS = argument(
+    "Only these values, by path or by name; leave it out for all of them.",
+    metavar="KEY,…",
+    least=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Without `keys` all that is away comes back."""
+
+    entry: str = field(metadata=ENTRY)
+    keys: tuple[str, ...] | None = field(default=None, metadata=KEYS)
+
+
+def _plan(source: Source, fmt: Format, asked: Restore, means: Means) -> tuple[Plan, Restored]:
+    return plan_restore(source, fmt, asked.entry, asked.keys, means.now, means.stored)
+
+
+def _noted(notes: Notes, name: SessionName, answer: Restored, report: Report | None) -> None:
+    notes.restored(name, answer, committed=report is not None)
+
+
+def _explained(layout: Layout, answer: Restored) -> Restored:
+    if answer.missing is Missing.GONE:
+        answer.expired = told_expired(layout, answer.extracted_at)
+    return answer
+
+
+RESTORE = Verb(
+    name="restore",
+    arguments=Restore,
+    answer=Restored,
+    plan=_plan,
+    changes=True,
+    noted=_noted,
+    explained=_explained,
+    route=Route(
+        "POST",
+        "/api/sessions/{agent}/{session}/entries/{entry}/restore",
+        "restore",
+        "Put an entry's values back.",
+        tag="entries",
+    ),
+    tools=(
+        Tool(
+            "restore_remote",
+            "Restore an extracted entry",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once: `entry` is the "
+            "ID. If the session is at rest the text is put back inline, too; your own is in use "
+            "now, and `inline` of the answer says what becomes of it. To find out whether you need "
+            "the text, search_extracted is cheaper.",
+            pictures=True,
+        ),
+        Tool(
+            "restore",
+            "Restore an extracted entry",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once, and put it back "
+            "inline if the session is at rest: `entry_id` is the ID. What came back is not taken "
+            "out again for some minutes; an entry that you need again and again is kept by "
+            "purge_control with action set_extractable and value false.",
+            pictures=True,
+        ),
+    ),
+    about="""
+    ENTRY is the id in the placeholder [[extracted-ENTRY]]. A key is a value's path (`bsd show`
+    lists them) or one segment of it; without --keys all values come back. A restored entry is not
+    extracted again for keep_after_restore_seconds.
+    """,
+    examples=(
+        "bsd restore main/4f2a 1c556fa0",
+        "bsd restore main/4f2a 1c556fa0 --keys text,details",
+    ),
+)

@@ -1,0 +1,183 @@
+"""A verb: what can be done to a session, or asked of one, said once for all doors.
+
+A verb is data: what it takes and what it answers are dataclasses, what it does is a planner or a
+query. The doors are made from that. A planner returns a plan and an answer, and `perform` puts the
+plan into effect; a query only looks. Both work on any source of lines, so what a transcript asks
+for is planned by the same functions, several of them on one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from bsd.agents.dialect import Format
+from bsd.foundation.answers import Answer
+from bsd.foundation.layout import Layout, SessionName
+from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.verbs.names import NAMES
+
+if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.session.notes import Notes
+    from bsd.session.surgeon import Surgeon
+
+_KEY = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What doors know of an argument beside its name and type."""
+
+    doc: str = ""
+    metavar: str | None = None  # for people; None: it stands for itself
+    positional: bool = False  # on the command line; else it is an option
+    least: int | None = None  # of a number; of a text or list: how long
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+    expected: str | None = None  # in words, where its type alone does not say it
+    names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
+    query: bool = False  # HTTP: it stands in the query, not in the body
+    schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
+
+
+def argument(doc: str = "", **said: Any) -> Mapping[str, Any]:
+    """Metadata of a field of a verb's arguments; see `Argument`."""
+    return {_KEY: Argument(doc, **said)}
+
+
+def arguments_of(kind: Any) -> dict[str, tuple[Field[Any], Argument]]:
+    """The arguments that a dataclass has, by name."""
+    return {one.name: (one, one.metadata.get(_KEY, Argument())) for one in fields(kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where HTTP finds a verb. What stands in braces in the path is of the session, or an argument.
+
+    `name` is what OpenAPI calls it, `doc` what it says of it.
+    """
+
+    method: str
+    path: str
+    name: str
+    doc: str
+    tag: str = "sessions"
+    hint: str | None = None  # what to try, for whoever sends what it does not take
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of agents, as a model is told of it."""
+
+    name: str
+    title: str
+    description: str
+    destroys: bool = False  # what it takes away a person has to bring back
+    pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+
+
+class Hands(Protocol):
+    """Who does it: a surgeon for a session, that writes or only reads."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
+
+
+_A = TypeVar("_A")
+_R = TypeVar("_R", bound=Answer)
+Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb(Generic[_A, _R]):
+    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` of its own."""
+
+    name: str  # as log, audit and history have it
+    arguments: type[_A]
+    answer: type[_R]
+    plan: Callable[[Source, Format, _A, Means], tuple[Plan, _R]] | None = None
+    query: Callable[[Source, Format, _A, Means], _R] | None = None
+    act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
+    changes: bool = False  # it may change a session
+    # Writes down more than that a session was changed; without a report nothing was.
+    noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
+    # Adds to the answer what planners cannot know.
+    explained: Callable[[Layout, _R], _R] | None = None
+    # The entries of which log and audit tell; None: the one that the answer is about.
+    entries: Callable[[_R], list[str]] | None = None
+    route: Route | None = None
+    tools: tuple[Tool, ...] = ()
+    about: str = ""  # what people are told below its line of help
+    examples: tuple[str, ...] = ()  # command lines
+
+    def action(self, arguments: _A) -> str:
+        """What log, audit and history call it, done with these arguments."""
+        return str(getattr(arguments, "action", self.name))
+
+
+def _nobody_waits(_: Answer) -> None: ...
+
+
+def perform(
+    verb: Verb[_A, _R],
+    hands: Hands,
+    name: SessionName,
+    arguments: _A,
+    meanwhile: Meanwhile = _nobody_waits,
+) -> _R:
+    """Do what a verb says to one session, and return its answer; raises what its parts raise.
+
+    A verb with `dry_run` among its arguments changes nothing if that is set.
+    """
+    if verb.act is not None:
+        return verb.act(hands, name, arguments, meanwhile)
+    if verb.plan is not None:
+        return _carry_out(verb, hands, name, arguments)
+    query = verb.query
+    assert query is not None  # noqa: S101 - a verb is one of the three
+    surgeon = hands.surgeon(name, writes=False)
+    return surgeon.look(name, lambda source, fmt, means: query(source, fmt, arguments, means))
+
+
+def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _A) -> _R:
+    make = verb.plan
+    assert make is not None  # noqa: S101 - see above
+
+    def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, _R]:
+        return make(source, fmt, arguments, means)
+
+    def note(notes: Notes, report: Report | None, answer: _R) -> None:
+        if verb.noted is not None:
+            verb.noted(notes, name, answer, report)
+        if report is None:
+            return
+        action = verb.action(arguments)
+        if verb.entries is not None:
+            notes.changed_several(action, name, report, verb.entries(answer))
+        else:
+            notes.changed(action, name, report, entry=getattr(answer, "entry_id", None))
+
+    dry_run = bool(getattr(arguments, "dry_run", False))
+    surgeon = hands.surgeon(name, writes=not dry_run)
+    number, answer = surgeon.perform(name, plan, note, dry_run=dry_run)
+    if verb.explained is not None:
+        answer = verb.explained(hands.layout, answer)
+    if hasattr(answer, "operation"):
+        answer = replace(answer, operation=number)
+    return answer
+
+
+def verb_named(name: str) -> Verb[Any, Any]:
+    """The verb of this name."""
+    module = import_module(f"bsd.verbs.{name}")
+    found: Verb[Any, Any] = getattr(module, name.upper())
+    return found
+
+
+def all_verbs() -> dict[str, Verb[Any, Any]]:
+    """All of them, by name."""
+    return {name: verb_named(name) for name in NAMES}
