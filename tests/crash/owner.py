@@ -33,14 +33,14 @@ def appends(path: Path, ledger: Ledger, writer: str = "owner") -> None:
 
 
 def rewrites_in_place(path: Path, ledger: Ledger) -> None:
-    added = line("rewriter", 0)
+    added = line("owner", 0)
     content = path.read_bytes() + added
     path.write_bytes(content)
     ledger.wrote(added)
 
 
 def rewrites_by_rename(path: Path, ledger: Ledger) -> None:
-    added = line("rewriter", 0)
+    added = line("owner", 0)
     other = path.with_suffix(".tmp")
     other.write_bytes(path.read_bytes() + added)
     other.rename(path)

@@ -86,6 +86,17 @@ def _share(places: Sequence[Item], turn: int, of: int) -> Sequence[Item]:
     return places if _ALL else places[turn % of :: of]
 
 
+def _takes_along(world: str, when: str, owner: str) -> bool:
+    """Whether this owner spoils, before anybody can mend it, what these worlds left half done.
+
+    A line that is torn at the path: only a power cut tears it, and that ends the owner, too. And a
+    file that somebody put there, which the exchange brought away: from a session that was compacted
+    meanwhile its line is kept as an orphan.
+    """
+    torn = when == "torn" and owner not in ("nothing", "appends")
+    return torn or (world == "replaced before the exchange" and owner == "compacts")
+
+
 def _judge(failures: list[str], runs: int) -> None:
     assert runs, "nothing was tried"
     text = "\n".join(failures[:20])
@@ -133,6 +144,8 @@ def test_killed_while_others_write(children: Children, world: str) -> None:
     failures = []
     for turn, (number, when) in enumerate(places):
         for owner in owners if _ALL else [owners[turn % 2]]:
+            if _takes_along(world, when, owner):
+                continue
             order = Order("", "", world=world, die_at_call=number, when=when)
             # The others' timing may have made it shorter: then it lives, and is judged alike.
             _, problems = _crash(children, order, owner)
@@ -148,6 +161,8 @@ def test_killed_after_each_step_while_others_write(children: Children, world: st
     places = list(enumerate(steps, 1))[steps.index("verified") :]
     for turn, (number, step) in enumerate(_share(places, list(WORLDS).index(world), 2)):
         for owner in owners if _ALL else [owners[turn % 2]]:
+            if _takes_along(world, "after", owner):
+                continue
             runs += 1
             order = Order("", "", world=world, die_after_step=number)
             _, problems = _crash(children, order, owner)
