@@ -25,7 +25,8 @@ test: .venv ## the whole suite, on all cores
 soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 $(BIN)/python -m pytest \
 		-p no:cacheprovider -s tests/chaos tests/files/workspaces/test_beside.py
-	BSD_EXAMPLES=300 $(BIN)/python -m pytest -n $(WORKERS) -p no:cacheprovider tests/unit
+	BSD_EXAMPLES=300 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 -p no:cacheprovider \
+		tests/unit
 	BSD_CRASH_ALL=1 BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 BSD_KILL_EVERY=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
 		tests/crash tests/daemon/test_full_disk.py tests/web/test_frame.py \

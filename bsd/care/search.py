@@ -21,6 +21,7 @@ from bsd.text.reader import parse_entry
 _log = get_logger("search")
 
 Progress = Callable[[int, int], None]  # bytes read, of so many
+Failed = Callable[[SessionName, BsdError], None]  # told of each session that cannot be read
 
 
 @traced(_log)
@@ -32,19 +33,21 @@ def search(
     limit: int = 20,
     extracted_from: SessionName | None = None,
     progress: Progress | None = None,
+    failed: Failed | None = None,
 ) -> list[Hit]:
     """Entries that hold all the words, the best first; the index is brought up to date before.
 
     With `extracted_from` only what was taken out of that session is looked at, and no other is
-    read. Raises Invalid (no word), Unavailable (no FTS5, disk full), Busy, ConfigError.
+    read. A session that cannot be read stops no other. Raises Invalid (no word), Unavailable (no
+    FTS5, disk full), Busy, ConfigError.
     """
     match_expression(words)  # before the work, not after it
 
     def work(index: SearchIndex) -> list[Hit]:
         if extracted_from is None:
-            _follow(layout, index, agent, progress)
+            _follow(layout, index, agent, progress, failed)
         else:
-            _read_all(layout, index, [due_as_it_is(layout, extracted_from)], progress)
+            _read_all(layout, index, [due_as_it_is(layout, extracted_from)], progress, failed)
         return index.search(words, agent=agent, limit=limit, extracted_from=extracted_from)
 
     return use(layout.search_db, work)
@@ -111,7 +114,7 @@ def bring_up_to_date(
     layout: Layout, *, agent: str | None = None, progress: Progress | None = None
 ) -> None:
     """Read what is new in all sessions, statistics included; raises as `search` does."""
-    use(layout.search_db, lambda index: _follow(layout, index, agent, progress))
+    use(layout.search_db, lambda index: _follow(layout, index, agent, progress, None))
 
 
 def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
@@ -155,7 +158,11 @@ def read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
 
 
 def _follow(
-    layout: Layout, index: SearchIndex, agent: str | None, progress: Progress | None
+    layout: Layout,
+    index: SearchIndex,
+    agent: str | None,
+    progress: Progress | None,
+    failed: Failed | None,
 ) -> None:
     due, gone = find_due(layout, index, agent)
     if gone:
@@ -163,11 +170,15 @@ def _follow(
             dropped = sum(map(index.forget, gone))
         if dropped:
             index.scrub()
-    _read_all(layout, index, due, progress)
+    _read_all(layout, index, due, progress, failed)
 
 
 def _read_all(
-    layout: Layout, index: SearchIndex, due: list[Due], progress: Progress | None
+    layout: Layout,
+    index: SearchIndex,
+    due: list[Due],
+    progress: Progress | None,
+    failed: Failed | None,
 ) -> None:
     total, done = sum(each.size for each in due), 0
     for each in due:
@@ -179,6 +190,8 @@ def _read_all(
             _log.warning(
                 "A session cannot be searched", session=str(each.name), problem=problem.message
             )
+            if failed is not None:
+                failed(each.name, problem)
         done += each.size
         if progress is not None:
             progress(done, total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -96,6 +97,17 @@ def test_the_other_sessions_go_on(root: Path, failing: Path) -> None:
     found = bsd(root, failing, BAD, "restore-all", "--yes")
     assert found.returncode == Unavailable.exit_code
     assert PLACED not in (root / BAD).with_name("good.jsonl").read_bytes()
+
+
+def test_what_cannot_be_searched_is_named(root: Path, failing: Path) -> None:
+    word = next(word for word in CONTENT.decode().split() if word.isalpha() and len(word) > 5)
+    found = bsd(root, failing, BAD, "search", word)
+    assert found.returncode == Unavailable.exit_code
+    assert "main/good" in found.stdout
+    assert f"main/bad was not searched: reading {root / BAD}: Input/output error" in found.stderr
+    told = bsd(root, failing, BAD, "--json", "search", word)
+    assert told.returncode == Unavailable.exit_code
+    assert [one["session"] for one in json.loads(told.stdout)["unread"]] == ["main/bad"]
 
 
 def test_a_stored_value_that_cannot_be_read_stays_a_placeholder(root: Path, failing: Path) -> None:

@@ -88,12 +88,17 @@ def test_systemd_knows_how_to_talk_with_it(path: Path) -> None:
     assert unit.one("ExecStart") == "/usr/bin/bsd run"
 
 
+def _mind_hangups() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("path", [TEMPLATE, USER_UNIT], ids=["template", "user"])
 def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
     """A small Debian has no /bin/kill: there every reload failed."""
     argv = shlex.split(Unit.read(path).one("ExecReload"))
     assert argv[0] == "/bin/sh"
-    with subprocess.Popen(["sleep", "60"]) as process:
+    # Whoever runs the tests may ignore it (nohup), and their programs would, too.
+    with subprocess.Popen(["sleep", "60"], preexec_fn=_mind_hangups) as process:  # noqa: PLW1509 - it only asks the system
         environ = {"MAINPID": str(process.pid), "PATH": "/nowhere"}
         subprocess.run(argv, check=True, env=environ)
         assert process.wait(_DEADLINE_SECONDS) == -signal.SIGHUP

@@ -13,6 +13,10 @@ from bsd.doors.cli.output import note, print_json, say, styled
 from bsd.doors.cli.text import counted, one_line, safe
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bsd.foundation.errors import BsdError
+    from bsd.foundation.layout import SessionName
     from bsd.store.search_query import Hit, Snippet
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
@@ -49,16 +53,23 @@ _TITLE = 100  # characters
     help="No more than so many entries.",
 )
 @click.pass_obj
-def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
+def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> int:
     from bsd.care import search as lifecycle
+    from bsd.doors.cli.problem import Problem
     from bsd.foundation.errors import NotFound
 
     if agent is not None and not call.layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     call.log(writes=False)
+    unread: dict[SessionName, BsdError] = {}
     with _Counter() as counter:
         hits = lifecycle.search(
-            call.layout, " ".join(words), agent=agent, limit=limit, progress=counter.show
+            call.layout,
+            " ".join(words),
+            agent=agent,
+            limit=limit,
+            progress=counter.show,
+            failed=unread.__setitem__,
         )
     found_in = {hit.session for hit in hits}
     called = lifecycle.by_title(
@@ -67,8 +78,13 @@ def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int)
     if call.json:
         titled = [{"session": str(name), "title": title} for name, title in called]
         results = [hit.as_json() for hit in hits]
-        print_json({"query": " ".join(words), "sessions": titled, "results": results})
-        return
+        document = {"query": " ".join(words), "sessions": titled, "results": results}
+        if unread:
+            document["unread"] = [
+                {"session": str(name), "error": problem.message} for name, problem in unread.items()
+            ]
+        print_json(document)
+        return _code(unread)
     for name, title in called:
         say(f"{name}", style="1")
         say(f"  {one_line(title, _TITLE)}\n")
@@ -77,6 +93,15 @@ def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int)
     found = [counted(len(called), "session")] if called else []
     found += [counted(len(hits), "entry")] if hits else []
     say(", ".join(found) or "Nothing was found.")
+    for name, problem in unread.items():
+        text = f"{name} was not searched: {problem.message}"
+        Problem(text, problem.exit_code, problem.hint).show()
+    return _code(unread)
+
+
+def _code(unread: Mapping[SessionName, BsdError]) -> int:
+    """Of the first that could not be read."""
+    return next((problem.exit_code for problem in unread.values()), 0)
 
 
 def _print(hit: Hit) -> None:
