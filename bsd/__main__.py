@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -23,6 +24,9 @@ def main() -> int:
         code = _INTERRUPTED
     if code in {_INTERRUPTED, _PIPE_CLOSED, _TERMINATED}:
         _die_by(code - 128)
+    # Nearly all that is there stays to the end: the interpreter's last look for what does not would
+    # take a twentieth of a short command.
+    gc.freeze()
     return code
 
 

@@ -1,9 +1,9 @@
 """The log: five levels, JSON lines in `<root>/logs/brainsurgeon.log`, stderr for those who watch.
 
-Modules log through the standard library, as the libraries do that they use, and structlog renders
-(`log_form`). It is loaded with the first line that is written: that takes a tenth of a second,
-which a command that has nothing to log need not spend. Nothing is written before `configure_logs`,
-and nothing ever goes to stdout.
+Modules log through the standard library, as the libraries do that they use. `log_form` makes the
+JSON lines, and structlog those for people (`log_console`). Each is loaded with the first line that
+it makes: structlog takes a tenth of a second, which only who watches need spend. Nothing is written
+before `configure_logs`, and nothing ever goes to stdout.
 """
 
 from __future__ import annotations
@@ -160,10 +160,14 @@ def _is_service(environ: Mapping[str, str]) -> bool:
 
 
 def _form(*, console: bool = False, colors: bool = False) -> logging.Formatter:
-    # Only here, because it imports structlog.
-    from bsd.foundation.log_form import console_formatter, json_formatter  # noqa: PLC0415
+    # Only here, because these are dear to import: structlog above all.
+    if console:
+        from bsd.foundation.log_console import console_form  # noqa: PLC0415
 
-    return console_formatter(colors=colors) if console else json_formatter()
+        return console_form(colors=colors)
+    from bsd.foundation.log_form import JsonForm  # noqa: PLC0415
+
+    return JsonForm()
 
 
 class Output(logging.Handler):

@@ -96,6 +96,7 @@ def settle(history: History, source: TranscriptFile) -> None:
 
 def index(session: Session, plan: Plan, at: float) -> bool:
     """Note in the store's index what a plan keeps; whether there was room for it."""
+    extracted_at = iso_utc(at)
     # A cache: the session is committed, and whoever hears of it makes the index anew.
     try:
         session.store.index.add(
@@ -107,7 +108,7 @@ def index(session: Session, plan: Plan, at: float) -> bool:
                 size=keep.size,
                 keys=keep.keys,
                 sizes_bytes=keep.sizes,
-                extracted_at=iso_utc(at),
+                extracted_at=extracted_at,
             )
             for keep in plan.keeps
         )

@@ -30,7 +30,7 @@ from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Chosen, Reason
 from bsd.surgery.settled import Settling
 from bsd.surgery.survey import Outcome, Progress, Survey
-from bsd.surgery.tokens import Rate
+from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry
 from bsd.text.splice import (
@@ -39,6 +39,7 @@ from bsd.text.splice import (
     edit_and_measure,
     encode_string,
     find,
+    text_size,
     text_sizes,
 )
 
@@ -207,9 +208,9 @@ class _Surgery:
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         lengths = {path: end - start for path, (start, end) in stood.items()}
-        texts = [text_sizes(raw[slice(*stood[one.value.path])]) for one in chosen]
-        sizes = [*home.away.values(), *(size for size, _ in texts)]
         rate = self._rate if outcome.sent else None
+        texts = [_text_sizes(one.value, raw[slice(*stood[one.value.path])], rate) for one in chosen]
+        sizes = [*home.away.values(), *(size for size, _ in texts)]
         savings = [
             _saving(one.value, lengths, new[one.value.path], characters, rate)
             for one, (_, characters) in zip(chosen, texts, strict=True)
@@ -349,6 +350,11 @@ def _size(value: Value, lengths: Mapping[ValuePath, int]) -> int:
     for path in value.removes:
         size += lengths[path]
     return size
+
+
+def _text_sizes(value: Value, raw: bytes, rate: Rate | None) -> tuple[int, int]:
+    """Bytes and characters of a value's text; those that cost nothing are not counted."""
+    return text_sizes(raw) if rate and is_charged(value) else (text_size(raw), 0)
 
 
 def _saving(

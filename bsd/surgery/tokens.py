@@ -25,6 +25,15 @@ _LEAST_IN_ALL = 4000
 _SANE = (0.5, 10.0)  # characters a token; what is beyond was not counted as we do
 
 
+def is_charged(value: Value) -> bool:
+    """Whether a value's characters cost tokens, as long as it is sent at all.
+
+    What is only shown is never sent. An image is paid by its pixels, which its characters do not
+    tell, so it counts as nothing rather than as text.
+    """
+    return not (value.display or value.shape.is_block)
+
+
 @immutable
 class Rate:
     """How many characters are a token, and how that is known."""
@@ -35,13 +44,9 @@ class Rate:
     def tokens(self, value: Value, characters: int) -> int:
         """Estimate what so many characters of a value cost in tokens.
 
-        What is never sent costs nothing. An image is paid by its pixels, which its characters do
-        not tell, so it counts as nothing rather than as text. A signature that leaves with its
-        thinking is not text either: leave it out.
+        A signature that leaves with its thinking is not text: leave it out.
         """
-        if value.display or value.shape.is_block:
-            return 0
-        return self.of(characters)
+        return self.of(characters) if is_charged(value) else 0
 
     def of(self, characters: int) -> int:
         """So many tokens are so many characters of text."""

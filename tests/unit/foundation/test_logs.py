@@ -93,8 +93,9 @@ def test_nothing_is_written_before_it_is_configured(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_importing_and_filtering_never_loads_structlog(tmp_path: Path) -> None:
+def test_only_lines_for_people_load_structlog(tmp_path: Path) -> None:
     program = f"""
+import io
 import sys
 from pathlib import Path
 from bsd.foundation.layout import Layout
@@ -102,12 +103,23 @@ from bsd.foundation.logs import configure_logs, get_logger
 log = get_logger("m")
 configure_logs(Layout(Path({str(tmp_path)!r})), "info", environ={{}})
 log.debug("not written")
-assert "structlog" not in sys.modules
+assert "orjson" not in sys.modules
 log.info("written")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("written")
+assert not {{"structlog", "rich", "pygments"}} & sys.modules.keys()
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+sys.stderr = Terminal()
+configure_logs(None, environ={{}})
+log.info("shown")
 assert "structlog" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert len(lines(Layout(tmp_path))) == 1
+    assert len(lines(Layout(tmp_path))) == 2
 
 
 def test_the_file_is_private_and_so_is_its_new_directory(layout: Layout) -> None:
