@@ -23,7 +23,6 @@ from bsd.foundation.log_limit import Limit
 from bsd.foundation.plain import open_plain
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
-FORMATS = ("auto", "json", "console")
 # The journal's priorities, as sd-daemon describes them.
 _PRIORITIES = {"trace": 7, "debug": 7, "info": 6, "warn": 4, "error": 3}
 _NOTHING = 100

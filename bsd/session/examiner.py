@@ -69,14 +69,6 @@ class Examiner:
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self._clock(), lambda: self.config.current)
 
-    def context(self, name: SessionName) -> dict[str, Any]:
-        """What an agent may know of its session: seed 001's get_context."""
-        from bsd.surgery.view import context
-
-        source, fmt = Session(self.layout, name).open_to_read()
-        with source:
-            return context(name, source, fmt).as_json()
-
     def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -27,23 +27,17 @@ from bsd.store.history import History
 from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
 from bsd.store.whereabouts import undone_in
-from bsd.surgery.context_answer import ContextChanged
-from bsd.surgery.context_tool import plan_context
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.pin import ExtractableSet, plan_set_extractable
 from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.redact import Call, Redaction, plan_redact
 from bsd.surgery.remark import plan_remark
 from bsd.surgery.restore import (
     Restored,
-    plan_restore,
     plan_restore_all,
     restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.targets import DISCARD, DISTILL, Replacement, Target, read_targets
 from bsd.surgery.undo import Undone, plan_undo
 from bsd.surgery.view import EntryView
 from bsd.text.reader import TranscriptFile
@@ -184,24 +178,6 @@ class Surgeon(Examiner):
         self._notes.concluded("restore_all", name, tally)
         return tally.result()
 
-    def restore(
-        self, name: SessionName, entry: str, keys: list[str] | None = None
-    ) -> dict[str, Any]:
-        """Put an entry's values back; the answer is seed 001's.
-
-        Raises NotFound, Invalid for unknown keys, Busy, Conflict if nothing of it is away.
-        """
-
-        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, Restored]:
-            return plan_restore(source, fmt, entry, keys, self.patience.clock(), store)
-
-        done, answer = self._operator.carry_out(name, plan)
-        self._explain(answer)
-        self._notes.restored(name, answer, committed=done.outcome is not None)
-        if done.outcome:
-            self._notes.changed("restore", name, done.plan.report, entry=answer.entry_id)
-        return answer.as_json()
-
     def _explain(self, answer: Restored) -> None:
         if answer.missing is Missing.GONE:
             answer.expired = told_expired(self.layout, answer.extracted_at)
@@ -233,27 +209,6 @@ class Surgeon(Examiner):
             self._notes.changed_several("remark", name, done.plan.report, entries)
         return entries
 
-    def set_extractable(
-        self,
-        name: SessionName,
-        entry: str,
-        value: bool | int | None,  # noqa: FBT001 - the value
-    ) -> dict[str, Any]:
-        """Set an entry's `_extractable`, None removes it; raises NotFound, Invalid, Busy.
-
-        The answer is {updated, entry_id, extractable, previous}.
-        """
-
-        def plan(
-            source: TranscriptFile, fmt: Format, _: SessionStore
-        ) -> tuple[Plan, ExtractableSet]:
-            return plan_set_extractable(source, fmt, entry, value)
-
-        done, answer = self._operator.carry_out(name, plan)
-        if done.outcome:
-            self._notes.changed("set_extractable", name, done.plan.report, entry=answer.entry_id)
-        return answer.as_json()
-
     def edit(
         self, name: SessionName, entry: str, wish: Wish, seen: str | None = None
     ) -> dict[str, Any]:
@@ -269,72 +224,6 @@ class Surgeon(Examiner):
         done, answer = self._operator.carry_out(name, plan)
         if done.outcome:
             self._notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
-        return {**answer.as_json(), "operation": done.number}
-
-    def replace(
-        self, name: SessionName, operations: Sequence[Replacement], **how: bool
-    ) -> dict[str, Any]:
-        """Put other texts in the place of ranges; as `change_context`."""
-        return self.change_context(name, operations, **how)
-
-    def discard(self, name: SessionName, hashes: Sequence[str], **how: bool) -> dict[str, Any]:
-        """Discard the text of whole entries, named by their hashes; as `change_context`."""
-        return self.act_on_context(name, DISCARD, [[hash_] for hash_ in hashes], **how)
-
-    def distill(
-        self, name: SessionName, summaries: Sequence[tuple[str, str]], **how: bool
-    ) -> dict[str, Any]:
-        """Put summaries in the place of entries' texts, by (hash, summary); as `change_context`."""
-        return self.act_on_context(name, DISTILL, summaries, **how)
-
-    def act_on_context(
-        self, name: SessionName, action: str, targets: object, **how: bool
-    ) -> dict[str, Any]:
-        """Do what seed 003's context tool is asked for, `targets` in any of its forms."""
-        return self.change_context(name, read_targets(action, targets), **how)
-
-    def change_context(
-        self,
-        name: SessionName,
-        targets: Sequence[Target],
-        *,
-        include_user: bool = False,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Change texts of a session by targets of one action; all of them, or none.
-
-        The answer is seed 003's ReplaceResult. Raises Refused, which lists all that is wrong, and
-        NotFound, Busy, Conflict.
-        """
-
-        def plan(
-            source: TranscriptFile, fmt: Format, _: SessionStore
-        ) -> tuple[Plan, ContextChanged]:
-            config = self.config.current
-            return plan_context(source, fmt, targets, config, include_user=include_user)
-
-        if dry_run:
-            return {**self._trial(name, plan).as_json(), "operation": None}
-        done, answer = self._operator.carry_out(name, plan)
-        if done.outcome:
-            self._notes.changed_several(answer.action, name, done.plan.report, answer.entry_ids)
-        return {**answer.as_json(), "operation": done.number}
-
-    def redact(self, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
-        """Take calls of our tools out of the agent's sight (SPEC §5).
-
-        The answer is {redacted, left, entries_removed, operation}; `left` says of each call that
-        stays why it does. Raises NotFound, Busy, Conflict.
-        """
-
-        def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, Redaction]:
-            return plan_redact(source, fmt, calls, store)
-
-        done, answer = self._operator.carry_out(name, plan)
-        if done.outcome:
-            self._notes.changed_several("redact", name, done.plan.report, answer.entry_ids)
         return {**answer.as_json(), "operation": done.number}
 
     def perform(
@@ -365,10 +254,6 @@ class Surgeon(Examiner):
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
         return self._operator.carry_out(name, planner)
-
-    def undo(self, name: SessionName, number: int | None = None) -> dict[str, Any]:
-        """As `take_back`, in the fields of the contract."""
-        return self.take_back(name, number).as_json()
 
     def take_back(self, name: SessionName, number: int | None = None) -> Undone:
         """Take an operation back: the newest, or one by its number in the history.

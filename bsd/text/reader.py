@@ -1,4 +1,4 @@
-"""Lines of a transcript with their offsets, forwards and backwards, never the whole file in memory.
+"""Lines of a transcript with their offsets, never the whole file in memory.
 
 A line ends at the byte 0x0A and nowhere else: CR, NUL and U+2028 stay inside lines, as they do for
 the programs that write these files. The raw lines joined are the file, byte for byte.
@@ -27,7 +27,6 @@ BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking 
 _FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
 # Whoever has a lease gets 45 s of the kernel, unless the machine's owner says otherwise.
 _LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
-UNKNOWN_INDEX = -1  # of a line that was read backwards
 
 
 @immutable
@@ -114,31 +113,6 @@ class Transcript(ABC):
                 start = line_end
             index += piece.count(b"\n", counted, whole)
             offset += whole
-
-    def lines_backwards(self, end: int | None = None) -> Iterator[Line]:
-        """The lines of the bytes `[0, end)`, last one first, with UNKNOWN_INDEX as their number.
-
-        Raises ChangedWhileReading.
-        """
-        line_end = block_start = self._clamp(end)
-        buffer = bytearray(min(self._block, block_start))
-        view = memoryview(buffer)
-        while block_start > 0:
-            block_end, block_start = block_start, max(0, block_start - len(buffer))
-            self._fill(view[: block_end - block_start], block_start)
-            # The last byte of the line is never the newline that comes before the line.
-            unsearched = min(line_end - 1, block_end) - block_start
-            while (newline := buffer.rfind(b"\n", 0, unsearched)) >= 0:
-                line_start = block_start + newline + 1
-                if line_end > block_end:
-                    raw = self.read(line_start, line_end - line_start)
-                else:
-                    raw = view[newline + 1 : line_end - block_start].tobytes()
-                yield Line(UNKNOWN_INDEX, line_start, raw)
-                line_end, unsearched = line_start, newline
-            self._refuse_endless(line_end - block_start)
-        if line_end > 0:
-            yield Line(UNKNOWN_INDEX, 0, self.read(0, line_end))
 
     def _refuse_endless(self, length: int) -> None:
         if length > LARGEST_LINE:

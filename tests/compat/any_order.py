@@ -23,8 +23,8 @@ from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
 from bsd.surgery.redact import Call, Kind
 from bsd.surgery.replace import texts_of
-from bsd.surgery.targets import Replacement
 from bsd.surgery.view import EntryView
+from tests import verbs
 from tests.compat.made_up import Author
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
@@ -82,7 +82,7 @@ class Patient:
             for one in self._surgeon.history(self.name)
         ):
             self._later()
-            self._surgeon.undo(self.name)
+            verbs.undo(self._surgeon, self.name)
         self._keep("undo all")
 
     def _acts(self) -> dict[str, Callable[[], object]]:
@@ -93,7 +93,7 @@ class Patient:
             "pin": self._pin,
             "edit": self._edit,
             "replace": self._replace,
-            "discard": lambda: self._surgeon.discard(self.name, self._hashes(), include_user=True),
+            "discard": self._discard,
             "distill": self._distill,
             **{f"redact {number}": self._redact for number in range(3)},
             "undo": self._undo,
@@ -119,11 +119,11 @@ class Patient:
         if away:
             entry = self._chance.choice(away)
             keys = self._chance.choice([None, entry.keys[:1]])
-            self._surgeon.restore(self.name, f"#{entry.index}", list(keys) if keys else None)
+            verbs.restore(self._surgeon, self.name, f"#{entry.index}", list(keys) if keys else None)
 
     def _pin(self) -> None:
         value = self._chance.choice([True, False, 2, None])
-        self._surgeon.set_extractable(self.name, self._entry(), value)
+        verbs.set_extractable(self._surgeon, self.name, self._entry(), value)
 
     def _edit(self) -> None:
         path, value = self._chance.choice(
@@ -144,12 +144,17 @@ class Patient:
         for words in self._chance.sample(texts, min(len(texts), self._chance.choice([1, 1, 2]))):
             at = self._chance.randrange(len(words) - 35)
             start, end = words[at : at + 16], words[at + 16 : at + 33]
-            operations.append(Replacement(start, end, self._chance.choice(["…", "", "cut"])))
+            operations.append([start, end, self._chance.choice(["…", "", "cut"])])
         if operations:
-            self._surgeon.replace(self.name, operations, include_user=True)
+            verbs.change_context(self._surgeon, self.name, "replace", operations, include_user=True)
 
     def _distill(self) -> None:
-        self._surgeon.distill(self.name, [(one, "what it was about") for one in self._hashes()])
+        summaries = [[one, "what it was about"] for one in self._hashes()]
+        verbs.change_context(self._surgeon, self.name, "distill", summaries)
+
+    def _discard(self) -> None:
+        hashes = [[one] for one in self._hashes()]
+        verbs.change_context(self._surgeon, self.name, "discard", hashes, include_user=True)
 
     def _hashes(self) -> list[str]:
         entries = [one for one in self._entries() if one.role]
@@ -162,11 +167,11 @@ class Patient:
             for call, name in one.calls
         ]
         some = self._chance.sample(calls, min(len(calls), self._chance.choice([1, 3, 100])))
-        self._surgeon.redact(self.name, some)
+        verbs.redact(self._surgeon, self.name, some)
 
     def _undo(self) -> None:
         numbers = [one["operation"] for one in self._surgeon.history(self.name)]
-        self._surgeon.undo(self.name, self._chance.choice([None, None, *numbers]))
+        verbs.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:
         """Its owner goes on with it, from wherever it ends now."""

@@ -16,6 +16,7 @@ from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import Call, Kind
 from bsd.surgery.targets import Refused
+from tests import verbs
 from tests.compat.pi import read
 from tests.openclaw_tree import set_at_rest
 
@@ -61,7 +62,7 @@ class Patient:
     def hashes(self, kinds: set[str]) -> list[str]:
         return [
             entry["hash"]
-            for entry in self.surgeon.context(self.name)["entries"]
+            for entry in verbs.context(self.surgeon, self.name)["entries"]
             if entry["type"] in kinds
         ]
 
@@ -70,25 +71,26 @@ def operate(patient: Patient, chance: Random) -> dict[str, int]:
     """Redact, discard, distill, extract and take it all back; says how much was done."""
     surgeon, name = patient.surgeon, patient.name
     calls = patient.calls()
-    redacted = surgeon.redact(name, chance.sample(calls, min(40, len(calls))))
+    redacted = verbs.redact(surgeon, name, chance.sample(calls, min(40, len(calls))))
     patient.keep()
     discarded = 0
     results = patient.hashes({"tool_result"})
     for hash_ in chance.sample(results, min(3, len(results))):
         with suppress(Refused):  # protected
-            surgeon.discard(name, [hash_])
+            verbs.change_context(surgeon, name, "discard", [[hash_]])
             discarded += 1
         patient.keep()
     results = patient.hashes({"tool_result"})
     with suppress(Refused):
-        surgeon.distill(name, [(hash_, "a summary") for hash_ in results[:1]])
+        summaries = [[hash_, "a summary"] for hash_ in results[:1]]
+        verbs.change_context(surgeon, name, "distill", summaries)
     patient.keep()
     surgeon.extract(name, overrides={"keep_recent": 0})
     patient.keep()
-    again = surgeon.redact(name, patient.calls()[:40])
+    again = verbs.redact(surgeon, name, patient.calls()[:40])
     patient.keep()
     while any(one["undoes"] is None and one["state"] != "undone" for one in surgeon.history(name)):
-        surgeon.undo(name)
+        verbs.undo(surgeon, name)
         set_at_rest(patient.path)
     patient.keep()
     how = [one["how"] for one in (*redacted["redacted"], *again["redacted"])]

@@ -28,6 +28,7 @@ from bsd.surgery.extract import plan_extraction
 from bsd.surgery.redact import Call, Kind
 from bsd.text.change import Change
 from bsd.text.reader import TranscriptFile
+from tests import verbs
 
 SETTINGS: dict[str, Any] = {"keep_recent": 0, "min_value_length": 500}
 NAME = SessionName("main", "chat")
@@ -99,12 +100,14 @@ def operate(act: str, root: Path, after_step: Step) -> str:
     with patch("bsd.session.operate.commit", watched):
         if act == "redact":
             try:
-                told = surgeon.redact(NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS])
+                told = verbs.redact(
+                    surgeon, NAME, [Call("read", Kind.CONSUMED, one) for one in CALLS]
+                )
             except Busy as busy:  # in this world
                 return busy.message
             return "redacted" if len(told["redacted"]) == len(CALLS) else str(told["left"])
         if act == "undo":
-            return "undone" if surgeon.undo(NAME)["entries"] else "nothing"
+            return "undone" if verbs.undo(surgeon, NAME)["entries"] else "nothing"
         result = (
             surgeon.extract(NAME)
             if act == "extract"

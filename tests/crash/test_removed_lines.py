@@ -16,6 +16,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from tests import verbs
 from tests.crash.children import Children, Order
 from tests.crash.owner import OWNERS
 from tests.crash.surgery import NAME, recover_all
@@ -52,7 +53,7 @@ def _judge(scene: Theatre) -> list[str]:
     surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
     for one in surgeon.history(NAME):
         if one["undoes"] is None and one["state"] != "undone":
-            surgeon.undo(NAME, one["operation"])
+            verbs.undo(surgeon, NAME, one["operation"])
     problems += [f"after undo: {problem}" for problem in scene.oracle().judge()]
     lines = scene.path.read_bytes().splitlines(keepends=True)
     original = scene.original.splitlines(keepends=True)

@@ -16,6 +16,7 @@ from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.whereabouts import undone_in
+from tests import verbs
 from tests.crash.children import Children, Order
 from tests.crash.surgery import NAME, recover_all
 from tests.crash.theatre import Theatre, theatre
@@ -59,7 +60,7 @@ def _judge_undone(scene: Theatre) -> list[str]:
             undone = undone_in(source, History(layout, NAME))
         if undone != inline:
             problems.append(f"{moment}: inline {sorted(inline)}, undone {sorted(undone)}")
-        _surgeon(layout).set_extractable(NAME, "e1", False)
+        verbs.set_extractable(_surgeon(layout), NAME, "e1", False)
         set_at_rest(scene.path)
     return problems
 

@@ -61,7 +61,6 @@ def bsd(root: Path, failing: Path, file: str, *arguments: str) -> subprocess.Com
 
 WAYS: dict[str, Callable[[TranscriptFile], object]] = {
     "lines": lambda source: list(source.lines()),
-    "backwards": lambda source: list(source.lines_backwards()),
     "holding": lambda source: list(source.lines_holding(b"x")),
     "read": lambda source: source.read(0, 10),
 }

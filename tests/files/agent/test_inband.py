@@ -13,6 +13,7 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
+from tests import verbs
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, Flat
 from tests.logs import capture_logs
 
@@ -204,7 +205,7 @@ def test_neither_a_lost_state_nor_an_undo_makes_it_twice(
     StateDb(desk.layout.state_db).forget(NAME)
     assert not desk.look()
     at_rest(desk)
-    desk.surgeon().undo(NAME)
+    verbs.undo(desk.surgeon(), NAME)
     at_rest(desk)
     assert text_of(desk.entry(log)) == NOISE
     assert not desk.look(), "a person has taken it back"
@@ -395,7 +396,7 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     old = agent.past()
     desk.look()
     at_rest(desk)
-    done = desk.surgeon().restore(NAME, old)
+    done = verbs.restore(desk.surgeon(), NAME, old)
     agent.user("again")
     asks = agent.calls(("c1", "mcp__bsd__restore", {"session": "s1", "entry_id": old}))
     answer = agent.result("c1", "mcp__bsd__restore", json.dumps(done))
@@ -466,7 +467,7 @@ def test_a_shell_that_ran_our_command(desk: Desk, agent: Agent) -> None:
     assert call_of(entries[other])["arguments"]["command"].endswith("; ls")
     assert text_of(entries[more]).endswith("a b c"), "it did more than that"
     assert not desk.look()
-    assert desk.surgeon().context(NAME)["extracted_entries"] == 1, "nothing was carried out"
+    assert verbs.context(desk.surgeon(), NAME)["extracted_entries"] == 1, "nothing was carried out"
 
 
 @pytest.mark.parametrize("session", ["s1", "main/s1"])
@@ -592,7 +593,7 @@ def test_an_agents_word_on_an_entry_frees_it_too(desk: Desk, agent: Agent) -> No
     result = agent.past()
     desk.look()
     desk.ahead += 5
-    desk.surgeon().undo(NAME)
+    verbs.undo(desk.surgeon(), NAME)
     agent.user("and now?")
     agent.says("hm")
     assert not desk.look()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bsd.daemon.instance import SingleInstance
-from tests import forked
+from tests import forked, verbs
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, call
 from tests.files.agent.test_inband import UNKNOWN, call_of, text_of
 from tests.openclaw_tree import set_status
@@ -63,7 +63,7 @@ def test_a_result_that_carries_the_text_stays(
     assert not desk.look()
     assert text_of(desk.entry(result)) == answer
     assert text_of(desk.entry(old)) == f"[[extracted-{old}]]"
-    desk.surgeon().restore(NAME, old)  # somebody puts it back
+    verbs.restore(desk.surgeon(), NAME, old)  # somebody puts it back
     desk.ahead += 3600
     assert desk.look()
     assert LONG not in json.dumps([one for one in desk.entries() if one["id"] == result])
@@ -126,7 +126,7 @@ def test_text_of_another_session_stays(desk: Desk, agent: Agent, old: str) -> No
     agent.calls(("c2", REMOTE, {"entry": "x1"}))
     unnamed = agent.result("c2", REMOTE, json.dumps({"session": "other/s9", **done}))
     agent.says("I have it")
-    desk.surgeon().restore(NAME, old)  # an entry of that name is inline here
+    verbs.restore(desk.surgeon(), NAME, old)  # an entry of that name is inline here
     desk.ahead += 3600
     desk.settings(keep_recent=50)
     assert not desk.look()
@@ -158,7 +158,7 @@ def test_what_a_shell_printed_stays(desk: Desk, agent: Agent, old: str, json_: b
     agent.says("I have it")
     assert not desk.look()
     assert text_of(desk.entry(result)) == printed
-    desk.surgeon().restore(NAME, old)
+    verbs.restore(desk.surgeon(), NAME, old)
     desk.ahead += 3600
     assert desk.look()
     assert result not in {one["id"] for one in desk.entries()}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.layout import Layout
+from tests import verbs
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk
 
 NOISE = "BEGIN OF LOG " + "noise " * 20 + "END OF LOG"
@@ -149,7 +150,7 @@ def test_calls_of_all_kinds(
             at_rest(desk)
         done = [one for one in desk.surgeon().history(NAME) if one["action"] == "in_band"]
         if done and desk.surgeon().history(NAME)[0] == done[0] and changed:
-            desk.surgeon().undo(NAME)
+            verbs.undo(desk.surgeon(), NAME)
             assert desk.path.read_bytes() == before
             at_rest(desk)
             assert not desk.look(), "a person has taken it back"

@@ -20,6 +20,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.surgeon import Patience, Surgeon
+from tests import verbs
 from tests.files.agent.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call
 from tests.openclaw_tree import set_at_rest, set_status
 from tests.sources import CODEX, KINDS
@@ -152,7 +153,9 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
     assert gone
     home.path.touch()  # it is being written to
     with SingleInstance(home.layout):
-        for entry in hands.surgeon(home.name, writes=False).context(home.name)["extracted_ids"]:
+        for entry in verbs.context(hands.surgeon(home.name, writes=False), home.name)[
+            "extracted_ids"
+        ]:
             asked = read_call("restore_remote", {"entry": entry, "inline": True})
             answer = carry_out(asked, home.name, hands)
             assert answer["inline"] == "not in this program"
@@ -175,7 +178,7 @@ def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
     hands = Others(home.layout)
     hands.config.update(EVERYTHING)
     assert hands.surgeon(home.name, writes=True).extract(home.name).values
-    entry = hands.surgeon(home.name, writes=False).context(home.name)["extracted_ids"][0]
+    entry = verbs.context(hands.surgeon(home.name, writes=False), home.name)["extracted_ids"][0]
     header, rest = home.path.read_bytes().split(b"\n", 1)
     meta = json.loads(header)
     meta["payload"]["history_mode"] = "paginated"
@@ -220,10 +223,10 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
     patience = replace(patience, sleep=sleep)
     surgeon = Surgeon(away.layout, away.config, patience=patience)
     if slept:
-        assert surgeon.restore(NAME, "msg-456")["restored"]
+        assert verbs.restore(surgeon, NAME, "msg-456")["restored"]
     else:
         with pytest.raises(Busy, match="was written to"):
-            surgeon.restore(NAME, "msg-456")
+            verbs.restore(surgeon, NAME, "msg-456")
     assert round(sum(waits)) == sum(slept)
 
 

@@ -24,6 +24,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
 from bsd.session.surgeon import Patience, Surgeon
+from tests import verbs
 from tests.files.copies.programs import PROGRAMS, Program, lines_of, written
 from tests.sources.tree import EVERYTHING
 
@@ -101,7 +102,7 @@ class World:
             "restore": self._restore,
             "restore all": lambda: self._surgeon.restore_all(self._name()),
             "pin": self._pin,
-            "undo": lambda: self._surgeon.undo(self._name()),
+            "undo": lambda: verbs.undo(self._surgeon, self._name()),
             "copy": self._copy,
             "fork": lambda: self._write_copy(lambda program: program.fork),
             "rewrite": lambda: self._write_copy(lambda program: program.rewrite),
@@ -145,14 +146,14 @@ class World:
             return
         entry = self._chance.choice(away)
         keys = self._chance.choice([None, list(entry.keys[:1])])
-        self._surgeon.restore(name, f"#{entry.index}", keys)
+        verbs.restore(self._surgeon, name, f"#{entry.index}", keys)
 
     def _pin(self) -> None:
         name = self._name()
         entries = list(self._surgeon.entries(name, start=1))
         entry = self._chance.choice(entries)
-        self._surgeon.set_extractable(
-            name, f"#{entry.index}", self._chance.choice([True, False, 2])
+        verbs.set_extractable(
+            self._surgeon, name, f"#{entry.index}", self._chance.choice([True, False, 2])
         )
 
     def _delete_through_bsd(self) -> None:

@@ -22,7 +22,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.surgery.targets import Discard
+from tests import verbs
 from tests.files.surgeon.conftest import (
     HEADER,
     LONG,
@@ -207,13 +207,13 @@ def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
     layout: Layout, surgeon: Surgeon, original: dict[str, Any]
 ) -> None:
     path = branch_off(layout, NAME, BRANCH)
-    listed = surgeon.context(BRANCH)["entries"]
+    listed = verbs.context(surgeon, BRANCH)["entries"]
     (hash_,) = [one["hash"] for one in listed if one["id"] == "e1"]
-    surgeon.change_context(BRANCH, [Discard(hash_, "long ago")])
+    verbs.change_context(surgeon, BRANCH, "distill", [[hash_, "long ago"]])
     age(path)
     assert texts(path)["e1"] == "long ago"
     trash_of(layout).delete(NAME, permanent=True)
-    surgeon.undo(BRANCH)
+    verbs.undo(surgeon, BRANCH)
     age(path)
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(path) == original

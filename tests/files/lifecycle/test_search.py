@@ -26,6 +26,7 @@ from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.text import reader
+from tests import verbs
 from tests.openclaw_tree import add_session, set_at_rest
 
 NAME = SessionName("main", "s1")
@@ -164,7 +165,7 @@ def test_extracted_text_stays_findable_and_comes_back(
     (info,) = catalog.sessions(layout)
     assert statistics.warm(layout, [info])[NAME].saved_bytes > 0
     set_at_rest(session)
-    surgeon.restore(NAME, "e1")
+    verbs.restore(surgeon, NAME, "e1")
     assert [hit[0] for hit in found(layout, "quokka")] == ["e1"]
 
 

@@ -12,6 +12,7 @@ import pytest
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
+from tests import verbs
 from tests.files.surgeon.conftest import HEADER, LONG, NAME, Clock, age, conversation, write
 
 BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
@@ -40,10 +41,10 @@ def test_what_is_away_comes_back_in_the_branch(
     assert verify(layout).clean
 
     assert surgeon.extracted_content(TWIG, "e1")["content"]
-    assert surgeon.restore(TWIG, "e1")["restored"] is True
+    assert verbs.restore(surgeon, TWIG, "e1")["restored"] is True
     assert texts(path)["e1"] == original["e1"]
     age(path)
-    surgeon.undo(TWIG)
+    verbs.undo(surgeon, TWIG)
     assert texts(path)["e1"] == "[[extracted-e1]]"
     age(path)
     assert surgeon.restore_all(TWIG).unavailable == {}
@@ -69,15 +70,15 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
     (stored,) = store.glob("*_tool_result.json")
     own.mkdir(parents=True)
     (own / stored.name).write_bytes(b'{"id":"e9"}\n')
-    assert surgeon.restore(BRANCH, "e1")["restored"] is True
+    assert verbs.restore(surgeon, BRANCH, "e1")["restored"] is True
     assert texts(path)["e1"] == f"1 {LONG}"
 
     for _ in range(2):  # what leaves again becomes a file of the branch, under a name that is free
         age(path)
-        surgeon.undo(BRANCH)
+        verbs.undo(surgeon, BRANCH)
         assert texts(path)["e1"] == "[[extracted-e1]]"
         age(path)
-        assert surgeon.restore(BRANCH, "e1")["restored"] is True
+        assert verbs.restore(surgeon, BRANCH, "e1")["restored"] is True
         assert texts(path)["e1"] == f"1 {LONG}"
     assert len(list(own.glob("*_tool_result*.json"))) == 2
     assert (own / stored.name).read_bytes() == b'{"id":"e9"}\n'
@@ -116,7 +117,7 @@ def test_a_file_of_its_own_is_not_damaged_when_that_of_its_parent_is_gone(
     (own,) = layout.store_dir(BRANCH).glob("0*.json")
     assert own.stem == json.loads(away)["_extracted"]["ref"]
     assert {one.kind for one in verify(layout).findings} == {"missing_file"}
-    assert surgeon.restore(BRANCH, "e1")["unavailable"] == {
+    assert verbs.restore(surgeon, BRANCH, "e1")["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file missing]"
     }
 
@@ -129,7 +130,7 @@ def test_a_session_under_another_name_has_its_store_where_it_was(
     surgeon.extract(NAME)
     path = path.rename(path.with_name("other.jsonl"))
     age(path)
-    assert surgeon.restore(SessionName("main", "other"), "e1")["restored"] is True
+    assert verbs.restore(surgeon, SessionName("main", "other"), "e1")["restored"] is True
     assert texts(path)["e1"] == f"1 {LONG}"
 
 
@@ -142,7 +143,7 @@ def test_an_agent_under_another_name_has_its_stores_where_they_were(
     (layout.agents / "main").rename(layout.agents / "my_work")
     moved = SessionName("my_work", NAME.session)
     assert verify(layout).clean
-    assert surgeon.restore(moved, "e1")["restored"] is True
+    assert verbs.restore(surgeon, moved, "e1")["restored"] is True
     path = layout.session_file(SessionName("my_work", BRANCH.session))
     age(path)
     assert surgeon.restore_all(SessionName("my_work", BRANCH.session)).unavailable == {}
@@ -156,4 +157,4 @@ def test_a_store_of_the_same_session_that_leads_elsewhere_is_passed_over(
     surgeon.extract(NAME)
     elsewhere = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / f"other_{NAME.session}").symlink_to(elsewhere)
-    assert surgeon.restore(NAME, "e1")["unavailable"]
+    assert verbs.restore(surgeon, NAME, "e1")["unavailable"]

@@ -19,6 +19,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.surgery.result import SessionResult
+from tests import verbs
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CLAUDE_CODE, KINDS
@@ -77,9 +78,9 @@ def test_the_first_that_takes_something_out_serves_it_and_others_only_look(
     assert "bsd sources claim" in result.hint
     surgeon = Surgeon(other, ConfigService(other.config_file), patience=Patience(wait=0))
     assert surgeon.restore_all(home.name).status is Status.LEFT_ALONE
-    entry = surgeon.context(home.name)["entries"][1]["id"]
+    entry = verbs.context(surgeon, home.name)["entries"][1]["id"]
     with pytest.raises(LeftAlone, match=SERVED):
-        surgeon.set_extractable(home.name, entry, False)
+        verbs.set_extractable(surgeon, home.name, entry, False)
     assert surgeon.extraction(home.name).values == 0, "looking is allowed"
     assert home.path.read_bytes() == before
     assert not (other.root / "extracted").exists()

@@ -21,6 +21,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Status, Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from tests import verbs
 from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CLAUDE_CODE, CODEX, KINDS
@@ -146,7 +147,9 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     # Codex's own threads are not for bsd to delete: their stores may be moved all the same.
     at = store.rename(trash / f"{store.name}_extracted_20260301T000000.000Z")
     home.path.unlink()
-    entry = next(one for one in surgeon.context(name)["entries"] if one["type"] == "tool_result")
+    entry = next(
+        one for one in verbs.context(surgeon, name)["entries"] if one["type"] == "tool_result"
+    )
     assert surgeon.extracted_content(name, f"#{entry['index']}")["content"]
     at.rename(store)
     contents_of(home.layout).changed()
@@ -219,7 +222,7 @@ def test_markers_cannot_be_put_back_into_a_session_in_use(tmp_path: Path, clock:
 def test_one_entry_of_a_copy_by_the_id_in_its_placeholder(tmp_path: Path, clock: Clock) -> None:
     home, surgeon, original = extracted(CLAUDE_CODE, tmp_path, clock)
     name, path = add(home, FORK, claude_code_old_resume(lines_of(home.path.read_bytes())))
-    answer = surgeon.restore(name, original[4]["uuid"])
+    answer = verbs.restore(surgeon, name, original[4]["uuid"])
     assert answer["restored"] is True
     assert answer["entry_id"] == "10000000-0000-4000-8000-000000000003"
     assert (
@@ -267,7 +270,7 @@ def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Surgeon) -> None:
     }
     spy = SessionName("main", "spy")
     path = write(layout, other, spy)
-    answer = surgeon.restore(spy, "mine")
+    answer = verbs.restore(surgeon, spy, "mine")
     assert answer["restored"] is False
     assert answer["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file is of another entry]"
@@ -445,4 +448,4 @@ def test_a_link_among_the_stores_is_not_followed(
     away = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / "main_other").symlink_to(away)
     age(path)
-    assert surgeon.restore(NAME, "e1")["restored"] is False
+    assert verbs.restore(surgeon, NAME, "e1")["restored"] is False

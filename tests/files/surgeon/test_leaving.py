@@ -19,6 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.history import History
+from tests import verbs
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest
 from tests.sources import KINDS
@@ -41,7 +42,7 @@ def restored_session(layout: Layout, surgeon: Surgeon) -> tuple[Path, bytes]:
     path = write(layout, conversation())
     original = path.read_bytes()
     surgeon.extract(NAME)
-    surgeon.restore(NAME, "e2")
+    verbs.restore(surgeon, NAME, "e2")
     surgeon.restore_all(NAME)
     assert path.read_bytes().count(b'"_restored"') == 3
     return path, original
@@ -60,7 +61,7 @@ def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
     before = path.read_bytes()
     leave(surgeon)
     age(path)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == before
     leave(surgeon)
     assert path.read_bytes() == original
@@ -74,7 +75,7 @@ def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Su
     original = path.read_bytes()
     surgeon.extract(NAME)
     surgeon.restore_all(NAME)
-    surgeon.set_extractable(NAME, "e3", False)
+    verbs.set_extractable(surgeon, NAME, "e3", False)
     leave(surgeon)
     assert unpinned(path.read_bytes()) == original
     assert b'"_extractable":false' in path.read_bytes()
@@ -196,18 +197,18 @@ def test_other_programs_sessions_after_many_operations(
     surgeon.extract(home.name, overrides=overrides)
 
     def some(*, extracted: bool) -> str:
-        rows = surgeon.context(home.name)["entries"]
+        rows = verbs.context(surgeon, home.name)["entries"]
         return chance.choice(
             [f"#{one['index']}" for one in rows if one["extracted"] or not extracted]
         )
 
     acts: list[Callable[[], object]] = [
         lambda: surgeon.extract(home.name, by_hand=True, overrides=overrides),
-        lambda: surgeon.restore(home.name, some(extracted=True)),
+        lambda: verbs.restore(surgeon, home.name, some(extracted=True)),
         lambda: surgeon.restore_all(home.name),
-        lambda: surgeon.undo(home.name),
-        lambda: surgeon.set_extractable(
-            home.name, some(extracted=False), chance.choice([True, False, 2, None])
+        lambda: verbs.undo(surgeon, home.name),
+        lambda: verbs.set_extractable(
+            surgeon, home.name, some(extracted=False), chance.choice([True, False, 2, None])
         ),
     ]
     for _ in range(12):

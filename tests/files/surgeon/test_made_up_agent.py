@@ -33,6 +33,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Status
 from bsd.surgery.edit import setting
+from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources import tree
@@ -216,7 +217,7 @@ def test_what_leaves_comes_back_to_the_byte(home: Home, clock: Clock) -> None:
     assert tree.away(old, home.path.read_bytes()) == result.values == 8
     assert set(home.path.parent.iterdir()) == beside
     assert verify(home.layout).clean
-    assert surgeon.restore(home.name, "n2")["keys_restored"] == ["says"]
+    assert verbs.restore(surgeon, home.name, "n2")["keys_restored"] == ["says"]
     assert surgeon.restore_all(home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
     set_at_rest(home.path)

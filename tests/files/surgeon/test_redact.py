@@ -14,7 +14,8 @@ from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import Call, Kind
-from bsd.surgery.targets import Refused, Replacement
+from bsd.surgery.targets import Refused
+from tests import verbs
 from tests.files.surgeon.conftest import NAME, Clock, age, make_surgeon
 from tests.openclaw_tree import add_session
 from tests.unit.surgery.calls import Talk, call, faults, shown, text
@@ -58,7 +59,7 @@ def test_a_redaction_is_history_and_can_be_undone(
     layout: Layout, surgeon: Surgeon, raw: bytes
 ) -> None:
     path = put(layout, raw)
-    answer = surgeon.redact(NAME, CONSUME)
+    answer = verbs.redact(surgeon, NAME, CONSUME)
     assert [one["how"] for one in answer["redacted"]] == ["consumed"]
     assert len(answer["entries_removed"]) == 2
     redacted = path.read_bytes()
@@ -67,9 +68,9 @@ def test_a_redaction_is_history_and_can_be_undone(
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
     age(path)
-    assert surgeon.redact(NAME, CONSUME)["left"][0]["why"] == "not found"
+    assert verbs.redact(surgeon, NAME, CONSUME)["left"][0]["why"] == "not found"
     for redo, content in ((None, raw), (2, redacted), (3, raw)):
-        surgeon.undo(NAME, redo)
+        verbs.undo(surgeon, NAME, redo)
         age(path)
         assert path.read_bytes() == content + b'{"type":"label","id":"x"}\n'
     assert states(surgeon)[-1] == (1, "redact", "undone")
@@ -85,24 +86,24 @@ def test_a_crash_after_the_exchange_is_no_loss(
     path = put(layout, raw)
     surgeon = make_surgeon(layout, clock, wait=0.0)
     monkeypatch.setattr(History, "done", lambda _: None)
-    surgeon.redact(NAME, CONSUME)
+    verbs.redact(surgeon, NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() != raw
     assert states(surgeon) == [(1, "redact", "done")]
     age(path)
-    assert surgeon.undo(NAME)["undone"] == 1
+    assert verbs.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
     monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
     age(path)
-    surgeon.undo(NAME, 2)
+    verbs.undo(surgeon, NAME, 2)
     age(path)
-    surgeon.undo(NAME, 3)
+    verbs.undo(surgeon, NAME, 3)
     monkeypatch.undo()
     assert path.read_bytes() == raw
     assert states(surgeon)[0] == (4, "undo", "done")
     age(path)
-    surgeon.undo(NAME, 4)
+    verbs.undo(surgeon, NAME, 4)
     assert path.read_bytes() != raw
 
 
@@ -114,12 +115,12 @@ def test_a_crash_before_the_exchange_leaves_no_history(
     surgeon = make_surgeon(layout, clock, wait=0.0)
     monkeypatch.setattr(History, "discard", lambda _: None)
     with path.open("rb"), pytest.raises(Busy):
-        surgeon.redact(NAME, CONSUME)
+        verbs.redact(surgeon, NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() == raw
     assert surgeon.history(NAME) == []
     with pytest.raises(Conflict, match="nothing is left"):
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
 
 
 def test_a_restored_entry_reads_as_if_it_had_never_been_away(
@@ -140,9 +141,9 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     surgeon.extract(NAME)
     assert LONG.encode() not in path.read_bytes()
     age(path)
-    surgeon.restore(NAME, "e3")
+    verbs.restore(surgeon, NAME, "e3")
     age(path)
-    surgeon.redact(NAME, CONSUME)
+    verbs.redact(surgeon, NAME, CONSUME)
     entries = shown(path.read_bytes())
     assert [entry["id"] for entry in entries] == [
         entry["id"] for entry in talk.entries[1:] if entry["id"] not in {"e12", "e13"}
@@ -153,21 +154,21 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     assert verify(layout).clean
     for _ in range(3):
         age(path)
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
     assert path.read_bytes() == talk.raw
 
 
 def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeon: Surgeon) -> None:
     path = put(layout, conversation())
-    listed = surgeon.context(NAME)["entries"]
+    listed = verbs.context(surgeon, NAME)["entries"]
     hash_ = next(one["hash"] for one in listed if one["id"] == "e3")
-    assert surgeon.discard(NAME, [hash_])["operation"] == 1
+    assert verbs.change_context(surgeon, NAME, "discard", [[hash_]])["operation"] == 1
     age(path)
     discarded = path.read_bytes()
     with pytest.raises(Refused) as short:
-        surgeon.replace(NAME, [Replacement("noth", "ing", "x")])
+        verbs.change_context(surgeon, NAME, "replace", [["noth", "ing", "x"]])
     with pytest.raises(Refused) as gone:
-        surgeon.act_on_context(NAME, "distill", [[hash_, "again"]])
+        verbs.change_context(surgeon, NAME, "distill", [[hash_, "again"]])
     for refused in (short.value, gone.value):
         problem = refused.errors[0]
         assert refused.as_json()["errors"][0] == f"targets[0]: {problem.message}"
@@ -177,7 +178,7 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     assert (last["action"], last["entryIds"], last["entries"]) == ("discard", ["e3"], 1)
     assert last["bytesSaved"] > 0
     assert last["tokensSaved"] > 0
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == conversation()
 
 
@@ -187,24 +188,24 @@ def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeo
     assert surgeon.extract(NAME, overrides=overrides).values > 0
     extracted = path.read_bytes()
     age(path)
-    surgeon.redact(NAME, CONSUME)
+    verbs.redact(surgeon, NAME, CONSUME)
     assert verify(layout).clean
     age(path)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == extracted
     age(path)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == conversation()
     age(path)
     with pytest.raises(Conflict, match="operation 4"):
-        surgeon.undo(NAME, 3)
+        verbs.undo(surgeon, NAME, 3)
     for again in (4, 3):
-        surgeon.undo(NAME, again)
+        verbs.undo(surgeon, NAME, again)
         age(path)
     assert LONG.encode() not in path.read_bytes()
     assert len(path.read_bytes().splitlines()) == len(conversation().splitlines()) - 2
     assert verify(layout).clean
     for again in (6, 5):
-        surgeon.undo(NAME, again)
+        verbs.undo(surgeon, NAME, again)
         age(path)
     assert path.read_bytes() == conversation()

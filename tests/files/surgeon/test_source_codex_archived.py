@@ -21,6 +21,7 @@ from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.recovery import State
 from bsd.session.surgeon import Status
+from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CODEX
@@ -80,11 +81,13 @@ def test_an_archived_thread_is_the_session_that_it_was(
     assert found.placeholders == away(old, path.read_bytes()) > 0
     assert {hit.session for hit in search(home.layout, "long old text")} == {home.name}
 
-    entry = next(row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"])
+    entry = next(
+        row["id"] for row in verbs.context(surgeon, home.name)["entries"] if row["extracted"]
+    )
     assert LONG in surgeon.extracted_content(home.name, entry)["content"].values()
-    surgeon.restore(home.name, entry)
-    surgeon.undo(home.name)
-    surgeon.undo(home.name)
+    verbs.restore(surgeon, home.name, entry)
+    verbs.undo(surgeon, home.name)
+    verbs.undo(surgeon, home.name)
     assert path.read_bytes() == old
     assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.UNCHANGED
     again = surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0})

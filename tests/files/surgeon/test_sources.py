@@ -24,6 +24,7 @@ from bsd.foundation.source_settings import SourceSettings
 from bsd.session.commit.recovered import State
 from bsd.session.surgeon import Status
 from bsd.surgery.edit import becoming, setting
+from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
@@ -92,12 +93,14 @@ def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock:
     old = home.path.read_bytes()
     surgeon.extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
-    entry = next(row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"])
-    keys = surgeon.restore(home.name, entry)["keys_restored"]
+    entry = next(
+        row["id"] for row in verbs.context(surgeon, home.name)["entries"] if row["extracted"]
+    )
+    keys = verbs.restore(surgeon, home.name, entry)["keys_restored"]
     assert away(old, without_restored(home.path.read_bytes())) == away(old, taken) - len(keys)
-    surgeon.undo(home.name)
+    verbs.undo(surgeon, home.name)
     assert home.path.read_bytes() == taken
-    surgeon.undo(home.name)
+    verbs.undo(surgeon, home.name)
     assert home.path.read_bytes() == old
 
 
@@ -117,14 +120,14 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert reasons(home, clock, keep_recent=0, scope="display")["extract"] <= due
 
     surgeon.extract(home.name, overrides={"keep_recent": 0})
-    away = [row["id"] for row in surgeon.context(home.name)["entries"] if row["extracted"]]
+    away = [row["id"] for row in verbs.context(surgeon, home.name)["entries"] if row["extracted"]]
     assert len(away) == due
     assert reasons(home, clock, keep_recent=0)["already_extracted"] > 0
-    surgeon.restore(home.name, away[0])
+    verbs.restore(surgeon, home.name, away[0])
     assert reasons(home, clock, keep_recent=0)["recently_restored"] == 1
-    surgeon.set_extractable(home.name, away[0], False)
+    verbs.set_extractable(surgeon, home.name, away[0], False)
     assert reasons(home, clock, keep_recent=0)["pinned"] == 1
-    surgeon.set_extractable(home.name, away[0], True)
+    verbs.set_extractable(surgeon, home.name, away[0], True)
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
@@ -139,9 +142,9 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
     set_at_rest(home.path)
     lines = home.path.read_bytes().splitlines()
     prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
-    for row in surgeon.context(home.name)["entries"]:
+    for row in verbs.context(surgeon, home.name)["entries"]:
         if row["index"] >= prompt and row["id"]:
-            surgeon.set_extractable(home.name, row["id"], True)
+            verbs.set_extractable(surgeon, home.name, row["id"], True)
     old = home.path.read_bytes()
     assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
     new = home.path.read_bytes()
@@ -173,11 +176,11 @@ def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:
     surgeon = make_surgeon(home.layout, clock)
     old = home.path.read_bytes()
     entry = next(
-        row for row in surgeon.context(home.name)["entries"] if row["type"] == "tool_result"
+        row for row in verbs.context(surgeon, home.name)["entries"] if row["type"] == "tool_result"
     )
-    assert surgeon.discard(home.name, [entry["hash"]])["success"]
+    assert verbs.change_context(surgeon, home.name, "discard", [[entry["hash"]]])["success"]
     assert b"[content discarded]" in home.path.read_bytes()
-    surgeon.undo(home.name)
+    verbs.undo(surgeon, home.name)
     assert home.path.read_bytes() == old
 
 
@@ -185,7 +188,9 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
     surgeon = make_surgeon(home.layout, clock)
     old = home.path.read_bytes()
     entry = next(
-        row["id"] for row in surgeon.context(home.name)["entries"] if row["type"] == "tool_result"
+        row["id"]
+        for row in verbs.context(surgeon, home.name)["entries"]
+        if row["type"] == "tool_result"
     )
     document = json.loads(surgeon.show_entry(home.name, entry).text)
     tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}

@@ -22,6 +22,7 @@ from bsd.session import rest, session
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
+from tests import verbs
 from tests.files.surgeon.conftest import (
     HEADER,
     LONG,
@@ -61,7 +62,7 @@ def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> No
     ]
     assert verify(layout).clean
 
-    answer = surgeon.restore(NAME, "e2")
+    answer = verbs.restore(surgeon, NAME, "e2")
 
     assert answer["restored"]
     assert answer["keys_restored"] == ["message.content[0].text"]
@@ -117,12 +118,12 @@ def test_a_restored_entry_stays_for_its_window_and_then_leaves_again_into_its_ol
     write(layout, conversation(1))
     surgeon.extract(NAME)
     files = sorted(path.name for path in layout.store_dir(NAME).iterdir())
-    surgeon.restore(NAME, "e1")
+    verbs.restore(surgeon, NAME, "e1")
     assert surgeon.extract(NAME).reasons["recently_restored"] == 1
     clock.ahead += 700
     assert surgeon.extract(NAME).entries == 1
     assert sorted(path.name for path in layout.store_dir(NAME).iterdir()) == files
-    again = surgeon.restore(NAME, "e1")
+    again = verbs.restore(surgeon, NAME, "e1")
     assert again["previous_restored_at"] < str(lines(layout.session_file(NAME))[2]["_restored"])
     assert "_extractable: false" in again["suggestion"]
 
@@ -137,14 +138,14 @@ def test_a_missing_file_is_said_and_the_line_stays_repairable(
     content = stored.read_bytes()
     stored.unlink()
     with capture_logs() as logs:
-        answer = surgeon.restore(NAME, "e1")
+        answer = verbs.restore(surgeon, NAME, "e1")
     assert answer["unavailable"] == {"message.content[0].text": MISSING}
     assert ("warn", "Missing extracted file for e1") in [(x["log_level"], x["event"]) for x in logs]
     assert path.read_bytes() == before
     assert [finding.kind for finding in verify(layout).findings] == ["missing_file", "index_stale"]
 
     stored.write_bytes(content)
-    assert surgeon.restore(NAME, "e1")["restored"]
+    assert verbs.restore(surgeon, NAME, "e1")["restored"]
 
 
 def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: Surgeon) -> None:
@@ -184,7 +185,7 @@ def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: S
     write(layout, conversation(1))
     with capture_logs() as logs:
         surgeon.extract(NAME)
-        surgeon.restore(NAME, "e1", ["text"])
+        verbs.restore(surgeon, NAME, "e1", ["text"])
     extracted = next(line for line in logs if line["event"] == "Extracted")
     size = len(f"1 {LONG}".encode())
     assert extracted == {
@@ -226,15 +227,15 @@ def test_everything_bsd_makes_is_private(layout: Layout, surgeon: Surgeon) -> No
 
 def test_a_pinned_entry_stays_and_a_forced_one_leaves(layout: Layout, surgeon: Surgeon) -> None:
     write(layout, conversation(2))
-    assert surgeon.set_extractable(NAME, "e1", False)["previous"] is None
-    assert surgeon.set_extractable(NAME, "e0", True)["extractable"] is True
+    assert verbs.set_extractable(surgeon, NAME, "e1", False)["previous"] is None
+    assert verbs.set_extractable(surgeon, NAME, "e0", True)["extractable"] is True
     result = surgeon.extract(NAME)
     assert result.reasons["pinned"] == 1
     assert [line["id"] for line in lines(layout.session_file(NAME)) if "_extracted" in line] == [
         "e0",
         "e2",
     ]
-    assert surgeon.set_extractable(NAME, "e1", None)["previous"] is False
+    assert verbs.set_extractable(surgeon, NAME, "e1", None)["previous"] is False
 
 
 # --- sessions in use --------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def test_a_locked_session_is_waited_for_at_most_so_long(
     assert path.read_bytes() == before
     assert lock_of(path).exists()
     with pytest.raises(Busy):
-        make_surgeon(layout, clock, wait=0).set_extractable(NAME, "e1", True)
+        verbs.set_extractable(make_surgeon(layout, clock, wait=0), NAME, "e1", True)
 
 
 def test_a_lock_that_is_given_back_ends_the_waiting(
@@ -385,12 +386,12 @@ def test_unknown_sessions_entries_and_keys_are_errors(layout: Layout, surgeon: S
     with pytest.raises(NotFound):
         surgeon.extract(SessionName("main", "other"))
     with pytest.raises(NotFound, match="Entry not found in session"):
-        surgeon.restore(NAME, "nope")
+        verbs.restore(surgeon, NAME, "nope")
     with pytest.raises(Conflict, match="has no extracted content"):
-        surgeon.restore(NAME, "e1")
+        verbs.restore(surgeon, NAME, "e1")
     surgeon.extract(NAME)
     with pytest.raises(Invalid, match="output"):
-        surgeon.restore(NAME, "e1", ["output"])
+        verbs.restore(surgeon, NAME, "e1", ["output"])
 
 
 def test_two_agents_whose_names_run_together_keep_apart(layout: Layout, surgeon: Surgeon) -> None:
@@ -488,7 +489,7 @@ def test_with_a_state_only_what_is_new_is_judged_again(layout: Layout, clock: Cl
     again = surgeon.extract(NAME)
     assert again.entries == 5
     assert sum(again.reasons.values()) < 20
-    restored = surgeon.restore(NAME, "e3")
+    restored = verbs.restore(surgeon, NAME, "e3")
     assert restored["restored"]
     assert surgeon.extract(NAME).reasons["recently_restored"] == 1
     assert verify(layout).clean

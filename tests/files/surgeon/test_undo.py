@@ -17,6 +17,7 @@ from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
+from tests import verbs
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 
 
@@ -34,8 +35,8 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     path = write(layout, conversation())
     original = path.read_bytes()
     surgeon.extract(NAME)
-    surgeon.restore(NAME, "e2")
-    surgeon.set_extractable(NAME, "e0", False)
+    verbs.restore(surgeon, NAME, "e2")
+    verbs.set_extractable(surgeon, NAME, "e0", False)
     surgeon.edit(NAME, "e0", setting([read_assignment('message.content[0].text="see"')]))
     surgeon.restore_all(NAME)
     assert states(surgeon) == [
@@ -51,14 +52,14 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
     age(path)
-    answers = [surgeon.undo(NAME) for _ in range(5)]
+    answers = [verbs.undo(surgeon, NAME) for _ in range(5)]
     assert [answer["undone"] for answer in answers] == [5, 4, 3, 2, 1]
     assert answers[0]["operations"] == [6]
     assert path.read_bytes() == original + b'{"type":"label","id":"x"}\n'
     assert verify(layout).clean
     with pytest.raises(Conflict, match="nothing is left"):
-        surgeon.undo(NAME)
-    assert surgeon.undo(NAME, 10)["action"] == "undo"
+        verbs.undo(surgeon, NAME)
+    assert verbs.undo(surgeon, NAME, 10)["action"] == "undo"
     assert b"[[extracted-e1]]" in path.read_bytes()
     assert verify(layout).clean
 
@@ -68,8 +69,8 @@ def test_history_is_private_and_holds_no_content_that_the_store_has(
 ) -> None:
     write(layout, conversation())
     surgeon.extract(NAME)
-    surgeon.restore(NAME, "e1")
-    surgeon.undo(NAME)
+    verbs.restore(surgeon, NAME, "e1")
+    verbs.undo(surgeon, NAME)
     for path in [layout.history, *layout.history.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
         if path.is_file():
@@ -84,7 +85,7 @@ def test_a_dry_run_and_what_changed_nothing_leave_no_history(
 ) -> None:
     write(layout, conversation())
     surgeon.extract(NAME, dry_run=True)
-    surgeon.set_extractable(NAME, "e0", None)
+    verbs.set_extractable(surgeon, NAME, "e0", None)
     answer = surgeon.edit(NAME, "e0", setting([read_assignment('message.role="user"')]))
     assert answer == {
         "edited": False,
@@ -101,7 +102,7 @@ def test_what_was_given_up_leaves_no_history(layout: Layout, clock: Clock) -> No
     path = write(layout, conversation())
     surgeon = make_surgeon(layout, clock, wait=0.0)
     with path.open("rb"), pytest.raises(Busy):
-        surgeon.set_extractable(NAME, "e0", False)
+        verbs.set_extractable(surgeon, NAME, "e0", False)
     with path.open("rb"):
         assert surgeon.extract(NAME).status is Status.BUSY
     assert surgeon.history(NAME) == []
@@ -121,7 +122,7 @@ def test_the_history_is_durable_before_the_session_changes(
         seen.append((history_files(layout), path.read_bytes()))
 
     monkeypatch.setattr(History, "done", killed)
-    surgeon.set_extractable(NAME, "e0", False)
+    verbs.set_extractable(surgeon, NAME, "e0", False)
     monkeypatch.undo()
     assert seen == [(["000001_set_extractable.pending"], path.read_bytes())]
     assert path.read_bytes() != original
@@ -129,7 +130,7 @@ def test_the_history_is_durable_before_the_session_changes(
     assert states(surgeon) == [(1, "set_extractable", "done")]
     clock.ahead += 100
     surgeon.recover()
-    assert surgeon.undo(NAME)["undone"] == 1
+    assert verbs.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == original
     assert history_files(layout) == ["000001_set_extractable.jsonl", "000002_undo.jsonl"]
 
@@ -143,21 +144,21 @@ def test_what_never_took_effect_is_not_history(
     surgeon = make_surgeon(layout, clock, wait=0.0)
     monkeypatch.setattr(History, "discard", lambda _: None)
     with path.open("rb"), pytest.raises(Busy):
-        surgeon.set_extractable(NAME, "e0", False)
+        verbs.set_extractable(surgeon, NAME, "e0", False)
     monkeypatch.undo()
     assert history_files(layout) == ["000001_set_extractable.pending"]
     assert surgeon.history(NAME) == []
     with pytest.raises(Conflict, match="nothing is left"):
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
     assert not layout.history_dir(NAME).exists()
 
     (layout.history_dir(NAME)).mkdir(mode=0o700)
     torn = layout.history_dir(NAME) / "000007_edit.pending"
     torn.write_bytes(b'{"operation":7,"entries":1,"action":"edit"')
-    surgeon.set_extractable(NAME, "e0", True)
+    verbs.set_extractable(surgeon, NAME, "e0", True)
     assert states(surgeon) == [(8, "set_extractable", "done")]
     age(path)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == original
 
 
@@ -171,7 +172,7 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     daemon = Surgeon(layout, config, actor="daemon", patience=patience, state=state)
     assert daemon.extract(NAME).entries == 3
     assert daemon.extract(NAME).entries == 0
-    make_surgeon(layout, clock).undo(NAME)
+    verbs.undo(make_surgeon(layout, clock), NAME)
     assert daemon.extract(NAME).reasons["undone"] == 3
     assert daemon.extract(NAME, by_hand=True).entries == 3
     operations = daemon.history(NAME)
@@ -183,30 +184,30 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
 def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
     surgeon.extract(NAME)
-    surgeon.restore(NAME, "e1")
+    verbs.restore(surgeon, NAME, "e1")
     before = path.read_bytes()
     for stored in layout.store_dir(NAME).glob("0*.json"):
         stored.unlink()
     with pytest.raises(Conflict, match=r"operation 2 \(restore"):
-        surgeon.undo(NAME, 1)
+        verbs.undo(surgeon, NAME, 1)
     assert path.read_bytes() == before
     assert states(surgeon) == [(2, "restore", "done"), (1, "extract", "done")]
 
-    surgeon.undo(NAME)  # what is inline can be stored anew
+    verbs.undo(surgeon, NAME)  # what is inline can be stored anew
     age(path)
-    assert surgeon.restore(NAME, "e1")["restored"] is True
+    assert verbs.restore(surgeon, NAME, "e1")["restored"] is True
     age(path)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     age(path)
     before = path.read_bytes()
     with pytest.raises(Conflict, match="0003_tool_result of e2 is gone; nothing was changed"):
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
     assert path.read_bytes() == before
 
 
 def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
-    surgeon.set_extractable(NAME, "e0", False)
+    verbs.set_extractable(surgeon, NAME, "e0", False)
     surgeon.edit(NAME, "e5", setting([read_assignment('message.content[0].text="y"')]))
     before = path.read_bytes()
     kept = layout.history_dir(NAME) / "000002_edit.jsonl"
@@ -214,7 +215,7 @@ def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
     assert b"seen" in content
     kept.write_bytes(content.replace(b"seen", b"SEEN"))
     with pytest.raises(Conflict, match="the history of e5 is damaged; nothing was changed"):
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
     kept.write_bytes(content[:-5])
     assert states(surgeon)[0] == (2, "edit", "damaged")
     assert path.read_bytes() == before
@@ -222,18 +223,18 @@ def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
 
 def test_an_undo_is_audited(layout: Layout, surgeon: Surgeon) -> None:
     write(layout, conversation())
-    surgeon.set_extractable(NAME, "e0", False)
-    surgeon.undo(NAME)
+    verbs.set_extractable(surgeon, NAME, "e0", False)
+    verbs.undo(surgeon, NAME)
     *_, line = AuditLog(layout.audit_file).search(b"")
     assert (line["action"], line["undone"], line["operation"]) == ("undo", "set_extractable", 1)
 
 
 def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
     with pytest.raises(NotFound):
-        surgeon.undo(NAME)
+        verbs.undo(surgeon, NAME)
     write(layout, conversation())
     with pytest.raises(NotFound):
-        surgeon.undo(NAME, 3)
+        verbs.undo(surgeon, NAME, 3)
     with pytest.raises(NotFound):
         surgeon.edit(NAME, "nobody", becoming("{}"))
 
@@ -241,7 +242,7 @@ def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
 def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
     shown = surgeon.show_entry(NAME, "e0")
-    surgeon.set_extractable(NAME, "e0", False)
+    verbs.set_extractable(surgeon, NAME, "e0", False)
     before = path.read_bytes()
     with pytest.raises(EntryChanged):
         surgeon.edit(NAME, "e0", becoming(shown.text), shown.seen)
@@ -254,10 +255,10 @@ def test_operations_of_every_size_are_kept_line_by_line(layout: Layout, surgeon:
     entries[1]["message"]["content"][0]["text"] = "q" * 1_000_000
     path = write(layout, entries)
     original = path.read_bytes()
-    surgeon.set_extractable(NAME, "e0", False)
+    verbs.set_extractable(surgeon, NAME, "e0", False)
     kept = layout.history_dir(NAME) / "000001_set_extractable.jsonl"
     assert kept.stat().st_size < 2000
     head = json.loads(kept.read_bytes().split(b"\n")[0])
     assert (head["action"], head["entries"], head["session"]) == ("set_extractable", 1, "main/s1")
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     assert path.read_bytes() == original

@@ -20,6 +20,7 @@ from bsd.store.history import History
 from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
 from bsd.store.whereabouts import undone_in
+from tests import verbs
 from tests.files.surgeon.conftest import (
     NAME,
     Clock,
@@ -60,7 +61,7 @@ def taken_back(layout: Layout, daemon: Surgeon, surgeon: Surgeon) -> Path:
     """A session whose extraction has been undone."""
     path = write(layout, conversation())
     daemon.extract(NAME)
-    surgeon.undo(NAME)
+    verbs.undo(surgeon, NAME)
     return path
 
 
@@ -92,7 +93,7 @@ def test_it_is_settled_and_freeing_it_unsettles(
 ) -> None:
     daemon.extract(NAME)
     assert reasons(daemon.extract(NAME)) == {}, "it begins behind them"
-    assert surgeon.set_extractable(NAME, "e2", None)["updated"]
+    assert verbs.set_extractable(surgeon, NAME, "e2", None)["updated"]
     assert undone(layout) == {"e1", "e3"}
     assert reasons(daemon.extract(NAME)) == {"extract": 1, "undone": 2}
     assert "[[extracted-e2]]" in taken_back.read_text()
@@ -102,7 +103,7 @@ def test_it_is_settled_and_freeing_it_unsettles(
 def test_any_word_on_an_entry_frees_it(
     layout: Layout, surgeon: Surgeon, taken_back: Path, value: bool | int | None
 ) -> None:
-    surgeon.set_extractable(NAME, "e1", value)
+    verbs.set_extractable(surgeon, NAME, "e1", value)
     assert undone(layout) == {"e2", "e3"}
     assert b"e1" in taken_back.read_bytes()
 
@@ -117,17 +118,17 @@ def test_by_hand_it_leaves_and_is_free_then(
     assert reasons(surgeon.extract(NAME, dry_run=True)) == {"undone": 3}
     assert surgeon.extract(NAME, by_hand=True).entries == 3
     assert undone(layout) == frozenset()
-    surgeon.restore(NAME, "e1")
+    verbs.restore(surgeon, NAME, "e1")
     clock.ahead += 700
     assert daemon.extract(NAME).entries == 1, "a restoration is for a while, as ever"
     assert taken_back.read_text().count('"[[extracted-') == 3
 
 
 def test_doing_it_again_frees_it(layout: Layout, surgeon: Surgeon, taken_back: Path) -> None:
-    surgeon.undo(NAME, 2)
+    verbs.undo(surgeon, NAME, 2)
     assert undone(layout) == frozenset()
     assert taken_back.read_text().count('"[[extracted-') == 3
-    surgeon.undo(NAME, 3)
+    verbs.undo(surgeon, NAME, 3)
     assert undone(layout) == {"e1", "e2", "e3"}
 
 
@@ -136,10 +137,10 @@ def test_undoing_a_restoration_frees_nothing_that_is_inline(
 ) -> None:
     write(layout, conversation())
     daemon.extract(NAME)
-    surgeon.restore(NAME, "e1")
-    surgeon.undo(NAME)
+    verbs.restore(surgeon, NAME, "e1")
+    verbs.undo(surgeon, NAME)
     assert undone(layout) == frozenset()
-    surgeon.undo(NAME, 3)  # it is restored again
+    verbs.undo(surgeon, NAME, 3)  # it is restored again
     assert undone(layout) == frozenset()
     clock.ahead += 700
     assert daemon.extract(NAME).entries == 1
@@ -160,7 +161,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
     with monkeypatch.context() as patch:
         patch.setattr("bsd.session.operate.commit", gives_up)
         with pytest.raises(Exception, match="somebody wrote"):
-            make_surgeon(layout, clock, wait=0.0).undo(NAME)
+            verbs.undo(make_surgeon(layout, clock, wait=0.0), NAME)
     assert undone(layout) == frozenset()
     assert not (layout.history_dir(NAME) / "undone.json").exists()
 
@@ -171,10 +172,10 @@ def test_of_what_a_crash_left_the_session_tells(
 ) -> None:
     directory = layout.history_dir(NAME)
     if number == 1:  # killed after the note, before the commit
-        surgeon.undo(NAME, 2)
+        verbs.undo(surgeon, NAME, 2)
         taken_away = taken_back.read_bytes()
         done = [path.name for path in directory.iterdir()]
-        surgeon.undo(NAME, 3)
+        verbs.undo(surgeon, NAME, 3)
         taken_back.write_bytes(taken_away)
         age(taken_back)
         [newest] = [path for path in directory.glob("*.jsonl") if path.name not in done]
@@ -190,7 +191,7 @@ def test_of_what_a_crash_left_the_session_tells(
     assert reasons(surgeon.extract(NAME, dry_run=True)) == expected
     assert reasons(daemon.extract(NAME)) == expected
     append(taken_back, entry(9, "user", "more"))
-    surgeon.set_extractable(NAME, "e9", False)
+    verbs.set_extractable(surgeon, NAME, "e9", False)
     assert not list(directory.glob("*.pending"))
     assert undone(layout) == ({"e1", "e2", "e3"} if number == 2 else frozenset())
 
@@ -237,8 +238,8 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
     assert "delete it" in (result.hint or "")
     with pytest.raises(Unavailable):
         Lasting(layout.history_dir(NAME), NAME).restored.stamps()
-    surgeon.undo(NAME, 2)
-    surgeon.restore(NAME, "e1")
+    verbs.undo(surgeon, NAME, 2)
+    verbs.restore(surgeon, NAME, "e1")
     assert taken_back.read_text().count('"[[extracted-') == 2
     assert all(file.with_suffix(".damaged").exists() for file in files[1:])
 

@@ -12,6 +12,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
+from tests import verbs
 from tests.files.surgeon.conftest import (
     NAME,
     Clock,
@@ -38,7 +39,7 @@ def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock
     assert result.status is Status.BUSY
     assert result.again_in == pytest.approx(6.0, abs=0.9)
     with pytest.raises(Busy, match="was written to") as refused:
-        surgeon.set_extractable(NAME, "e1", value=True)
+        verbs.set_extractable(surgeon, NAME, "e1", value=True)
     assert refused.value.again_in == pytest.approx(6.0, abs=0.9)
     assert (refused.value.hint or "").startswith("again in ")
     clock.ahead += result.again_in or 0.0
@@ -56,12 +57,12 @@ def test_our_own_writing_is_nobodys_use(layout: Layout, clock: Clock) -> None:
     clock.ahead += 2.5
     assert surgeon.restore_all(NAME).status is Status.RESTORED
     clock.ahead += 2.5
-    assert surgeon.set_extractable(NAME, "e1", value=True)["updated"], "that was ours, too"
+    assert verbs.set_extractable(surgeon, NAME, "e1", value=True)["updated"], "that was ours, too"
     with path.open("a") as stream:
         stream.write("{}\n")
     clock.ahead += 2.5
     with pytest.raises(Busy):
-        surgeon.set_extractable(NAME, "e1", value=False)
+        verbs.set_extractable(surgeon, NAME, "e1", value=False)
 
 
 def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) -> None:
@@ -95,7 +96,7 @@ def test_the_lock_of_another_bsd_and_the_session_are_waited_for_together(
     assert surgeon.extract(NAME).status is Status.BUSY
     assert 9 < sum(clock.slept) <= 10
     with pytest.raises(Busy):
-        surgeon.set_extractable(NAME, "e1", value=True)
+        verbs.set_extractable(surgeon, NAME, "e1", value=True)
     assert 19 < sum(clock.slept) <= 20
 
 

@@ -1,4 +1,4 @@
-"""Lines joined are the file, forwards and backwards, whatever the bytes and the block size."""
+"""Lines joined are the file, whatever the bytes and the block size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, Unavailable
 from bsd.text.change import Identity
 from bsd.text.reader import (
-    UNKNOWN_INDEX,
     BytesTranscript,
     ChangedWhileReading,
     Line,
@@ -44,17 +43,12 @@ def expected_lines(data: bytes) -> list[Line]:
     return lines
 
 
-def backwards(lines: list[Line]) -> list[Line]:
-    return [Line(UNKNOWN_INDEX, line.offset, line.raw) for line in reversed(lines)]
-
-
 @unhurried
 @given(file_bytes, blocks)
-def test_lines_are_the_file_in_both_directions(data: bytes, block: int) -> None:
+def test_lines_are_the_file(data: bytes, block: int) -> None:
     transcript = BytesTranscript(data, block=block)
     expected = expected_lines(data)
     assert list(transcript.lines()) == expected
-    assert list(transcript.lines_backwards()) == backwards(expected)
     assert b"".join(line.raw for line in expected) == data
 
 
@@ -73,7 +67,6 @@ def test_reading_can_start_at_any_line_and_end_anywhere(
     transcript = BytesTranscript(data, block=block)
     end = draw.draw(st.integers(-1, len(data) + 3))
     inside = expected_lines(data[: max(0, end)])
-    assert list(transcript.lines_backwards(end)) == backwards(inside)
     if inside:
         first = draw.draw(st.sampled_from(inside))
         rest = list(transcript.lines(first.offset, first.index, end))
@@ -102,7 +95,6 @@ def test_a_file_reads_like_its_bytes(tmp_path: Path, block: int) -> None:
     with TranscriptFile(path, block=block) as transcript:
         assert transcript.identity == Identity.of(path.stat())
         assert list(transcript.lines()) == expected_lines(data)
-        assert list(transcript.lines_backwards()) == backwards(expected_lines(data))
         assert transcript.read(2, 4) == data[2:6]
         assert transcript.read(len(data), 0) == b""
 
@@ -114,14 +106,12 @@ def test_appends_after_opening_are_not_seen(tmp_path: Path) -> None:
         with path.open("ab") as appender:
             appender.write(b"o\nthree\n")
         assert [line.raw for line in transcript.lines()] == [b"one\n", b"tw"]
-        assert [line.raw for line in transcript.lines_backwards()] == [b"tw", b"one\n"]
         with pytest.raises(ChangedWhileReading):
             transcript.read(4, 3)
 
 
 READERS: dict[str, Callable[[Transcript], object]] = {
     "forwards": lambda transcript: list(transcript.lines()),
-    "backwards": lambda transcript: list(transcript.lines_backwards()),
     "read": lambda transcript: transcript.read(0, 8),
 }
 
@@ -143,7 +133,6 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     path.touch()
     with TranscriptFile(path) as transcript:
         assert list(transcript.lines()) == []
-        assert list(transcript.lines_backwards()) == []
 
 
 def test_closing_gives_the_descriptor_back_once(tmp_path: Path) -> None:
