@@ -24,7 +24,7 @@ from bsd.surgery.edit import plan_edit, read_document, setting
 from bsd.surgery.pin import plan_set_extractable
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
-from bsd.surgery.undo import Undone, plan_undo, tell_history
+from bsd.surgery.undo import Undone, _already_undone, plan_undo, tell_history
 from bsd.text.reader import parse_entry
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_properties import EXAMPLES, policies
@@ -140,6 +140,12 @@ class Patient(Session):
         undone = undone_entries(deeds)
         return [deed for deed in deeds if undone[deed.number] < deed.entries]
 
+    def left_of(self, deed: Deed) -> set[str | None]:
+        """The entries of an operation that are not undone yet."""
+        over = _already_undone(self.memory, deed)
+        lines = self.memory.lines(deed)
+        return {line.entry_id for at, line in enumerate(lines) if at not in over}
+
     def states(self) -> dict[int, str]:
         told = tell_history(self.memory, self.source)
         return {one["operation"]: one["state"] for one in told}
@@ -199,10 +205,7 @@ def test_undoing_everything_brings_back_every_byte(
         session.undo_all()
         assert all(deed.act.undoes is not None for deed in session.standing())
     for deed in reversed(session.standing()):
-        if (
-            deed.act.undoes is None
-            and {one.entry_id for one in session.memory.lines(deed)} - thrown_away
-        ):
+        if deed.act.undoes is None and session.left_of(deed) - thrown_away:
             session.undo(deed.number)
     assert session.raw == without(session, given[0] + appended, thrown_away)
 
