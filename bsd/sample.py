@@ -77,7 +77,7 @@ def write_session(
         file.writelines(session_lines(turns=turns, size=size, seed=seed, longest_line=longest_line))
 
 
-class Texts:
+class SampleTexts:
     """Prose, code and base64 of any length, as the inside of a JSON string."""
 
     def __init__(self, seed: int) -> None:
@@ -121,7 +121,7 @@ class _Author:
     """Writes one session, entry by entry."""
 
     def __init__(self, seed: int) -> None:
-        self._texts = Texts(seed)
+        self._texts = SampleTexts(seed)
         self._chance = self._texts.chance
         self._mask = self._chance.getrandbits(32)
         self._number = 0

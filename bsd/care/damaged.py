@@ -7,13 +7,13 @@ import stat
 from contextlib import suppress
 
 from bsd.care.moves import count_lines, weigh
-from bsd.care.trashed import Place, Trashed
+from bsd.care.trashed import Trashed, TrashPlace
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.plain import NotPlain
 
 
-def known_from_names(layout: Layout, place: Place, problem: str) -> Trashed:
+def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
     """What is known without the meta file, of which `problem` says what is wrong with it.
 
     A name that was too long to stand in the trash whole is the beginning of one.
@@ -48,6 +48,6 @@ def _beginning_of_a_name(base: str) -> SessionName:
     return SessionName("unknown", base.replace("~", "."))
 
 
-def is_anything_there(place: Place) -> bool:
+def is_anything_there(place: TrashPlace) -> bool:
     """Whether any part of it lies in the trash."""
     return any(map(os.path.lexists, place.parts))

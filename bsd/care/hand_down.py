@@ -27,7 +27,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
-from bsd.store.contents import Place, contents_of, entry_key
+from bsd.store.contents import StoredPlace, contents_of, entry_key
 from bsd.store.extracted import Keep, SessionStore, digest
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
@@ -66,7 +66,7 @@ class _Legacy:
 
     marker: Marker
     index: int | None  # line number in the session, 0-based; None: only its history names it
-    place: Place
+    place: StoredPlace
 
 
 class HandDown:
@@ -120,7 +120,7 @@ class HandDown:
             for session, legacies in again.items():
                 self._hand_down(session, legacies)
 
-    def _going(self, leaving: Collection[Leaving]) -> dict[str, Place]:
+    def _going(self, leaving: Collection[Leaving]) -> dict[str, StoredPlace]:
         """What lies in these stores and, whole, in no other: by hash."""
         stores = {one.store for one in leaving}
         going = {place.hash: place for store in stores for place in self._contents.of_store(store)}
@@ -134,7 +134,7 @@ class HandDown:
         }
 
     def _needs(
-        self, leaving: Collection[Leaving], going: Mapping[str, Place]
+        self, leaving: Collection[Leaving], going: Mapping[str, StoredPlace]
     ) -> dict[_Session, list[_Legacy]]:
         """Which sessions name something of that, each thing once."""
         left, needs = dict(going), {}
@@ -262,11 +262,11 @@ def _mentioned(raw: bytes) -> list[str]:
     return mentioned_ids(raw.decode("utf-8", "replace"))
 
 
-def _file(place: Place) -> Path:
+def _file(place: StoredPlace) -> Path:
     return place.directory / f"{place.ref}.json"
 
 
-def _line(place: Place) -> bytes | None:
+def _line(place: StoredPlace) -> bytes | None:
     """What lies there, if it is what it shall be."""
     with suppress(OSError):
         line = read_plain(_file(place), LARGEST_LINE)

@@ -30,7 +30,7 @@ from bsd.care.relocate import (
     rename,
     sync_names,
 )
-from bsd.care.trashed import Aim, Journal, Place, Trashed, read_meta
+from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
 from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
@@ -107,8 +107,8 @@ class Moves:
                 journal.items = [each for each in journal.items if each.id != item.id]
                 journal.save()
 
-    def place(self, item: Trashed) -> Place:
-        return Place(self._layout.trash_dir(), item.id)
+    def place(self, item: Trashed) -> TrashPlace:
+        return TrashPlace(self._layout.trash_dir(), item.id)
 
     def session_path(self, name: SessionName) -> Path:
         """Where the transcript of a session is, was, or would be."""
@@ -142,7 +142,7 @@ class Moves:
         self._tell_deleted(journal, item)
         self._after_step("audited")
 
-    def _take_transcript(self, journal: Journal, item: Trashed, place: Place) -> None:
+    def _take_transcript(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
         path = self.session_path(item.name)
         staged = place.beside(path, "deleted")
         if os.path.lexists(path) and not self.left(item):
@@ -184,7 +184,9 @@ class Moves:
             )
         return item
 
-    def _take_store(self, journal: Journal, item: Trashed, place: Place, *, copy: bool) -> Trashed:
+    def _take_store(
+        self, journal: Journal, item: Trashed, place: TrashPlace, *, copy: bool
+    ) -> Trashed:
         for there, here in self._directories(item, place):
             if not copy:
                 move_tree(there, here)
@@ -193,7 +195,7 @@ class Moves:
         files, amount = weigh(place.store)
         return journal.update(item, extracted_files=files, extracted_bytes=amount)
 
-    def _directories(self, item: Trashed, place: Place) -> list[tuple[Path, Path]]:
+    def _directories(self, item: Trashed, place: TrashPlace) -> list[tuple[Path, Path]]:
         """Store and history: where they lie for a session, and where in the trash."""
         layout, name = self._layout, item.name
         return [(layout.store_dir(name), place.store), (layout.history_dir(name), place.history)]
@@ -247,7 +249,7 @@ class Moves:
         )
         self._after_step("audited")
 
-    def _return_store(self, journal: Journal, item: Trashed, place: Place) -> None:
+    def _return_store(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
         store = SessionStore(self._layout, item.name)
         records = list(Index(place.store / _INDEX, item.name).records.values())
         if store.directory.is_dir():
@@ -264,7 +266,7 @@ class Moves:
         if records and records[-1].file not in store.index.records:
             store.index.add(records)
 
-    def _return_transcript(self, item: Trashed, place: Place, path: Path, mode: int) -> None:
+    def _return_transcript(self, item: Trashed, place: TrashPlace, path: Path, mode: int) -> None:
         temporary = place.beside(path, "restored")
         try:
             with suppress(FileNotFoundError):
@@ -298,7 +300,7 @@ class Moves:
                 keys=list(done.taken),
             )
 
-    def _undo_return(self, item: Trashed, place: Place) -> None:
+    def _undo_return(self, item: Trashed, place: TrashPlace) -> None:
         """Bring the store back to the trash, as its transcript has to stay there."""
         for there, here in self._directories(item, place):
             if there.is_dir() and not here.is_dir():
@@ -320,7 +322,7 @@ class Moves:
         )
         self._after_step("audited")
 
-    def _remove(self, item: Trashed, place: Place) -> None:
+    def _remove(self, item: Trashed, place: TrashPlace) -> None:
         """Remove all parts, the meta file last."""
         with suppress(BsdError):  # the agent's directory may be a link by now, and hold nothing
             remove_file(place.beside(self.session_path(item.name), "deleted"))

@@ -26,9 +26,9 @@ from bsd.care.trashed import (
     Aim,
     Deleted,
     Journal,
-    Place,
     Returned,
     Trashed,
+    TrashPlace,
     ids,
     journals,
     read_meta,
@@ -97,7 +97,7 @@ class Trash:
             if each in hidden:
                 continue
             try:
-                found.append(self._read(Place(self.layout.trash_dir(), each)))
+                found.append(self._read(TrashPlace(self.layout.trash_dir(), each)))
             except NotFound:
                 continue
             except OSError as error:
@@ -107,7 +107,7 @@ class Trash:
     def find(self, text: str) -> Trashed:
         """The one with this id, or the only one of this session; raises NotFound, Invalid."""
         if "/" not in text:
-            place = Place(self.layout.trash_dir(), text)
+            place = TrashPlace(self.layout.trash_dir(), text)
             if is_anything_there(place):
                 return self._read(place)
         else:
@@ -120,7 +120,7 @@ class Trash:
                 return found[0]
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
 
-    def _read(self, place: Place) -> Trashed:
+    def _read(self, place: TrashPlace) -> Trashed:
         """What is known of one; raises NotFound if it is on its way, or gone."""
         try:
             item = read_meta(self.layout, place.meta)
@@ -255,7 +255,7 @@ class Trash:
             known = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
             entries = count_lines(path)
         return Trashed(
-            id=Place.new(self.layout, member.name, now).id,
+            id=TrashPlace.new(self.layout, member.name, now).id,
             name=member.name,
             trashed_at=now,
             expires_at=self._expiry(now),
@@ -310,7 +310,7 @@ class Trash:
                 f"there is a session {item.name} again",
                 hint="delete or rename that one, then try again",
             )
-        place = Place(self.layout.trash_dir(), item.id)
+        place = TrashPlace(self.layout.trash_dir(), item.id)
         store, history = self.layout.store_dir(item.name), self.layout.history_dir(item.name)
         for here, there in ((place.store, store), (place.history, history)):
             if names := [name for name in in_the_way(here, there) if name not in JOINED]:
@@ -339,7 +339,7 @@ class Trash:
 
     def _gone(self, item: Trashed) -> Leaving:
         """What goes with a session that lies in the trash."""
-        place = Place(self.layout.trash_dir(), item.id)
+        place = TrashPlace(self.layout.trash_dir(), item.id)
         return Leaving(item.name, place.store, place.transcript)
 
     def _with_children(self, item: Trashed) -> list[Trashed]:
@@ -358,7 +358,7 @@ class Trash:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(self._own_lock(name))
             trash = self.layout.trash_dir()
-            there = [item for item in items if is_anything_there(Place(trash, item.id))]
+            there = [item for item in items if is_anything_there(TrashPlace(trash, item.id))]
             if to_delete and not there:
                 raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
             yield there

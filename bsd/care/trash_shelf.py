@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean
 from bsd.care.trash import Trash
-from bsd.care.trashed import Place, ids
+from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
@@ -50,11 +50,11 @@ class TrashShelf:
     def lots(self) -> Iterator[Lot]:
         directory = self._layout.trash_dir()
         for each in ids(self._layout):
-            yield _TrashLot(self._trash, Place(directory, each))
+            yield _TrashLot(self._trash, TrashPlace(directory, each))
 
 
 class _TrashLot:
-    def __init__(self, trash: Trash, place: Place) -> None:
+    def __init__(self, trash: Trash, place: TrashPlace) -> None:
         self.path = place.meta
         self._trash = trash
         self._place = place
@@ -79,7 +79,7 @@ class _TrashLot:
         """Nothing: what is half done has a journal."""
 
 
-def _sizes(place: Place) -> Iterator[int]:
+def _sizes(place: TrashPlace) -> Iterator[int]:
     """Yield the sizes of all files of one session in the trash."""
     for part in place.parts:
         if part.is_dir():

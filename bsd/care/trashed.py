@@ -39,7 +39,7 @@ _ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrashPlace:
     """Where the parts of one deleted session lie, told from its id alone."""
 
     trash: Path
@@ -50,7 +50,7 @@ class Place:
             raise Invalid(f"{self.id!r} is no id of the trash", hint="`bsd trash list` has them")
 
     @classmethod
-    def new(cls, layout: Layout, name: SessionName, now: float) -> Place:
+    def new(cls, layout: Layout, name: SessionName, now: float) -> TrashPlace:
         """A place that nothing occupies; the caller holds bsd's own lock of the session."""
         trash, millis = layout.trash_dir(), round(now * 1000)
         while True:
@@ -233,7 +233,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
 
 def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
     """Raise ValueError unless the id is one of this session's."""
-    if Place(trash, item.id).base != layout.trash_name(item.name):
+    if TrashPlace(trash, item.id).base != layout.trash_name(item.name):
         raise ValueError(f"{item.id} is none of {item.name}")
 
 
@@ -265,7 +265,7 @@ def _id_of(part: str) -> str | None:
     return None
 
 
-def transcripts(layout: Layout) -> Iterator[tuple[SessionName, Place]]:
+def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
     """The sessions in the trash, those included that are only just on their way into it."""
     trash = layout.trash_dir()
     try:
@@ -276,7 +276,7 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, Place]]:
         raise os_problem(error, f"reading {trash}") from error
     for each in sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl")):
         if _ID.fullmatch(each):
-            place = Place(trash, each)
+            place = TrashPlace(trash, each)
             name = place.name(layout)
             if name is None:
                 with suppress(BsdError, OSError):  # a long name stands whole in the meta file

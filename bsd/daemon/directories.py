@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from bsd.daemon.health import Problem, Trouble, no_access
+from bsd.daemon.health import Trouble, WatchProblem, no_access
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.layout import Layout, plain_directories
 from bsd.foundation.plain import is_directory
@@ -26,7 +26,7 @@ class Directories:
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # → agents, links included
     put_away_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
     put_away: dict[str, list[os.DirEntry[str]]] = field(default_factory=dict)  # agent → its files
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[WatchProblem] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
     complete: bool = False  # all could be listed, so who is not there is gone
 
@@ -122,7 +122,7 @@ def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
         return False  # not a name that any command could use, or just gone
     except BsdError as error:  # a link that leaves the root
         found.unreadable.add(agent)
-        found.problems.append(Problem(Trouble.OUTSIDE, str(error), error.hint or "use --root"))
+        found.problems.append(WatchProblem(Trouble.OUTSIDE, str(error), error.hint or "use --root"))
         return False
     try:
         is_dir = stat.S_ISDIR(os.stat(sessions).st_mode)
@@ -137,17 +137,17 @@ def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
     return True
 
 
-def _no_links(path: Path) -> Problem:
-    return Problem(
+def _no_links(path: Path) -> WatchProblem:
+    return WatchProblem(
         Trouble.OUTSIDE,
         f"{path} is a symbolic link, and bsd follows none there",
         "replace it by a directory, or the sessions in it are not looked after",
     )
 
 
-def _no_source(source: Source, error: OSError) -> Problem:
+def _no_source(source: Source, error: OSError) -> WatchProblem:
     if isinstance(error, FileNotFoundError):
-        return Problem(
+        return WatchProblem(
             Trouble.SOURCE_MISSING,
             f"there is no {source.path}, which the settings name as a source",
             "nothing if it is to come; else mend `path` under [[sources]] in bsd.toml",
@@ -155,15 +155,15 @@ def _no_source(source: Source, error: OSError) -> Problem:
     return no_access(source.path, error)
 
 
-def _no_agents(layout: Layout, error: OSError) -> Problem:
+def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
     if isinstance(error, FileNotFoundError):
         if not layout.root.exists():
-            return Problem(
+            return WatchProblem(
                 Trouble.ROOT_MISSING,
                 f"there is no {layout.root}",
                 "start OpenClaw once, or name another directory with --root",
             )
-        return Problem(
+        return WatchProblem(
             Trouble.AGENTS_MISSING,
             f"there is no {layout.agents}: no agent has run yet",
             "nothing; agents are noticed when they appear",

@@ -24,7 +24,7 @@ class Trouble(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class WatchProblem:
     """Something that keeps changes from being noticed at once; the scan still finds them."""
 
     kind: Trouble
@@ -46,10 +46,10 @@ class Health:
     dirs: int = 0
     watched: int = 0
     scan_only: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[WatchProblem, ...] = ()
 
 
-def refused(error: OSError, directory: Path, missing: int, total: int) -> Problem:
+def refused(error: OSError, directory: Path, missing: int, total: int) -> WatchProblem:
     """Say why a directory cannot be watched; `missing` of `total` are not."""
     if error.errno == errno.ENOSPC:
         return _watch_limit(missing, total)
@@ -58,9 +58,9 @@ def refused(error: OSError, directory: Path, missing: int, total: int) -> Proble
     return no_access(directory, error)
 
 
-def no_access(path: Path, error: OSError) -> Problem:
+def no_access(path: Path, error: OSError) -> WatchProblem:
     """Say that `path` cannot be looked into."""
-    return Problem(
+    return WatchProblem(
         Trouble.NO_ACCESS,
         f"{path} cannot be read: {error.strerror or error}",
         "run bsd as the owner of these files, or mend their permissions",
@@ -75,11 +75,11 @@ def inotify_limit(name: str) -> int | None:
         return None
 
 
-def _watch_limit(missing: int, total: int) -> Problem:
+def _watch_limit(missing: int, total: int) -> WatchProblem:
     limit = inotify_limit("max_user_watches") or total
     # All programs of a user share the limit, so more than our own number is needed.
     better = max(2 * limit, 2 * total)
-    return Problem(
+    return WatchProblem(
         Trouble.WATCH_LIMIT,
         f"{missing} of {total} directories are not watched, only scanned:"
         f" the limit of {limit} watches is used up",
@@ -87,9 +87,9 @@ def _watch_limit(missing: int, total: int) -> Problem:
     )
 
 
-def _instance_limit() -> Problem:
+def _instance_limit() -> WatchProblem:
     limit = inotify_limit("max_user_instances") or 128
-    return Problem(
+    return WatchProblem(
         Trouble.INSTANCE_LIMIT,
         "nothing is watched, only scanned: no further inotify instance (or file) can be opened",
         f"sudo sysctl fs.inotify.max_user_instances={2 * limit}, or raise ulimit -n",

@@ -16,7 +16,7 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
-from bsd.daemon.watches import Listener
+from bsd.daemon.watches import WatchListener
 
 # Not opened, read or closed (our own reading would wake us), nor attributes (nor would chmod).
 _NAMES = Mask(
@@ -33,7 +33,7 @@ _FILES = Mask(_NAMES | InotifyConstants.IN_MODIFY)
 class InotifyWatches:
     """See `bsd.daemon.watches.Watches`. The reader calls the three methods `on_…`."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: WatchListener) -> None:
         self._listener = listener
         self._id = CallbackId(id(self))
         self._lock = threading.Lock()

@@ -28,7 +28,7 @@ class Life:
     state: str = "starting"
 
 
-class Report:
+class DaemonReport:
     """`next_retention` and `crashes` (of loops) are asked when somebody asks."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Report:
         self._parts = parts
         self._next_run = next_retention
         self._crashes = crashes
-        self._disk_use = snapshot.DiskUse(ground.layout, ground.clocks.wall)
+        self._disk_use = snapshot.PacedDiskUse(ground.layout, ground.clocks.wall)
         self._next_retention = snapshot.NextRetention(ground.layout, ground.clocks)
 
     def health(self) -> dict[str, Any]:

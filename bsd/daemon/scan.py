@@ -12,7 +12,7 @@ from pathlib import Path
 from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
-from bsd.daemon.health import Problem, no_access
+from bsd.daemon.health import WatchProblem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.text.change import Written
@@ -35,7 +35,7 @@ class Scan:
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Written]] = {}  # agent → file name → state
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
-        self.problems: tuple[Problem, ...] = ()  # of the last whole walk
+        self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
         for name, seen in known:
             self.note(name, seen)
 

@@ -20,7 +20,7 @@ from bsd.daemon.loops import Loops
 from bsd.daemon.memory import add_memory_job
 from bsd.daemon.notify import Notifier
 from bsd.daemon.parts import Ground, MakeInBand, Parts, nobody_calls
-from bsd.daemon.report import Life, Report
+from bsd.daemon.report import DaemonReport, Life
 from bsd.daemon.scheduler import Run
 from bsd.daemon.settings_watch import follow
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
@@ -83,7 +83,7 @@ class Daemon:
             clock=self._clocks.wall,
         )
         self._loops = Loops(self._parts, self._timetable, self.layout, self._clocks, self._notifier)
-        self._report = Report(
+        self._report = DaemonReport(
             self._life,
             ground,
             self._parts,

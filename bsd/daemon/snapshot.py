@@ -12,7 +12,7 @@ from bsd.care.retention import StoreShelf
 from bsd.care.saved import SavedByHour
 from bsd.care.trash_shelf import TrashShelf
 from bsd.daemon.clock import Clocks
-from bsd.daemon.health import Health, Problem, Trouble
+from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue
 from bsd.foundation.ages import Ages
 from bsd.foundation.claims import elsewhere, served_by
@@ -32,12 +32,12 @@ _LONGEST_PAUSE_SECONDS = 60.0
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
 
 
-def is_trouble(problem: Problem) -> bool:
+def is_trouble(problem: WatchProblem) -> bool:
     """Whether somebody should do something about it."""
     return problem.kind not in _HARMLESS
 
 
-def watcher(health: Health, scan_problems: tuple[Problem, ...]) -> dict[str, Any]:
+def watcher(health: Health, scan_problems: tuple[WatchProblem, ...]) -> dict[str, Any]:
     """What is watched, and what is in the way."""
     problems = dict.fromkeys((*health.problems, *scan_problems))
     return {
@@ -124,7 +124,7 @@ class _Paced:
             return self._answer
 
 
-class DiskUse(_Paced):
+class PacedDiskUse(_Paced):
     """What bsd itself takes on disk."""
 
     def __init__(self, layout: Layout, clock: Callable[[], float]) -> None:

@@ -20,8 +20,8 @@ from bsd.agents.owners import owner_of
 from bsd.daemon import directories
 from bsd.daemon.clock import LONGEST_SLEEP_SECONDS
 from bsd.daemon.directories import Directories
-from bsd.daemon.health import Health, Problem, Trouble, refused
-from bsd.daemon.watches import Listener, Watches, open_watches
+from bsd.daemon.health import Health, Trouble, WatchProblem, refused
+from bsd.daemon.watches import Watches, WatchListener, open_watches
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
@@ -64,7 +64,7 @@ class Told(Protocol):
         ...
 
 
-class Watcher(Listener):
+class Watcher(WatchListener):
     """Keeps watches where they should be. `step` and `close` belong to one thread.
 
     `scan_only` says why no events come from a directory on a device (a network file system), or
@@ -77,7 +77,7 @@ class Watcher(Listener):
         told: Told,
         *,
         scan_only: Callable[[Path, int], str | None] = lambda _path, _device: None,
-        watching: Callable[[Listener], Watches] = open_watches,
+        watching: Callable[[WatchListener], Watches] = open_watches,
     ) -> None:
         self._layout = layout
         self._told = told
@@ -89,7 +89,7 @@ class Watcher(Listener):
         self._put_away: dict[str, Source] = {}  # directory → whose sessions are put away there
         self._outer: frozenset[str] = frozenset()
         self._armed: dict[Path, _Which] = {}  # which directory it was
-        self._refusal: Problem | None = None
+        self._refusal: WatchProblem | None = None
         self._changed = threading.Event()
         self._failed: str | None = None  # of the handler, since the last look
         self._closed = False
@@ -274,23 +274,23 @@ def _owned(layout: Layout, agents: Iterable[str]) -> Iterator[tuple[str, Owner]]
             yield agent, owner_of(layout, agent)
 
 
-_STOPPED = Problem(
+_STOPPED = WatchProblem(
     Trouble.STOPPED,
     "nothing is watched: the thread that reads events has ended",
     "nothing, it starts again by itself; if this comes back, see the log",
 )
 
 
-def _unwatched(example: Path, missing: int, total: int) -> Problem:
-    return Problem(
+def _unwatched(example: Path, missing: int, total: int) -> WatchProblem:
+    return WatchProblem(
         Trouble.UNWATCHED,
         f"{missing} of {total} directories are not watched yet, {example} for one",
         "nothing, they will be in a moment",
     )
 
 
-def _handler_failed(what: str) -> Problem:
-    return Problem(
+def _handler_failed(what: str) -> WatchProblem:
+    return WatchProblem(
         Trouble.HANDLER,
         f"an event could not be handled: {what}",
         "nothing, the scan has looked instead; please report it with the log",

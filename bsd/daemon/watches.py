@@ -42,7 +42,7 @@ _WANTED: list[type[FileSystemEvent]] = [
 ]
 
 
-class Listener(Protocol):
+class WatchListener(Protocol):
     """Who is told. Called on a thread of watchdog, which any exception would end."""
 
     def touched(self, directory: str, name: str) -> None:
@@ -83,7 +83,7 @@ class Watches(Protocol):
         ...
 
 
-def open_watches(listener: Listener) -> Watches:
+def open_watches(listener: WatchListener) -> Watches:
     """Start watching, in the way this system allows; raises OSError."""
     if sys.platform == "linux":
         from bsd.daemon.inotify import InotifyWatches  # noqa: PLC0415 - does not import elsewhere
@@ -95,7 +95,7 @@ def open_watches(listener: Listener) -> Watches:
 class ObserverWatches:
     """Watches by a watchdog Observer, which has a thread for each."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: WatchListener) -> None:
         self._handler = _Handler(listener)
         self._watches: dict[Path, ObservedWatch] = {}
         self._overflow = _OverflowNoticer(listener.lost)
@@ -137,7 +137,7 @@ class ObserverWatches:
 
 
 class _Handler(FileSystemEventHandler):
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: WatchListener) -> None:
         self._listener = listener
 
     def on_any_event(self, event: FileSystemEvent) -> None:

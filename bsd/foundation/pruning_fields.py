@@ -17,8 +17,8 @@ from bsd.foundation.setting import (
     LIFETIME,
     MOMENT,
     Choice,
-    Kind,
     Number,
+    SettingKind,
     Switch,
     Texts,
     cron,
@@ -47,7 +47,7 @@ PREFIX_BOUND_MODELS = (
 )
 
 
-def _extraction(default: _Default, kind: Kind, *said: str) -> _Default:
+def _extraction(default: _Default, kind: SettingKind, *said: str) -> _Default:
     """A setting that decides what leaves."""
     return setting(default, kind, "What is extracted", *said, unsettles=True, per_call=True)
 

@@ -24,7 +24,7 @@ _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
 @immutable
-class Owner:
+class FileOwner:
     """A user who is not root; in containers many have neither name nor home."""
 
     uid: int
@@ -33,7 +33,7 @@ class Owner:
     home: Path
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Owner:
+    def of(cls, found: os.stat_result) -> FileOwner:
         """Whom a file belongs to; the group is the user's own, as if they had come themselves."""
         try:
             known = pwd.getpwuid(found.st_uid)
@@ -50,7 +50,7 @@ class Owner:
         return f"sudo -u {self.name or f'#{self.uid}'}"
 
 
-def owner_for_root(root: Path) -> Owner | None:
+def owner_for_root(root: Path) -> FileOwner | None:
     """Whom root has to become to work on `root`, which need not be there; None: nobody.
 
     Raises Forbidden if a link on the way to it belongs to somebody who is not its owner.
@@ -64,10 +64,10 @@ def owner_for_root(root: Path) -> Owner | None:
                 f"{path} is a link of user {link.st_uid}, to a directory of user {found.st_uid}",
                 hint="name the directory itself with --root, as the user to whom it belongs",
             )
-    return None if found.st_uid == _ROOT else Owner.of(found)
+    return None if found.st_uid == _ROOT else FileOwner.of(found)
 
 
-def become(owner: Owner, root: Path, environ: MutableMapping[str, str]) -> None:
+def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> None:
     """Give up root's rights for those of the owner of `root`; there is no way back.
 
     `environ` is changed to what the owner's own would be. Raises Forbidden if that is not possible,
@@ -113,7 +113,7 @@ def _link(path: Path) -> os.stat_result | None:
     return found if stat.S_ISLNK(found.st_mode) else None
 
 
-def _take_groups(owner: Owner) -> None:
+def _take_groups(owner: FileOwner) -> None:
     if owner.name is None:
         os.setgroups([owner.gid])
     else:
@@ -121,7 +121,7 @@ def _take_groups(owner: Owner) -> None:
 
 
 @contextmanager
-def _for_a_moment(owner: Owner) -> Iterator[None]:
+def _for_a_moment(owner: FileOwner) -> Iterator[None]:
     """Act as the owner, with root's rights to come back to; raises OSError."""
     groups, group = os.getgroups(), os.getegid()
     try:
@@ -145,7 +145,7 @@ def _is_readable(file: str) -> bool:
     return os.access(file, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def environment_of(owner: Owner, environ: Mapping[str, str]) -> dict[str, str]:
+def environment_of(owner: FileOwner, environ: Mapping[str, str]) -> dict[str, str]:
     """The same for the owner: places of root's are left out, or are the owner's."""
     theirs = dict(environ)
     if not _is_of(environ.get("HOME", ""), owner):
@@ -160,7 +160,7 @@ def environment_of(owner: Owner, environ: Mapping[str, str]) -> dict[str, str]:
     return theirs
 
 
-def _is_of(path: str, owner: Owner) -> bool:
+def _is_of(path: str, owner: FileOwner) -> bool:
     try:
         return os.stat(path).st_uid == owner.uid
     except OSError:

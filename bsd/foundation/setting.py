@@ -1,8 +1,9 @@
 """What a setting of `config.json` is: one line of a table that says all there is to know of it.
 
-`bsd.foundation.pruning_fields` is the table. What a value must be is said by a `Kind`: it checks,
-words what is wrong, and says how the page lets people write it. No library does the checking:
-reading the settings must cost less than loading pydantic, so this is the one place that knows.
+`bsd.foundation.pruning_fields` is the table. What a value must be is said by a `SettingKind`: it
+checks, words what is wrong, and says how the page lets people write it. No library does the
+checking: reading the settings must cost less than loading pydantic, so this is the one place that
+knows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Default = TypeVar("_Default")
 _LINE = "line"  # in the metadata of a dataclass's field
 
 
-class Kind(ABC):
+class SettingKind(ABC):
     """What the values of a setting must be."""
 
     control: ClassVar[str]  # how the page lets it be written
@@ -52,7 +53,7 @@ class Kind(ABC):
         return ValueError(f"{expected}. {reason}" if reason else f"{expected}, not {shown(value)}")
 
 
-class Switch(Kind):
+class Switch(SettingKind):
     """True or false."""
 
     control = "switch"
@@ -65,7 +66,7 @@ class Switch(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Kind):
+class Number(SettingKind):
     """A number between two bounds; `meaning` says of what."""
 
     least: int
@@ -98,7 +99,7 @@ class Number(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Kind):
+class Choice(SettingKind):
     """One of some texts; `labels` has what the page calls each."""
 
     labels: Mapping[str, str]
@@ -120,7 +121,7 @@ class Choice(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Kind):
+class Text(SettingKind):
     """A text of a form: `read` returns it as it is kept, or raises ValueError with the reason."""
 
     form: str
@@ -149,7 +150,7 @@ class Text(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Texts(Kind):
+class Texts(SettingKind):
     """A list of texts; `check_one` raises ValueError with the reason why one will not do."""
 
     form: str
@@ -184,7 +185,7 @@ class Setting:
 
     name: str
     default: Any
-    kind: Kind
+    kind: SettingKind
     place: str = ""  # its group on the page; empty: nobody sets it, bsd notes something there
     label: str = ""
     help: str = ""  # what it means, where the label does not say so
@@ -199,7 +200,7 @@ class Setting:
         return self.kind.note(self.help)
 
 
-def setting(default: _Default, kind: Kind, *said: str, **more: Any) -> _Default:
+def setting(default: _Default, kind: SettingKind, *said: str, **more: Any) -> _Default:
     """A field of a dataclass that is a line of the table: place, label, help, and `more`."""
     more |= zip(("place", "label", "help"), said, strict=False)
     line = partial(Setting, default=default, kind=kind, **more)

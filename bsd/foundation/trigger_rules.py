@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from typing import Any, Literal, get_args
 
-from bsd.foundation.setting import Kind, Number
+from bsd.foundation.setting import Number, SettingKind
 from bsd.foundation.spelling import nearest
 
 TriggerType = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
@@ -47,7 +47,7 @@ class TriggerRule:
 _OWN = tuple(one.name for one in fields(TriggerRule) if one.name != "matchers")
 
 
-class TypesKind(Kind):
+class TypesKind(SettingKind):
     """Types of values; null is none of them, as an empty list is."""
 
     control = "types"
@@ -67,7 +67,7 @@ class TypesKind(Kind):
         return tuple(value)
 
 
-class RulesKind(Kind):
+class RulesKind(SettingKind):
     """A list of rules, or null where there is none."""
 
     control = "json"

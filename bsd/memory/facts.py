@@ -25,7 +25,7 @@ from bsd.memory.erasure import erase_words, leave_nothing_behind
 from bsd.memory.fact import Fact, Recalled, Stored, text_of
 from bsd.memory.new_fact import NewFact, existing, insert, reclassify, twin
 from bsd.memory.prune import Pruned, Pruner, delete_facts
-from bsd.memory.recall import Wanted
+from bsd.memory.recall import WantedFacts
 from bsd.memory.vectors import Vectors
 
 _log = get_logger("memory")
@@ -125,7 +125,7 @@ class Memory(Closing):
     # --- finding facts ---
 
     def recall(
-        self, query: str, *, limit: int = 5, wanted: Wanted | None = None, refresh: bool = True
+        self, query: str, *, limit: int = 5, wanted: WantedFacts | None = None, refresh: bool = True
     ) -> list[Recalled]:
         """The facts that hold any of the words, the best first.
 
@@ -133,7 +133,7 @@ class Memory(Closing):
         """
         db = self._open(write=refresh)
         now = self._now()
-        found = recall.search(db, query, wanted or Wanted(), limit, now)
+        found = recall.search(db, query, wanted or WantedFacts(), limit, now)
         if not (refresh and found):
             return found
         anew = self._refresh(db, [one.fact for one in found], now)
@@ -145,13 +145,13 @@ class Memory(Closing):
         key: str | None = None,
         *,
         limit: int = 100,
-        wanted: Wanted | None = None,
+        wanted: WantedFacts | None = None,
         refresh: bool = True,
     ) -> list[Fact]:
         """What is known about an entity; the surest and newest first. `refresh`: see `recall`."""
         db = self._open(write=refresh)
         now = self._now()
-        found = recall.lookup(db, entity, key, wanted or Wanted(), limit, now)
+        found = recall.lookup(db, entity, key, wanted or WantedFacts(), limit, now)
         if not (refresh and found):
             return found
         anew = self._refresh(db, found, now)

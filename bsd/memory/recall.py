@@ -20,7 +20,7 @@ _QUOTES = str.maketrans("", "", "'\"")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFacts:
     """Which facts count; times in epoch seconds."""
 
     entity: str | None = None
@@ -61,7 +61,7 @@ def expression(query: str) -> str:
     return " OR ".join(islice(long, _MOST_WORDS))
 
 
-def search(db: Database, query: str, wanted: Wanted, limit: int, now: int) -> list[Recalled]:
+def search(db: Database, query: str, wanted: WantedFacts, limit: int, now: int) -> list[Recalled]:
     """The facts that hold any of the words, the best first."""
     words = expression(query)
     if not words or limit <= 0:
@@ -107,7 +107,7 @@ def _said_at(fact: Fact) -> int:
 
 
 def lookup(
-    db: Database, entity: str, key: str | None, wanted: Wanted, limit: int, now: int
+    db: Database, entity: str, key: str | None, wanted: WantedFacts, limit: int, now: int
 ) -> list[Fact]:
     """What is known about an entity, whatever its case; the surest and newest first."""
     also = "" if key is None else " AND facts.key = :key COLLATE NOCASE"

@@ -12,7 +12,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.session.session import Session
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.history import Act, Damaged, History
+from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
 from bsd.store.state import StateDb
 from bsd.store.whereabouts import happened
@@ -89,7 +89,7 @@ def settle(history: History, source: TranscriptFile) -> None:
     for deed in history.pending():
         try:
             took_effect = happened(source, history.lines(deed))
-        except (NotFound, Damaged):  # never complete, so nothing followed
+        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
             took_effect = False
         history.settle(deed, happened=took_effect)
 

@@ -26,7 +26,7 @@ from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.mount import open_elsewhere, strength
 from bsd.foundation.times import UNCERTAIN_SECONDS
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.commit.inflight import InFlight, Record
+from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovered import Access, Recovered, State
 from bsd.session.commit.recovery import recover
 from bsd.text.change import Identity
@@ -244,7 +244,7 @@ def _is_closed(path: Path, *, strong: bool) -> bool:
         os.close(fd)
 
 
-def _is_done_with(record: Record) -> bool:
+def _is_done_with(record: InFlightRecord) -> bool:
     """Whether a displaced file is only kept for its minute; on weak mounts that proves nothing."""
     if not record.file.exists():
         return True

@@ -64,7 +64,7 @@ _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
 
 
 @immutable
-class Place:
+class StoredPlace:
     """A stored line: a file of a session's store, in its place or in the trash."""
 
     directory: Path
@@ -84,7 +84,7 @@ class Contents:
         self._memory: sqlite3.Connection | None = None  # where nothing can be written
         self._again_at = 0.0  # monotonic seconds before which nobody looks at the stores again
 
-    def with_hash(self, hash: str) -> list[Place]:
+    def with_hash(self, hash: str) -> list[StoredPlace]:
         """Where a line of this hash lies, in any store; those in the trash last."""
         digest = hash.removeprefix("sha256:")
         try:
@@ -94,11 +94,11 @@ class Contents:
         found = self._places("hash = ?", key)
         return sorted(found, key=lambda place: place.directory.parent == self._layout.trash)
 
-    def of_entry(self, entry: str) -> list[Place]:
+    def of_entry(self, entry: str) -> list[StoredPlace]:
         """All lines that are stored of an entry of this id, in any store; the newest first."""
         return self._places("entry = ?", entry_key(entry))
 
-    def of_store(self, directory: Path) -> list[Place]:
+    def of_store(self, directory: Path) -> list[StoredPlace]:
         """All that one store holds."""
         return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
 
@@ -106,7 +106,7 @@ class Contents:
         """Something was stored, or moved: the next question is answered by a new look."""
         self._again_at = 0.0
 
-    def _places(self, condition: str, value: object) -> list[Place]:
+    def _places(self, condition: str, value: object) -> list[StoredPlace]:
         if not self._layout.own.is_dir():  # no bsd has worked here, and looking leaves no traces
             return []
         with self._lock:
@@ -118,14 +118,14 @@ class Contents:
                 return self._ask(condition, value)
         return []
 
-    def _ask(self, condition: str, value: object) -> list[Place]:
+    def _ask(self, condition: str, value: object) -> list[StoredPlace]:
         with self._open() as database:
             self._bring_up_to_date(database)
             query = _COLUMNS + condition + _NEWEST
             rows = database.execute(query, (value,)).fetchall()
         root = self._layout.root
         return [
-            Place(root / path, ref, f"sha256:{hash_.hex()}", at, entry)
+            StoredPlace(root / path, ref, f"sha256:{hash_.hex()}", at, entry)
             for path, ref, hash_, at, entry in rows
         ]
 

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
 from bsd.foundation.trace import traced
-from bsd.store.contents import Contents, Place, contents_of
+from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
@@ -86,7 +86,7 @@ class Stored(Protocol):
         """(ref, hash) of the newest file kept for this entry, if any."""
         ...
 
-    def of_entry(self, entry_id: str) -> list[Place]:
+    def of_entry(self, entry_id: str) -> list[StoredPlace]:
         """All lines that any store keeps of an entry of this id, the newest first."""
         ...
 
@@ -190,7 +190,7 @@ class SessionStore:
             return Missing.GONE
         return found
 
-    def _read(self, place: Place, hash: str) -> bytes | Missing:
+    def _read(self, place: StoredPlace, hash: str) -> bytes | Missing:
         try:
             line = read_plain(place.directory / f"{place.ref}{_FINISHED}", LARGEST_LINE)
         except OSError:  # it went, or may not be read: the next one may
@@ -202,7 +202,7 @@ class SessionStore:
         record = self.index.records.get(f"{ref}{_FINISHED}")
         return record is not None and isinstance(self.own(ref, record.hash), bytes)
 
-    def of_entry(self, entry_id: str) -> list[Place]:
+    def of_entry(self, entry_id: str) -> list[StoredPlace]:
         """All lines that any store of the root keeps of an entry of this id, the newest first."""
         return self._contents.of_entry(entry_id)
 

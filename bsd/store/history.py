@@ -49,7 +49,7 @@ _LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around th
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
-class Damaged(Unavailable):
+class HistoryDamaged(Unavailable):
     """What is kept of an operation cannot be read."""
 
 
@@ -166,7 +166,7 @@ class History:
         except OSError as error:
             raise os_problem(error, f"reading {deed.path}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(
+            raise HistoryDamaged(
                 f"{deed} of {self.name} cannot be undone: {deed.path} is damaged ({error})"
             ) from error
         return found

@@ -24,7 +24,7 @@ from bsd.agents.marker import (
     standing_at,
 )
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
-from bsd.store.contents import Place
+from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Missing, digest
 from bsd.text.reader import Line, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, find
@@ -44,7 +44,7 @@ class Stores(Protocol):
 
     def load(self, ref: str, hash: str) -> bytes | Missing: ...
 
-    def of_entry(self, entry_id: str) -> list[Place]: ...
+    def of_entry(self, entry_id: str) -> list[StoredPlace]: ...
 
 
 class Markers:

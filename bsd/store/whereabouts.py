@@ -13,7 +13,7 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
 from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import ChangedLine, Damaged, History
+from bsd.store.history import ChangedLine, History, HistoryDamaged
 from bsd.text.reader import Line
 
 # The id of the entry that a line holds, if it has one.
@@ -126,7 +126,7 @@ def undone_in(source: Lines, history: History) -> frozenset[str]:
     for deed in history.pending():
         try:
             took_effect = happened(source, history.lines(deed))
-        except (NotFound, Damaged):  # never complete, so nothing followed
+        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
             took_effect = False
         if not took_effect:
             in_vain.add(deed.number)

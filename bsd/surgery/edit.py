@@ -55,7 +55,7 @@ class EntryChanged(Conflict):
     """The entry is no longer what the person who edits it was shown."""
 
 
-class Number(str):
+class NumberText(str):
     """A number as it is spelled."""
 
     __slots__ = ()
@@ -174,8 +174,8 @@ def read_document(text: str) -> Any:
     try:
         document = json.loads(
             text,
-            parse_int=Number,
-            parse_float=Number,
+            parse_int=NumberText,
+            parse_float=NumberText,
             parse_constant=_refuse_constant,
             object_pairs_hook=_members_once,
         )
@@ -195,7 +195,7 @@ def read_document(text: str) -> Any:
 
 def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str:
     """Write JSON, numbers as they were spelled; with `indent` one member a line."""
-    if isinstance(value, Number):
+    if isinstance(value, NumberText):
         return str(value)
     if isinstance(value, dict | list) and value:
         space = "" if indent is None else "\n" + " " * indent * (depth + 1)
@@ -347,7 +347,7 @@ def _document(located: Located) -> Document:
 def _read(raw: bytes) -> Any:
     """A line as a document; of a key that stands twice, the last counts, as for its owner."""
     try:
-        document = json.loads(raw.decode(), parse_int=Number, parse_float=Number)
+        document = json.loads(raw.decode(), parse_int=NumberText, parse_float=NumberText)
     except RecursionError:
         raise Conflict(_too_deep("the entry").message) from None
     if _is_deep(document):

@@ -19,7 +19,7 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.history import ChangedLine, Damaged, Touched, as_ended
+from bsd.store.history import ChangedLine, HistoryDamaged, Touched, as_ended
 from bsd.store.lasting import NOTHING, Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.kept import member_of, same_values
@@ -222,7 +222,7 @@ def _by_history(
         read = partial(revised.read, one.offset, one.length)
         trails[one.entry_id] = _Trail(at, digest(read()), read)
     for deed in reversed(past.deeds()):
-        with suppress(NotFound, Damaged):  # it tells nothing
+        with suppress(NotFound, HistoryDamaged):  # it tells nothing
             for line in past.lines(deed):
                 trail = trails.get(line.entry_id or "")
                 if trail is None or trail.at in found or not trail.leads_to(line):

@@ -24,7 +24,7 @@ from bsd.text.change import Edit
 from bsd.text.elements import elements
 
 
-class Kind(StrEnum):
+class RedactionKind(StrEnum):
     """How a call leaves."""
 
     CONSUMED = "consumed"  # call and result are taken out
@@ -36,7 +36,7 @@ class Call:
     """A call to redact; its id or its entry's id, or both, say which."""
 
     name: str  # of the tool, as it stands in the session
-    kind: Kind
+    kind: RedactionKind
     call_id: str | None = None
     entry_id: str | None = None  # of the entry that holds the call
     note: str = ""  # marked: what the text of the result becomes
@@ -49,7 +49,7 @@ class Redacted(Answer):
     call: str  # its id, or its entry's
     tool: str
     entry_id: str | None
-    how: Kind | None = field(default=None, metadata=contract(omit=True))
+    how: RedactionKind | None = field(default=None, metadata=contract(omit=True))
     why: str | None = field(
         default=None, metadata=contract("Why it was left as it is, if it was", omit=True)
     )
@@ -75,7 +75,7 @@ def plan_redact(
     """
     tree = FamilyTree(source, fmt)
     targets = [_find(tree, call) for call in calls]
-    consumed = [target for target in targets if target.how is Kind.CONSUMED]
+    consumed = [target for target in targets if target.how is RedactionKind.CONSUMED]
     if consumed and any(is_too_large(line.raw) for line in source.lines()):
         for target in consumed:  # what cannot be read may follow them
             target.unfit("a line of the session is too large to be read")
@@ -98,13 +98,13 @@ class _Target:
     row: Row | None = None
     found: ToolCall | None = None
     result: Row | None = None
-    how: Kind | None = None
+    how: RedactionKind | None = None
     why: str | None = None  # it is left as it is
 
     def unfit(self, why: str) -> None:
         """It cannot leave as was meant: mark it, or if not even that can be, leave it."""
-        if self.how is Kind.CONSUMED:
-            self.how = Kind.MARKED
+        if self.how is RedactionKind.CONSUMED:
+            self.how = RedactionKind.MARKED
         else:
             self.how, self.why = None, why
 
@@ -155,12 +155,12 @@ class _Redaction:
             if target.row is not None and target.how is not None:
                 by_row.setdefault(target.row, []).append(target)
         for row in sorted(by_row, key=lambda one: one.index, reverse=True):
-            consumed = [one for one in by_row[row] if one.how is Kind.CONSUMED]
+            consumed = [one for one in by_row[row] if one.how is RedactionKind.CONSUMED]
             if consumed and not self._consume(row, consumed):
                 for target in consumed:
-                    target.how = Kind.MARKED
+                    target.how = RedactionKind.MARKED
             for target in by_row[row]:
-                if target.how is Kind.MARKED:
+                if target.how is RedactionKind.MARKED:
                     self._mark(row, target)
         for row, parent in self._tree.left_behind(self._gone):
             causes = [one for parents in self._parents(row) for one in self._gone[parents]]
@@ -267,7 +267,9 @@ class _Redaction:
         """The plan, and what is told of each call."""
         for target in targets:
             rows = [one for one in (target.row, target.result) if one is not None]
-            if target.how is Kind.MARKED and not any(one.index in self._new for one in rows):
+            if target.how is RedactionKind.MARKED and not any(
+                one.index in self._new for one in rows
+            ):
                 target.how, target.why = None, "already redacted"
         gone = {row.index: row for row in self._gone}
         gaps = gaps_of(source, gone, self._new, identifier(self._fmt)) if gone else {}

@@ -16,8 +16,8 @@ from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.gap import Neighbour
 from bsd.store.history import (
     ChangedLine,
-    Damaged,
     Deed,
+    HistoryDamaged,
     Touched,
     as_ended,
     undone_entries,
@@ -111,7 +111,7 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
     for deed in past.deeds():
         try:
             lines = past.lines(deed)
-        except (NotFound, Damaged):
+        except (NotFound, HistoryDamaged):
             lines = []
         if not deed.pending or (source and lines and happened(source, lines)):
             deeds.append(deed)

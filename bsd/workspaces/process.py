@@ -57,7 +57,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Output:
+class ProcessOutput:
     """The beginning of what a program wrote; the rest is counted."""
 
     most: int
@@ -84,8 +84,8 @@ class Ended:
     timed_out: bool
     stopped: str | None
     seconds: float
-    stdout: Output
-    stderr: Output
+    stdout: ProcessOutput
+    stderr: ProcessOutput
 
 
 def run_process(  # noqa: PLR0913 - a process has as many sides
@@ -119,7 +119,7 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
             start_new_session=True,
             pass_fds=tuple(held),
         )
-    outputs = Output(limits.output_bytes), Output(limits.output_bytes)
+    outputs = ProcessOutput(limits.output_bytes), ProcessOutput(limits.output_bytes)
     with process:
         assert process.stdout is not None  # noqa: S101 - as asked for
         assert process.stderr is not None  # noqa: S101
@@ -172,7 +172,7 @@ class _Watch:
         return self.said is not None
 
 
-def _listen(selector: selectors.BaseSelector, pipe: IO[bytes], output: Output) -> None:
+def _listen(selector: selectors.BaseSelector, pipe: IO[bytes], output: ProcessOutput) -> None:
     os.set_blocking(pipe.fileno(), False)
     selector.register(pipe, selectors.EVENT_READ, output)
 

@@ -17,7 +17,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(slots=True)
-class Survey:
+class WorkspaceSurvey:
     """`known` are workspaces whose age can be told; `left` are others, with the reason."""
 
     known: list[SessionMetadata] = field(default_factory=list)
@@ -25,9 +25,9 @@ class Survey:
     condemned: list[str] = field(default_factory=list)  # names that a broken-off pruning has left
 
 
-def survey(root: Root) -> Survey:
+def survey(root: Root) -> WorkspaceSurvey:
     """Look at everything in the root, by name; plain files and dot-names are no workspaces."""
-    found = Survey()
+    found = WorkspaceSurvey()
     with os.scandir(root.fd) as entries:
         names = [
             (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bsd.sample import Texts
+from bsd.sample import SampleTexts
 
 _SESSION = b"8463c716-a2ea-4c14-9efa-87158ebd9f20"
 
@@ -26,7 +26,7 @@ def write_transcript(path: Path, size: int, seed: int = 1) -> None:
 
 class _Writer:
     def __init__(self, seed: int) -> None:
-        self._texts = Texts(seed)
+        self._texts = SampleTexts(seed)
         self._chance = self._texts.chance
         self._last = b"null"
         self._number = 0

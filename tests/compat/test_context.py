@@ -14,7 +14,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.session import Session
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
-from bsd.surgery.redact import Call, Kind
+from bsd.surgery.redact import Call, RedactionKind
 from bsd.surgery.targets import Refused
 from tests import verbs
 from tests.compat.pi import read
@@ -53,7 +53,7 @@ class Patient:
                 for seen in read_through(source, fmt)
                 for one in seen.facts.calls
             ]
-        kinds = [Kind.CONSUMED, Kind.CONSUMED, Kind.MARKED]
+        kinds = [RedactionKind.CONSUMED, RedactionKind.CONSUMED, RedactionKind.MARKED]
         return [
             Call(name, kinds[number % len(kinds)], call_id, entry_id)
             for number, (name, call_id, entry_id) in enumerate(found)

@@ -22,7 +22,7 @@ from bsd.daemon import health as health_module
 from bsd.daemon.health import Trouble
 from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
-from bsd.daemon.watches import Listener, ObserverWatches, Watches, lost_by_fsevents
+from bsd.daemon.watches import ObserverWatches, Watches, WatchListener, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
 from tests.daemon.told import Heard, wait_until
@@ -31,7 +31,7 @@ from tests.needs import as_ordinary_user
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 
 NAME = SessionName("main", "s1")
-Kind = Callable[[Listener], Watches]
+Kind = Callable[[WatchListener], Watches]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.agents.openclaw.lock_file import (
-    Seen,
+    SeenLock,
     bury,
     is_at,
     judge,
@@ -76,7 +76,7 @@ class SessionLock(WaitingLock):
 
     def _is_free(self, now: float) -> bool:
         with look(self._path) as seen:
-            if not isinstance(seen, Seen):
+            if not isinstance(seen, SeenLock):
                 self._last = seen
                 return isinstance(seen, Free)
             self._last = seen.state(now)

@@ -52,7 +52,9 @@ def lock_path(session_file: Path) -> Path:
 def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
     """Who holds the lock of a session file, at `now` (seconds of the epoch); changes nothing."""
     with look(lock_path(session_file)) as seen:
-        return seen.state(time.time() if now is None else now) if isinstance(seen, Seen) else seen
+        return (
+            seen.state(time.time() if now is None else now) if isinstance(seen, SeenLock) else seen
+        )
 
 
 def payload(now: float) -> bytes:
@@ -95,7 +97,7 @@ def _words(content: bytes) -> dict[str, object]:
 
 
 @immutable
-class Seen:
+class SeenLock:
     """One lock file as it was found.
 
     It is kept open while it is judged: until then its inode number is given to no other file, so
@@ -138,7 +140,7 @@ class Seen:
 
 
 @contextmanager
-def look(path: Path) -> Iterator[Seen | Free | Unreadable]:
+def look(path: Path) -> Iterator[SeenLock | Free | Unreadable]:
     """Open the lock file at `path`, if there is one that can be read."""
     found = _open(path)
     if not isinstance(found, int):
@@ -146,7 +148,7 @@ def look(path: Path) -> Iterator[Seen | Free | Unreadable]:
         return
     try:
         status = os.fstat(found)
-        yield Seen(path, found, read_all(found), status.st_mtime, status.st_ctime)
+        yield SeenLock(path, found, read_all(found), status.st_mtime, status.st_ctime)
     finally:
         os.close(found)
 
@@ -160,7 +162,7 @@ def _open(path: Path) -> int | Free | Unreadable:
         return Unreadable(f"{path}: {error.strerror}")
 
 
-def bury(path: Path, seen: Seen, *, now: float) -> bool:
+def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
     """Remove the lock file that was judged stale, and no other; False if that is not certain.
 
     Between judging and removing, the name may come to mean another file: somebody else buries

@@ -44,7 +44,7 @@ _ANSWER_SECONDS = 4.0
 _MOST_LATE = 32  # calls whose answers nobody came for
 
 
-class Stopping(Exception):
+class ServerStopping(Exception):
     """The server stops; raised where nothing is half done."""
 
 
@@ -171,7 +171,7 @@ class Toolbox:
         with self._at_work():
             try:
                 return _result(self._carry_out(name, arguments, meanwhile))
-            except Stopping:
+            except ServerStopping:
                 problem: BsdError = Unavailable("the server stops")
             except BsdError as error:
                 problem = error
@@ -184,7 +184,7 @@ class Toolbox:
         self, name: str, arguments: dict[str, Any] | None, meanwhile: Meanwhile
     ) -> dict[str, Any]:
         if self._stopping.is_set():
-            raise Stopping
+            raise ServerStopping
         if name not in self._offered:
             raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._offered)}")
         if (tool := MEMORY_TOOLS.get(name)) is not None:

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from bsd.doors.agent.arguments import refused, split_list
 from bsd.foundation.field_words import Expected
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import Wanted
+from bsd.memory.recall import WantedFacts
 from bsd.memory.schema import MILLISECONDS
 from bsd.memory.text import normalized_hash
 
@@ -100,8 +100,8 @@ class FindingArguments(MemoryArguments):
         found = self.found(memory, refresh=refresh) if memory.exists() else ()
         return {"results": [_shown(one) for one in found]}
 
-    def _wanted(self, entity: str | None = None) -> Wanted:
-        return Wanted(
+    def _wanted(self, entity: str | None = None) -> WantedFacts:
+        return WantedFacts(
             entity, self.tag, include_superseded=self.include_superseded, as_of=self.as_of
         )
 
@@ -196,7 +196,7 @@ class ForgetArguments(DeedArguments):
         found = memory.recall(
             self.query or "",
             limit=_MOST_CANDIDATES,
-            wanted=Wanted(include_expired=True, include_superseded=True),
+            wanted=WantedFacts(include_expired=True, include_superseded=True),
             refresh=False,
         )
         meant = normalized_hash(self.query)

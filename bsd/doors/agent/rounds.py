@@ -29,7 +29,7 @@ from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.redact import Call, Kind, plan_redact
+from bsd.surgery.redact import Call, RedactionKind, plan_redact
 from bsd.surgery.restore import Restored
 from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
@@ -132,7 +132,7 @@ class Round:
             nowhere = one.failed and one.call.result_index is None
             if one.how is None or nowhere:  # an error wants a place to stand
                 self._mark(one)
-            elif one.how == Kind.MARKED and not (one.call.by_shell and one.call.is_done):
+            elif one.how == RedactionKind.MARKED and not (one.call.by_shell and one.call.is_done):
                 self._finish_result(one)
         return self._revised.plan(_ACTION), final
 
@@ -256,7 +256,7 @@ class Round:
             consumed = call.tool == _REMOTE and not one.failed
             wishes[_place(call)] = Call(
                 call.name,
-                Kind.CONSUMED if consumed else Kind.MARKED,
+                RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
                 call.call_id or None,
                 call.entry_id,
                 note=one.note,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # start-up stays light
 
     from bsd.foundation.layout import Layout, SessionName
     from bsd.foundation.pruning_config import ConfigService
-    from bsd.foundation.rights import Owner
+    from bsd.foundation.rights import FileOwner
     from bsd.foundation.settings import Settings
     from bsd.session.examiner import Examiner
     from bsd.session.surgeon import Surgeon
@@ -285,7 +285,7 @@ class BsdCommand(click.Command):
             become_owner(ctx.ensure_object(Call), self.first_as_root(ctx))
         return super().invoke(ctx)
 
-    def first_as_root(self, _ctx: click.Context) -> Callable[[Path, Owner], None] | None:
+    def first_as_root(self, _ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
         """What root has to do before it becomes the owner; nothing, for nearly all commands."""
         return None
 

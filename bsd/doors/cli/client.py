@@ -30,7 +30,7 @@ class NotRunning(BsdError):
     status: ClassVar[int] = 503
 
 
-class Refused(BsdError):
+class DaemonRefused(BsdError):
     """The daemon answered with an error."""
 
 
@@ -125,8 +125,8 @@ def _is_whole(path: object) -> bool:
     return isinstance(path, str) and (path == "~" or path.startswith(("/", "~/")))
 
 
-def _refused(document: Mapping[str, Any]) -> Refused:
+def _refused(document: Mapping[str, Any]) -> DaemonRefused:
     errors = tuple(
         FieldError(str(one["field"]), str(one["message"])) for one in document.get("errors", ())
     )
-    return Refused(str(document["error"]), hint=document.get("hint"), errors=errors)
+    return DaemonRefused(str(document["error"]), hint=document.get("hint"), errors=errors)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.demo_screen import Row, Screen
+from bsd.doors.cli.demo_screen import Screen, ScreenRow
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.cli.text import counted, one_line, share, size
 
@@ -88,7 +88,7 @@ def _sum_up(screen: Screen, play: Play) -> None:
 
 
 @dataclass
-class Session:
+class DemoSession:
     """A session file, what was written into it by its owner, and how it looked last."""
 
     name: str
@@ -130,7 +130,7 @@ class Play:
         self._screen = screen
         self._request = request
         self._turns_seen = 0
-        self.sessions: list[Session] = []
+        self.sessions: list[DemoSession] = []
         self.smallest = 0
 
     @property
@@ -174,7 +174,7 @@ class Play:
         path.write_bytes(before)
         then = time.time() - _AT_REST_SECONDS
         os.utime(path, (then, then))
-        session = Session(name, path, before + b"".join(later), later)
+        session = DemoSession(name, path, before + b"".join(later), later)
         session.look()
         self.sessions.append(session)
 
@@ -307,10 +307,13 @@ class Play:
             if session.look():
                 self._tell_change(session, *before)
         self._screen.show(
-            Row(each.name, each.written, each.size, each.placeholders) for each in self.sessions
+            ScreenRow(each.name, each.written, each.size, each.placeholders)
+            for each in self.sessions
         )
 
-    def _tell_change(self, session: Session, size_before: int, placeholders_before: int) -> None:
+    def _tell_change(
+        self, session: DemoSession, size_before: int, placeholders_before: int
+    ) -> None:
         live = self.sessions[-1]
         if session is live:
             self._tell_turns(live)
@@ -323,7 +326,7 @@ class Play:
                 f" {size(size_before)} → {size(session.size)} ({left} of what was written)",
             )
 
-    def _tell_turns(self, live: Session) -> None:
+    def _tell_turns(self, live: DemoSession) -> None:
         begun = live.content.count(b"\n") - sum(turn.count(b"\n") for turn in live.turns)
         for number, turn in enumerate(live.turns):
             begun += turn.count(b"\n")

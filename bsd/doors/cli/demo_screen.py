@@ -19,7 +19,7 @@ _BAR = 24  # characters
 _STYLES = {"agent": "36", "bsd": "32", "you": "33"}
 
 
-class Row(NamedTuple):
+class ScreenRow(NamedTuple):
     """A session in the table; sizes are bytes."""
 
     name: str
@@ -80,7 +80,7 @@ class Screen:
             finally:
                 self._live = None
 
-    def show(self, rows: Iterable[Row]) -> None:
+    def show(self, rows: Iterable[ScreenRow]) -> None:
         """Draw the table anew."""
         if self._live is None:
             return

@@ -14,17 +14,17 @@ from bsd.doors.cli.output import note, print_json, say, say_check
 
 if TYPE_CHECKING:
     from bsd.care.doctor import Check
-    from bsd.foundation.rights import Owner
+    from bsd.foundation.rights import FileOwner
 
 
 class _Doctor(BsdCommand):
     """Looks as the root's owner, whom root may have given back what is the owner's."""
 
-    def first_as_root(self, ctx: click.Context) -> Callable[[Path, Owner], None] | None:
+    def first_as_root(self, ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
         return _give_back if ctx.params["repair"] else None
 
 
-def _give_back(root: Path, owner: Owner) -> None:
+def _give_back(root: Path, owner: FileOwner) -> None:
     from bsd.care.strangers import give_back
     from bsd.foundation.rights import environment_of
 

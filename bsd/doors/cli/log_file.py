@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from bsd.doors.cli.log_lines import Filter
+from bsd.doors.cli.log_lines import LineFilter
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
 from bsd.foundation.plain import LARGEST_RECORD, plain_file
@@ -18,7 +18,7 @@ _BLOCK = 1 << 16  # bytes
 _POLL_SECONDS = 0.5
 
 
-class LogFile(Closing):
+class LogReader(Closing):
     """Lines of a file that others write. Opens it at the first question."""
 
     def __init__(self, path: Path, *, sleep: Callable[[float], None] | None = None) -> None:
@@ -30,7 +30,7 @@ class LogFile(Closing):
     def is_there(self) -> bool:
         return self._open()
 
-    def last(self, count: int, wanted: Filter) -> list[bytes]:
+    def last(self, count: int, wanted: LineFilter) -> list[bytes]:
         """The last `count` wanted lines; `follow` goes on after them."""
         found: deque[bytes] = deque()
         if not self._open() or self._file is None:
@@ -47,7 +47,7 @@ class LogFile(Closing):
         self._file.seek(end)
         return list(found)
 
-    def follow(self, wanted: Filter) -> Iterator[bytes]:
+    def follow(self, wanted: LineFilter) -> Iterator[bytes]:
         """Wanted lines as they come; never ends by itself. Looks twice a second."""
         while True:
             for line in self._new():

@@ -13,7 +13,7 @@ _HEAD = ("time", "level", "module", "event")
 _OWN_LINES = ("exception", "stacks", "traceback")  # texts of many lines
 
 
-class Filter(NamedTuple):
+class LineFilter(NamedTuple):
     """Lines of at least `level`, about `session` (`agent/session`; None: about anything)."""
 
     level: str = "trace"

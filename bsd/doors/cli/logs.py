@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.log_lines import Filter, console_line, json_line
+from bsd.doors.cli.log_lines import LineFilter, console_line, json_line
 from bsd.doors.cli.output import note, styled
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "
 @click.option("--session", type=SESSION, metavar="A/S", help="Only lines about this session.")
 @click.pass_obj
 def logs(call: Call, /, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
-    from bsd.doors.cli.log_file import LogFile
+    from bsd.doors.cli.log_file import LogReader
 
-    wanted = Filter(level, str(session) if session else None)
-    file = LogFile(call.layout.refuse_outside(call.layout.log_file))
+    wanted = LineFilter(level, str(session) if session else None)
+    file = LogReader(call.layout.refuse_outside(call.layout.log_file))
     with file:
         if not file.is_there():
             note(f"nothing has been logged yet: {file.path}")

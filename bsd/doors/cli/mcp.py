@@ -141,10 +141,10 @@ class _Hands:
             raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
 
     def _check(self) -> None:
-        from bsd.doors.agent.mcp import Stopping
+        from bsd.doors.agent.mcp import ServerStopping
 
         if self._stopping.is_set():
-            raise Stopping
+            raise ServerStopping
 
     def _sleep(self, seconds: float) -> None:
         self._stopping.wait(seconds)

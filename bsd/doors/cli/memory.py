@@ -105,11 +105,11 @@ def store(call: Call, /, text: str, tags: str, **fields: Any) -> None:
 @click.pass_obj
 def recall(call: Call, /, query: tuple[str, ...], limit: int, refresh: bool, **wanted: Any) -> None:
     """Find the facts that hold any of the words, the best first."""
-    from bsd.memory.recall import Wanted
+    from bsd.memory.recall import WantedFacts
 
     with _open(call, writes=refresh) as opened:
         found = opened.recall(
-            " ".join(query), limit=limit, wanted=Wanted(**wanted), refresh=refresh
+            " ".join(query), limit=limit, wanted=WantedFacts(**wanted), refresh=refresh
         )
     if call.json:
         print_json({"query": " ".join(query), "results": [one.as_json() for one in found]})
@@ -128,10 +128,12 @@ def lookup(
     call: Call, /, entity: str, key: str | None, limit: int, tag: str | None, refresh: bool
 ) -> None:
     """Show what is known about one entity, the surest first."""
-    from bsd.memory.recall import Wanted
+    from bsd.memory.recall import WantedFacts
 
     with _open(call, writes=refresh) as opened:
-        found = opened.lookup(entity, key, limit=limit, wanted=Wanted(tag=tag), refresh=refresh)
+        found = opened.lookup(
+            entity, key, limit=limit, wanted=WantedFacts(tag=tag), refresh=refresh
+        )
     if call.json:
         print_json({"entity": entity, "key": key, "results": [one.as_json() for one in found]})
         return

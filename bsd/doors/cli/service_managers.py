@@ -28,7 +28,7 @@ Argv = list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServiceState:
     """What the manager says of the service."""
 
     running: bool
@@ -64,7 +64,7 @@ class Manager(Protocol):
         """Commands that make the manager forget it."""
         ...
 
-    def state(self) -> State:
+    def state(self) -> ServiceState:
         """Ask how it is."""
         ...
 
@@ -128,7 +128,7 @@ class Systemd:
     def after_removal(self) -> list[Argv]:
         return [["systemctl", "--user", "daemon-reload"]]
 
-    def state(self) -> State:
+    def state(self) -> ServiceState:
         names = "ActiveState,SubState,UnitFileState,StatusText,MainPID,LoadState,Result"
         done = _ask(_systemctl("show", f"--property={names}"))
         said = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
@@ -140,7 +140,7 @@ class Systemd:
             text += f": {said['StatusText']}"
         elif said.get("Result", "success") != "success":
             text += f": {said['Result']}; `journalctl --user -u {UNIT}` says more"
-        return State(
+        return ServiceState(
             running=active in {"active", "reloading"},
             at_login=said.get("UnitFileState", "").startswith("enabled"),
             text=text,
@@ -196,16 +196,18 @@ class Launchd:
     def after_removal(self) -> list[Argv]:
         return []
 
-    def state(self) -> State:
+    def state(self) -> ServiceState:
         done = _ask(["launchctl", "print", self._service])
         if done.returncode != 0:
-            return State(running=False, at_login=False, text="not loaded")
+            return ServiceState(running=False, at_login=False, text="not loaded")
         said = dict(re.findall(r"(?m)^\t(\S[^=\n]*?) = (.*)$", done.stdout))
         text = said.get("state", "unknown")
         if said.get("last exit code", "0") not in {"0", "(never exited)"}:
             text += f"; it ended with exit code {said['last exit code']}: `bsd run` says why"
         pid = said.get("pid", "")
-        return State(text == "running" or pid.isdigit(), True, text, int(pid) if pid else None)
+        return ServiceState(
+            text == "running" or pid.isdigit(), True, text, int(pid) if pid else None
+        )
 
     def advice(self) -> str | None:
         return None

@@ -11,10 +11,10 @@ from bsd.doors.cli.output import note
 
 if TYPE_CHECKING:
     from bsd.doors.cli.call import Call
-    from bsd.foundation.rights import Owner
+    from bsd.foundation.rights import FileOwner
 
 
-def become_owner(call: Call, first: Callable[[Path, Owner], None] | None = None) -> None:
+def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = None) -> None:
     """Root on somebody else's root becomes that user, before anything there is opened.
 
     What only root can do comes `first`. Raises Forbidden if root cannot become that user, or if

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
-from bsd.foundation.setting import Kind, Number
+from bsd.foundation.setting import Number, SettingKind
 from bsd.foundation.trigger_rules import RULE_LIMITS, TriggerType
 
 
-def _bounds(kind: Kind) -> dict[str, Any]:
+def _bounds(kind: SettingKind) -> dict[str, Any]:
     return {"ge": kind.least, "le": kind.most} if isinstance(kind, Number) else {}
 
 

@@ -31,7 +31,7 @@ _NOT_LOADED = Answer(
 )
 
 
-class Daemon(Glanced, Protocol):
+class EarlyDaemon(Glanced, Protocol):
     """What is asked, and who is told that loading goes on (`bsd.daemon.status.Service`)."""
 
     def beat(self, loop: str, within: float = 60.0) -> None: ...
@@ -42,7 +42,7 @@ class Daemon(Glanced, Protocol):
 class Early:
     """The application while it is being loaded, and afterwards."""
 
-    def __init__(self, daemon: Daemon, make: Callable[[], ASGIApp]) -> None:
+    def __init__(self, daemon: EarlyDaemon, make: Callable[[], ASGIApp]) -> None:
         self._daemon = daemon
         self._make = make
         self._routes: Future[ASGIApp] = Future()

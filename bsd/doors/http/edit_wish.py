@@ -7,7 +7,7 @@ from typing import Any
 
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.surgery.edit import Number, Wish, read_document, setting
+from bsd.surgery.edit import NumberText, Wish, read_document, setting
 
 EDIT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -47,7 +47,7 @@ def read_edit(body: bytes) -> EditWish:
         if name not in {"entry", "set", "seen"}
     ]
     seen = document.get("seen")
-    if seen is not None and (not isinstance(seen, str) or isinstance(seen, Number)):
+    if seen is not None and (not isinstance(seen, str) or isinstance(seen, NumberText)):
         errors.append(FieldError("seen", "not a text"))
     given = [name for name in ("entry", "set") if name in document]
     if len(given) != 1:

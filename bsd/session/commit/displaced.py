@@ -39,7 +39,7 @@ from bsd.foundation.process import seconds_up
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
 from bsd.session.commit.exchangers import Exchanger, Step
-from bsd.session.commit.inflight import InFlight, Mark, Note, Record, add_note
+from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
 from bsd.session.commit.late import Insert, NoPlace, Target, is_json, split_lines, without
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit
@@ -74,7 +74,7 @@ class _Late(Exception):
 class Displaced:
     """What is displaced by one commit; under bsd's own lock of its session."""
 
-    def __init__(self, record: Record, means: Means) -> None:
+    def __init__(self, record: InFlightRecord, means: Means) -> None:
         self.record = record
         self.means = means
         self.access = means.access

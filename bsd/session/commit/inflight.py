@@ -90,7 +90,7 @@ class Edits:
 
 
 @immutable
-class Record:
+class InFlightRecord:
     """What is known of one commit in flight, as read from its journal."""
 
     path: Path  # of the record itself
@@ -164,7 +164,7 @@ def _append(path: Path, line: dict[str, Any], flags: int = 0, *, sync: bool = Fa
         os.close(fd)
 
 
-def read_record(path: Path) -> Record | None:
+def read_record(path: Path) -> InFlightRecord | None:
     """Read a journal; None if not even its first line came to be.
 
     Raises OSError, and Conflict for a journal that this bsd cannot read.
@@ -198,12 +198,12 @@ def _is_begun(raw: bytes) -> bool:
     return _BEGINNING.startswith(begun[: len(_BEGINNING)])
 
 
-def _record(path: Path, lines: list[dict[str, Any]]) -> Record:
+def _record(path: Path, lines: list[dict[str, Any]]) -> InFlightRecord:
     intent = lines[0]
     if intent["record"] != _FORMAT:
         raise ValueError(f"format {intent['record']}")
     ready = next((line for line in lines if line.get("ready") is True), None)
-    return Record(
+    return InFlightRecord(
         path=path,
         session=SessionName.parse(_text(intent["session"])),
         target=_absolute(intent["path"]),
@@ -274,7 +274,7 @@ class InFlight:
         # How we left sessions, and when others had last written to them.
         self._own: dict[SessionName, tuple[Identity, int]] = {}
 
-    def read(self, path: Path) -> Record | None:
+    def read(self, path: Path) -> InFlightRecord | None:
         """Read a record as `read_record` does, and refuse one of a session that lies elsewhere."""
         record = read_record(path)
         if record is not None and (why := self._disagreement(record)):
@@ -285,7 +285,7 @@ class InFlight:
             )
         return record
 
-    def _disagreement(self, record: Record) -> str | None:
+    def _disagreement(self, record: InFlightRecord) -> str | None:
         """What in a record does not go with where it lies, or with itself."""
         target = Path(os.path.realpath(record.target.parent)) / record.target.name
         home = record.path.parent
@@ -362,7 +362,7 @@ class InFlight:
             message = f"sessions of {source.name} cannot be exchanged in {sessions}: {reasons}"
             return Unavailable(message, hint=remedy(self.layout, source))
         message = f"no directory for files in flight can be used for {sessions}: {reasons}"
-        if planted := next((error for error in refused if isinstance(error, NotOurs)), None):
+        if planted := next((error for error in refused if isinstance(error, NotOurRecord)), None):
             return Forbidden(message, hint=MEND_PLANTED.format(planted.filename))
         if codes & {errno.EACCES, errno.EPERM, errno.EROFS}:
             return Forbidden(message, hint=f"make {sessions} writable for the user who runs bsd")
@@ -411,7 +411,7 @@ class InFlight:
             found = [path for path in directory.glob(f"*{_RECORD}") if not _why_none(path, trusted)]
             yield from sorted(found, key=_age)
 
-    def readable(self) -> Iterator[Record]:
+    def readable(self) -> Iterator[InFlightRecord]:
         """The same, of those that say what they are about; `verify` names the others."""
         for path in self.records():
             with suppress(OSError, BsdError):
@@ -502,7 +502,7 @@ class InFlight:
 
     def _refuse_others(self, directory: Path) -> None:
         if why := self._why_not_ours(directory):
-            raise NotOurs(directory, why)
+            raise NotOurRecord(directory, why)
 
     def _prove(self, candidate: Path, sessions: Path) -> None:
         """See that files can be made here and renamed there; raises OSError if the kernel refuses.
@@ -529,7 +529,7 @@ class InFlight:
             yield sessions / _OWN
 
 
-class NotOurs(PermissionError):
+class NotOurRecord(PermissionError):
     """Somebody else's, where a directory of bsd's own should be."""
 
     def __init__(self, directory: Path, why: str) -> None:

@@ -19,7 +19,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
 from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
 from bsd.session.commit.exchangers import Exchanger, Step, no_step
-from bsd.session.commit.inflight import InFlight, Record
+from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovered import Access, Recovered, State
 
 _log = get_logger("recovery")
@@ -119,7 +119,7 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
 
-def _where_it_lies(record: Record, layout: Layout) -> Record:
+def _where_it_lies(record: InFlightRecord, layout: Layout) -> InFlightRecord:
     """The record of a session that its program has moved since, into its archive or out of it."""
     if os.path.lexists(record.target) or not layout.holds(record.target):
         return record

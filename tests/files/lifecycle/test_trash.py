@@ -15,7 +15,7 @@ from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.interrupted import recover
 from bsd.care.trash import Trash
 from bsd.care.trash_shelf import TrashShelf
-from bsd.care.trashed import Place, Trashed
+from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
@@ -108,7 +108,7 @@ def test_everything_goes_and_everything_comes_back(layout: Layout) -> None:
     assert list(json.loads(listed.read_bytes())) == ["agent:main:a", "agent:main:c"]
     (item,) = trash_of(layout).items()
     assert done.items == (item,)
-    place = Place(layout.trash, item.id)
+    place = TrashPlace(layout.trash, item.id)
     assert place.transcript.read_bytes() == SESSION
     assert place.store.name.startswith("main_s1_extracted_")
     assert (item.entries, item.size, item.extracted_files, item.extracted_bytes) == (
@@ -271,7 +271,7 @@ def test_a_trash_outside_the_root_is_refused(layout: Layout, tmp_path: Path) -> 
 def test_a_meta_file_that_names_another_session_is_not_followed(layout: Layout) -> None:
     put(layout)
     (item,) = trash_of(layout).delete(NAME).items
-    meta = Place(layout.trash, item.id).meta
+    meta = TrashPlace(layout.trash, item.id).meta
     meta.write_text(meta.read_text().replace("main/s1", "main/s2"))
     with pytest.raises(Conflict, match="cannot be used"):
         trash_of(layout).restore(item.id)
@@ -303,7 +303,7 @@ def test_what_has_lost_its_meta_file_is_listed_by_its_names(
     put(layout, SessionName("main", "other"))
     (item,) = trash_of(layout).delete(name).items
     (other,) = trash_of(layout).delete(SessionName("main", "other")).items
-    damage(Place(layout.trash, item.id).meta)
+    damage(TrashPlace(layout.trash, item.id).meta)
     found = {each.id: each for each in trash_of(layout).items()}
     assert found[other.id].problem is None, "one broken file does not stop the others"
     known = found[item.id]
@@ -311,7 +311,7 @@ def test_what_has_lost_its_meta_file_is_listed_by_its_names(
     assert (known.trashed_at, known.extracted_bytes) == (item.trashed_at, item.extracted_bytes)
     assert known.name.agent == name.agent
     assert name.session.startswith(known.name.session.partition(".")[0])
-    assert Place(layout.trash, item.id).meta.name in (known.problem or "")
+    assert TrashPlace(layout.trash, item.id).meta.name in (known.problem or "")
     with pytest.raises(Conflict, match=item.id):
         trash_of(layout).restore(item.id)
     trash_of(layout).remove(item.id)
@@ -326,7 +326,7 @@ def test_verify_names_what_cannot_be_brought_back(
     put(layout)
     (item,) = trash_of(layout).delete(NAME).items
     assert verify(layout).clean
-    damage(Place(layout.trash, item.id).meta)
+    damage(TrashPlace(layout.trash, item.id).meta)
     (finding,) = [one for one in verify(layout).findings if one.kind == "broken_trash"]
     assert (finding.where, finding.is_open) == (item.id, True)
     assert "main/s1" in finding.message
@@ -341,7 +341,7 @@ def test_what_has_lost_its_meta_file_expires_all_the_same(
 ) -> None:
     put(layout)
     (item,) = trash_of(layout).delete(NAME).items
-    damage(Place(layout.trash, item.id).meta)
+    damage(TrashPlace(layout.trash, item.id).meta)
     (lot,) = TrashShelf(layout, "14d").lots()
     assert [thing.mtime for thing in lot.things()] == [item.trashed_at]
     assert lot.delete(lambda _thing: False).cleaned == 0
@@ -532,7 +532,7 @@ def test_late_lines_are_carried_before_it_goes(layout: Layout) -> None:
         writer.write(late)
     later = time.time() + HOUR
     (item,) = trash_of(layout, clock=lambda: later).delete(NAME).items
-    assert Place(layout.trash, item.id).transcript.read_bytes().endswith(late)
+    assert TrashPlace(layout.trash, item.id).transcript.read_bytes().endswith(late)
     assert list_orphans(layout) == []
 
 
@@ -703,7 +703,7 @@ def test_lines_written_into_it_as_it_goes_are_in_the_trash(layout: Layout) -> No
                 writer.write(late)
 
     (item,) = trash_of(layout, after_step=append).delete(NAME).items
-    assert Place(layout.trash, item.id).transcript.read_bytes() == SESSION + late
+    assert TrashPlace(layout.trash, item.id).transcript.read_bytes() == SESSION + late
     trash_of(layout).restore(item.id)
     assert path.read_bytes() == SESSION + late
 
@@ -726,7 +726,7 @@ def test_the_registry_is_changed_under_the_gateways_lock(layout: Layout) -> None
 def test_meta_says_what_it_was(layout: Layout) -> None:
     path = put(layout)
     (item,) = trash_of(layout).delete(NAME).items
-    document = json.loads(Place(layout.trash, item.id).meta.read_bytes())
+    document = json.loads(TrashPlace(layout.trash, item.id).meta.read_bytes())
     assert document["original_path"] == str(path)
     assert (document["original_agent"], document["original_session_id"]) == ("main", "s1")
     assert (document["entry_count"], document["extracted_files"]) == (2, 2)

@@ -14,7 +14,7 @@ from bsd.memory import erasure
 from bsd.memory.database import Database
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import Wanted, freshness
+from bsd.memory.recall import WantedFacts, freshness
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
 from tests.logs import capture_logs
 
@@ -138,10 +138,10 @@ def test_a_fact_takes_the_place_of_another(memory: Memory, clock: Clock) -> None
     ids = [one.fact.id for one in memory.recall("drinks")]
     assert ids == [new.id]
     assert [one.id for one in memory.lookup("ada")] == [new.id]
-    both = memory.recall("drinks", wanted=Wanted(include_superseded=True))
+    both = memory.recall("drinks", wanted=WantedFacts(include_superseded=True))
     assert {one.fact.id for one in both} == {new.id, old.id}
     for moment, held in ((NOW - 1, []), (NOW, [old.id]), (NOW + 99, [old.id]), (NOW + 100, ids)):
-        found = memory.recall("drinks", wanted=Wanted(as_of=moment))
+        found = memory.recall("drinks", wanted=WantedFacts(as_of=moment))
         assert [one.fact.id for one in found] == held
 
 
@@ -157,7 +157,7 @@ def test_what_held_is_asked_by_when_it_began_to_be_true(memory: Memory, clock: C
         (NOW + 10, []),
         (NOW + 100, ["coffee"]),
     ):
-        found = memory.recall("drinks", wanted=Wanted(as_of=moment))
+        found = memory.recall("drinks", wanted=WantedFacts(as_of=moment))
         assert [one.fact.text.split()[-1] for one in found] == held
 
 
@@ -195,7 +195,7 @@ def test_2_2_9_nothing_counts_as_nothing(memory: Memory, clock: Clock) -> None:
     """The plugin's `|| 1.0` took a confidence or freshness of zero for a full one."""
     store(memory, "harbour a", decay_class="permanent", confidence=0.0)
     store(memory, "harbour b", expires_at=NOW, confidence=1.0)
-    found = memory.recall("harbour", wanted=Wanted(include_expired=True), refresh=False)
+    found = memory.recall("harbour", wanted=WantedFacts(include_expired=True), refresh=False)
     scores = {one.fact.text[-1]: one.score for one in found}
     assert scores["a"] == pytest.approx(0.6 + 0.25)
     assert scores["b"] == pytest.approx(0.6 + 0.15)
@@ -226,10 +226,10 @@ def test_recall_finds_any_of_the_words_in_all_text_columns(memory: Memory) -> No
 def test_recall_can_be_narrowed(memory: Memory) -> None:
     store(memory, "harbour one", entity="Ada", tags=("blue", "red"))
     store(memory, "harbour two", entity="Bob", tags=("redder",))
-    assert [x.fact.text for x in memory.recall("harbour", wanted=Wanted(entity="ada"))] == [
+    assert [x.fact.text for x in memory.recall("harbour", wanted=WantedFacts(entity="ada"))] == [
         "harbour one"
     ]
-    assert [x.fact.text for x in memory.recall("harbour", wanted=Wanted(tag=" Red "))] == [
+    assert [x.fact.text for x in memory.recall("harbour", wanted=WantedFacts(tag=" Red "))] == [
         "harbour one"
     ]
 

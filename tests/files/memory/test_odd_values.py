@@ -17,11 +17,11 @@ from bsd.memory.classes import Classes
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.prune import Pruned
-from bsd.memory.recall import Wanted
+from bsd.memory.recall import WantedFacts
 from tests.files.memory import plugin
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, sound
 
-_ANY = Wanted(include_expired=True, include_superseded=True)
+_ANY = WantedFacts(include_expired=True, include_superseded=True)
 _FIRST_TABLE = (
     "CREATE TABLE facts (id TEXT PRIMARY KEY, text TEXT, category TEXT, importance REAL,"
     " entity TEXT, key TEXT, value TEXT, source TEXT, created_at INTEGER, confidence REAL,"

@@ -13,9 +13,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
 from bsd.store.history import (
     Act,
-    Damaged,
     Deed,
     History,
+    HistoryDamaged,
     Touched,
     as_ended,
     named_files,
@@ -121,7 +121,7 @@ def test_what_is_cut_short_is_damaged(history: History, layout: Layout, keep: in
     (deed,) = history.deeds()
     deed.path.write_bytes(deed.path.read_bytes()[:keep])
     if history.deeds():
-        with pytest.raises(Damaged):
+        with pytest.raises(HistoryDamaged):
             history.lines(deed)
     deed.path.unlink()
     with pytest.raises(NotFound, match="no longer kept"):

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.doors.cli import log_file
-from bsd.doors.cli.log_file import LogFile
-from bsd.doors.cli.log_lines import Filter, console_line, json_line
+from bsd.doors.cli.log_file import LogReader
+from bsd.doors.cli.log_lines import LineFilter, console_line, json_line
 from bsd.doors.cli.main import run
 
-ALL = Filter()
+ALL = LineFilter()
 
 
 def line(event: str, level: str = "info", **fields: object) -> bytes:
@@ -40,7 +40,7 @@ class Enough(Exception):
 
 
 def following(
-    path: Path, *steps: Callable[[], object], begin: int = 0, wanted: Filter = ALL
+    path: Path, *steps: Callable[[], object], begin: int = 0, wanted: LineFilter = ALL
 ) -> list[bytes]:
     """What is shown if, while `follow` sleeps, one step after the other happens."""
     rest = iter(steps)
@@ -51,7 +51,7 @@ def following(
             raise Enough
         step()
 
-    with LogFile(path, sleep=sleep) as file:
+    with LogReader(path, sleep=sleep) as file:
         seen = file.last(begin, wanted)
         with suppress(Enough):
             # One by one: what was seen before the end counts.
@@ -74,15 +74,15 @@ def append(path: Path, data: bytes) -> None:
 )
 def test_the_last_lines(path: Path, count: int, expected: list[str]) -> None:
     path.write_bytes(b"".join(line(event) for event in "123"))
-    with LogFile(path) as file:
+    with LogReader(path) as file:
         assert events(file.last(count, ALL)) == expected
 
 
 def test_the_last_wanted_lines(path: Path) -> None:
     levels = ["error", "info", "warn", "debug"] * 3
     path.write_bytes(b"".join(line(str(n), level) for n, level in enumerate(levels)))
-    with LogFile(path) as file:
-        assert events(file.last(3, Filter("warn"))) == ["6", "8", "10"]
+    with LogReader(path) as file:
+        assert events(file.last(3, LineFilter("warn"))) == ["6", "8", "10"]
 
 
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 25), st.integers(0, 50))
@@ -92,14 +92,14 @@ def test_reading_backwards_in_blocks_is_reading(
     path = tmp_path_factory.getbasetemp() / "backwards.log"
     lines = [bytes([97 + n % 26]) * length for n, length in enumerate(lengths)]
     path.write_bytes(b"".join(one + b"\n" for one in lines))
-    with pytest.MonkeyPatch.context() as patch, LogFile(path) as file:
+    with pytest.MonkeyPatch.context() as patch, LogReader(path) as file:
         patch.setattr(log_file, "_BLOCK", block)
         expected = [one for one in lines if one]
         assert file.last(count, ALL) == (expected[-count:] if count else [])
 
 
 def test_no_file_is_no_lines(path: Path) -> None:
-    with LogFile(path) as file:
+    with LogReader(path) as file:
         assert not file.is_there()
         assert file.last(5, ALL) == []
 
@@ -196,15 +196,15 @@ def test_whatever_happens_every_line_is_shown_once_and_in_order(path: Path, seed
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Filter(), "tdiwe?"),
-        (Filter("debug"), "diwe"),
-        (Filter("warn"), "we"),
-        (Filter("error"), "e"),
-        (Filter(session="main/a"), "dw"),
-        (Filter("info", "main/a"), "w"),
+        (LineFilter(), "tdiwe?"),
+        (LineFilter("debug"), "diwe"),
+        (LineFilter("warn"), "we"),
+        (LineFilter("error"), "e"),
+        (LineFilter(session="main/a"), "dw"),
+        (LineFilter("info", "main/a"), "w"),
     ],
 )
-def test_level_and_session(path: Path, wanted: Filter, expected: str) -> None:
+def test_level_and_session(path: Path, wanted: LineFilter, expected: str) -> None:
     lines = [
         line("t", "trace", session="main/ab"),
         line("d", "debug", session="main/a"),
@@ -214,7 +214,7 @@ def test_level_and_session(path: Path, wanted: Filter, expected: str) -> None:
         b"torn line\n",
     ]
     path.write_bytes(b"".join(lines))
-    with LogFile(path) as file:
+    with LogReader(path) as file:
         found = file.last(99, wanted)
     assert "".join("?" if one == b"torn line" else events([one])[0] for one in found) == expected
 

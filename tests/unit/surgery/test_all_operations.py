@@ -22,7 +22,7 @@ from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.hashes import line_hash
 from bsd.surgery.plan import Plan
-from bsd.surgery.redact import Call, Kind, plan_redact
+from bsd.surgery.redact import Call, RedactionKind, plan_redact
 from bsd.surgery.replace import plan_replace, texts_of
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.targets import Discard, Replacement
@@ -127,7 +127,7 @@ class Surgery:
 
     def redact(self) -> None:
         calls = [
-            Call(one.name, self.chance.choice(list(Kind)), one.id)
+            Call(one.name, self.chance.choice(list(RedactionKind)), one.id)
             for seen in read_through(self.session.source, self.fmt)
             for one in seen.facts.calls
         ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import EXTRACTABLE
-from bsd.store.history import ChangedLine, Damaged, Deed
+from bsd.store.history import ChangedLine, Deed, HistoryDamaged
 from bsd.store.lasting import Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.leave import plan_leaving
@@ -235,7 +235,7 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
         def lines(self, deed: Deed) -> list[ChangedLine]:
-            raise Damaged(f"{deed}")
+            raise HistoryDamaged(f"{deed}")
 
     guest, _ = visited()
     guest.witness.known.clear()

@@ -16,7 +16,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.marker import RESTORED
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.store.contents import Place
+from bsd.store.contents import StoredPlace
 from bsd.store.extracted import Keep, Missing, Span, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
@@ -78,9 +78,9 @@ class Shelf:
             return None
         return ref, f"sha256:{sha256(self.files[ref]).hexdigest()}"
 
-    def of_entry(self, entry_id: str) -> list[Place]:
+    def of_entry(self, entry_id: str) -> list[StoredPlace]:
         found = self.find(entry_id)
-        return [Place(Path("store"), *found, "", 0)] if found else []
+        return [StoredPlace(Path("store"), *found, "", 0)] if found else []
 
     def taken(self, ref: str) -> bool:
         return ref in self.files

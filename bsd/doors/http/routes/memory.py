@@ -15,7 +15,7 @@ from bsd.doors.http.description import answers
 from bsd.doors.http.routes.threads import changing, reading
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import Wanted
+from bsd.memory.recall import WantedFacts
 from bsd.memory.schema import MILLISECONDS
 
 _MOST = 1000
@@ -159,7 +159,7 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
         include_superseded: bool = False,
     ) -> Response:
         """The facts that hold any of the words, the best first; none lives on by that."""
-        wanted = Wanted(entity, tag, include_expired, include_superseded)
+        wanted = WantedFacts(entity, tag, include_expired, include_superseded)
         return await _recall(opening, request, query, limit=limit, wanted=wanted, refresh=False)
 
     @router.post(
@@ -170,7 +170,7 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
     async def recall(request: Request) -> Response:
         """The facts that hold any of the words, the best first; they live on."""
         asked = await wish(request, RecallWish)
-        chosen = Wanted(**asked.model_dump(exclude={"query", "limit", "refresh"}))
+        chosen = WantedFacts(**asked.model_dump(exclude={"query", "limit", "refresh"}))
         return await _recall(
             opening,
             request,
@@ -182,7 +182,13 @@ def _recalling(router: APIRouter, opening: OpenMemory) -> None:
 
 
 async def _recall(
-    opening: OpenMemory, request: Request, query: str, *, limit: int, wanted: Wanted, refresh: bool
+    opening: OpenMemory,
+    request: Request,
+    query: str,
+    *,
+    limit: int,
+    wanted: WantedFacts,
+    refresh: bool,
 ) -> Response:
     found = await (changing if refresh else reading)(
         _with,
@@ -231,7 +237,7 @@ async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> 
             asked.entity,
             asked.key,
             limit=asked.limit,
-            wanted=Wanted(tag=asked.tag),
+            wanted=WantedFacts(tag=asked.tag),
             refresh=asked.refresh,
         ),
     )
