@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from bsd.agents.owner import Stale
 from bsd.foundation import mount
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.layout import Layout, SessionName
@@ -104,7 +105,10 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
             record = means.inflight.read(path)  # its owner may have gone on until just now
             if record is None:
                 return None
-            return Displaced(_where_it_lies(record, means.inflight.layout), means).run()
+            lies = _where_it_lies(record, means.inflight.layout)
+            done = Displaced(lies, means).run()
+            _bury_its_lock(lies, means)
+            return done
     except FileNotFoundError:
         return None  # finished by its owner meanwhile
     except Busy as busy:
@@ -117,6 +121,14 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others go on
         _log.exception("A record in flight cannot be dealt with", record=str(path))
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
+
+
+def _bury_its_lock(record: InFlightRecord, means: Means) -> None:
+    """Take away the owner's lock that a commit held when its process died, and nobody needs."""
+    owner = means.access.owner(record.session)
+    if isinstance(owner.lock_state(record.target), Stale):
+        with suppress(Busy), means.access.session_lock(record.session, record.target):
+            pass  # to take it is to bury the dead one
 
 
 def _where_it_lies(record: InFlightRecord, layout: Layout) -> InFlightRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -15,11 +16,11 @@ import pytest
 from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Conflict
 from bsd.session.commit import late as late_module
-from bsd.session.commit.exchangers import Step
+from bsd.session.commit.exchangers import DirectExchanger, Step
 from bsd.session.commit.inflight import read_record
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.protocol import GiveUp
-from bsd.session.commit.recovery import Recovered, State
+from bsd.session.commit.recovery import Access, Recovered, State, recover
 from tests.files.commit.scene import (
     EDITED,
     HEADER,
@@ -137,6 +138,19 @@ def test_an_unfinished_build_goes_at_once(scene: Scene) -> None:
     crash(scene, "built")
     assert states(scene.recover()) == [State.ABANDONED]
     assert scene.in_flight() == scene.records() == []
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_the_lock_that_a_dead_process_held_goes_with_it(scene: Scene, *, alive: bool) -> None:
+    crash(scene, "drained")
+    with subprocess.Popen(["true"]) as process:
+        pass
+    lock = scene.path.with_name(f"{scene.path.name}.lock")
+    pid = os.getppid() if alive else process.pid
+    lock.write_text(json.dumps({"pid": pid, "createdAt": "2026-11-22T10:00:00.000Z"}))
+    access = Access.to(scene.inflight.layout, lambda *_: None)
+    assert states(recover(scene.inflight, access, DirectExchanger())) == [State.WATCHED]
+    assert lock.exists() is alive
 
 
 def test_a_displaced_file_is_kept_for_a_minute(scene: Scene) -> None:
