@@ -213,7 +213,6 @@ _TWICE = {
     "Busy",
     "Call",
     "Deed",
-    "Deleted",
     "Found",
     "Health",
     "Held",
@@ -227,7 +226,6 @@ _TWICE = {
     "Readable",
     "Repair",
     "Restored",
-    "Returned",
     "Savings",
     "Seen",
     "Session",
@@ -239,14 +237,11 @@ _TWICE = {
     "Stored",
     "Summary",
     "Told",
-    "Tool",
     "Touched",
     "Undone",
     "Words",
     "Workspace",
-    "_Bar",
     "_Found",
-    "_Hands",
     "_Job",
     "_Kept",
     "_Marked",
@@ -255,7 +250,6 @@ _TWICE = {
     "_Places",
     "_Run",
     "_Session",
-    "_Watch",
 }
 
 

@@ -11,9 +11,11 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
+from bsd.surgery.edit import Wish
 from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.surgery.redact import Call, Redaction, plan_redact
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
@@ -65,6 +67,12 @@ def change_context(
     surgeon: Surgeon, name: SessionName, action: str, targets: Sequence[Any], **how: bool
 ) -> dict[str, Any]:
     return _done(CHANGE_CONTEXT, surgeon, name, ChangeContext(action, targets, **how))
+
+
+def edit(
+    surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+) -> dict[str, Any]:
+    return _done(EDIT, surgeon, name, EditEntry(entry, wish, seen))
 
 
 def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:

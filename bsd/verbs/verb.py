@@ -1,4 +1,4 @@
-"""A verb: what can be done to a session, or asked of one, said once for all doors.
+"""A verb: what can be done to a session, or asked of one or of all, said once for all doors.
 
 A verb is data: what it takes and what it answers are dataclasses, what it does is a planner or a
 query. The doors are made from that. A planner returns a plan and an answer, and `perform` puts the
@@ -20,6 +20,8 @@ from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.care.trash import Trash
+    from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
 
@@ -39,6 +41,7 @@ class Argument:
     expected: str | None = None  # in words, where its type alone does not say it
     names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
     query: bool = False  # HTTP: it stands in the query, not in the body
+    people_only: bool = False  # said at a terminal; HTTP and tools do not take it
     schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
 
 
@@ -50,6 +53,20 @@ def argument(doc: str = "", **said: Any) -> Mapping[str, Any]:
 def arguments_of(kind: Any) -> dict[str, tuple[Field[Any], Argument]]:
     """The arguments that a dataclass has, by name."""
     return {one.name: (one, one.metadata.get(_KEY, Argument())) for one in fields(kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What HTTP takes in a body that is read in a way of its own.
+
+    `read` is given the bytes, and where the body holds `settings`, the JSON object; it returns
+    arguments by name, and raises Invalid.
+    """
+
+    read: Callable[[Any], Mapping[str, Any]]
+    schema: Mapping[str, Any] | None = None
+    settings: tuple[str, ...] = ()  # names; then the schema is known from them
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,8 @@ class Route:
     doc: str
     tag: str = "sessions"
     hint: str | None = None  # what to try, for whoever sends what it does not take
+    body: Body | None = None  # None: its members are the arguments that stand nowhere else
+    needs_body: bool = False  # though no single one of them has to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,32 @@ class Hands(Protocol):
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
 
 
+class RootHands(Hands, Protocol):
+    """Who does what concerns more than lines of one session, too."""
+
+    @property
+    def config(self) -> ConfigService: ...
+
+    @property
+    def actor(self) -> str: ...
+
+    def trash(self, *, writes: bool) -> Trash: ...
+
+    def clock(self) -> float: ...
+
+    def progressed(self, done: int) -> None:
+        """Hear how many bytes of a session are read; may raise, to end the work."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether what is not begun shall not be begun any more."""
+        ...
+
+    def cleaned(self) -> None:
+        """Hear that something was deleted for good."""
+        ...
+
+
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
@@ -94,14 +139,15 @@ Meanwhile = Callable[[Answer], None]  # is given an answer that is true before a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb(Generic[_A, _R]):
-    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` of its own."""
+    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` or `ask`."""
 
     name: str  # as log, audit and history have it
     arguments: type[_A]
     answer: type[_R]
     plan: Callable[[Source, Format, _A, Means], tuple[Plan, _R]] | None = None
     query: Callable[[Source, Format, _A, Means], _R] | None = None
-    act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
+    act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None  # by hands, of either kind
+    ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
     changes: bool = False  # it may change a session
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
@@ -119,20 +165,24 @@ class Verb(Generic[_A, _R]):
         return str(getattr(arguments, "action", self.name))
 
 
-def _nobody_waits(_: Answer) -> None: ...
+def no_one_waits(_: Answer) -> None: ...
 
 
 def perform(
     verb: Verb[_A, _R],
     hands: Hands,
-    name: SessionName,
+    name: SessionName | None,
     arguments: _A,
-    meanwhile: Meanwhile = _nobody_waits,
+    meanwhile: Meanwhile = no_one_waits,
 ) -> _R:
     """Do what a verb says to one session, and return its answer; raises what its parts raise.
 
-    A verb with `dry_run` among its arguments changes nothing if that is set.
+    `name` is None only for a verb that asks of all. One with `dry_run` among its arguments changes
+    nothing if that is set.
     """
+    if verb.ask is not None:
+        return verb.ask(hands, arguments)
+    assert name is not None  # noqa: S101 - see above
     if verb.act is not None:
         return verb.act(hands, name, arguments, meanwhile)
     if verb.plan is not None:
@@ -173,7 +223,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
 
 def verb_named(name: str) -> Verb[Any, Any]:
     """The verb of this name."""
-    module = import_module(f"bsd.verbs.{name}")
+    module = import_module(f"bsd.verbs.{NAMES[name].module}")
     found: Verb[Any, Any] = getattr(module, name.upper())
     return found
 

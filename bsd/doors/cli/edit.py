@@ -12,19 +12,25 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import decoded, read_text
+from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import note, print_json, say
 from bsd.doors.cli.text import counted
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.errors import BsdError, Invalid, os_problem
+from bsd.foundation.layout import make_private_dir
+from bsd.surgery.edit import Edited, Shown, Wish, becoming, read_assignment, setting
+from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.verb import perform
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgery.edit import Shown, Wish
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -51,9 +57,6 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 def edit(
     call: Call, /, session: SessionName, entry: str, sets: tuple[str, ...], file: str | None
 ) -> int:
-    from bsd.foundation.errors import Invalid
-    from bsd.surgery.edit import becoming, read_assignment, setting
-
     if sets and file:
         raise Invalid("--set and --file exclude each other", hint="`bsd edit --help`")
     if sets:
@@ -70,8 +73,6 @@ def edit(
 
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
-    from bsd.surgery.edit import becoming
-
     surgeon = call.surgeon()
     entry, shown = call.with_entry(
         session, entry, lambda one: (one, surgeon.show_entry(session, one))
@@ -81,43 +82,33 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         _let_edit(file)
         after = file.read_bytes()
         if after == before:
-            return _tell(call, session, _unchanged(shown))
+            return _tell(call, session, Edited(shown.entry_id, shown.index, ()))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 
 
 def _apply(
     call: Call, session: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> int:
-    from bsd.doors.cli.interrupt import stop_request
-
     with stop_request() as request:
-        surgeon = call.surgeon(sleep=request.sleep)
-        answer = call.with_entry(session, entry, lambda one: surgeon.edit(session, one, wish, seen))
+        hands = CallHands(call, request)
+        answer = call.with_entry(
+            session, entry, lambda one: perform(EDIT, hands, session, EditEntry(one, wish, seen))
+        )
     _tell(call, session, answer)
     return request.exit_code
 
 
-def _tell(call: Call, session: SessionName, answer: dict[str, Any]) -> int:
+def _tell(call: Call, session: SessionName, answer: Edited) -> int:
     if call.json:
-        print_json(answer)
-    elif not answer["edited"]:
+        print_json(answer.as_json())
+    elif not answer.edited:
         say("Nothing was changed")
     else:
-        changed: list[str] = answer["changed"]
-        entry = answer["entry_id"] or f"#{answer['index']}"
-        say(f"Changed {counted(len(changed), 'value')} of {entry}: {', '.join(changed)}")
-        say(f"  `bsd undo {session} {answer['operation']}` takes it back")
+        entry = answer.entry_id or f"#{answer.index}"
+        changed = ", ".join(answer.changed)
+        say(f"Changed {counted(len(answer.changed), 'value')} of {entry}: {changed}")
+        say(f"  `bsd undo {session} {answer.operation}` takes it back")
     return 0
-
-
-def _unchanged(shown: Shown) -> dict[str, Any]:
-    return {
-        "edited": False,
-        "entry_id": shown.entry_id,
-        "index": shown.index,
-        "changed": [],
-        "operation": None,
-    }
 
 
 @contextmanager
@@ -126,9 +117,6 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
 
     In a directory of its own: what the editor puts beside it is private, too.
     """
-    from bsd.foundation.errors import BsdError, os_problem
-    from bsd.foundation.layout import make_private_dir
-
     try:
         make_private_dir(layout.refuse_outside(layout.edits))
         directory = Path(tempfile.mkdtemp(prefix=f"{session.session[:100]}-", dir=layout.edits))
@@ -169,8 +157,6 @@ def _remove_if_empty(directory: Path, file: Path) -> None:
 
 def _let_edit(file: Path) -> None:
     """Wait until the person is done."""
-    from bsd.foundation.errors import BsdError, Invalid
-
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     editor = chosen or _EDITOR
     hint = "set $VISUAL or $EDITOR, or use --set PATH=JSON"

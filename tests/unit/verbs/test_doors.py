@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 import pytest
 
+from bsd.doors.agent.restoring import RESTORE_INLINE
 from bsd.doors.agent.tools import TOOLS
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.main import bsd
@@ -40,16 +42,20 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_each_has_a_module_and_each_module_of_a_verb_is_named() -> None:
     room = Path(sys.modules["bsd.verbs"].__file__ or "").parent
     defining = {path.stem for path in room.glob("*.py") if "= Verb(\n" in path.read_text()}
-    assert defining == set(NAMES)
+    assert defining == {one.module for one in NAMES.values()}
+    said = re.findall(
+        r"^[A-Z_]+ = Verb\(\n", "".join(map(Path.read_text, room.glob("*.py"))), re.MULTILINE
+    )
+    assert len(said) == len(NAMES)
 
 
 @every_verb
 def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
-    ways = [way for way in (verb.plan, verb.query, verb.act) if way is not None]
+    ways = [way for way in (verb.plan, verb.query, verb.act, verb.ask) if way is not None]
     assert len(ways) == 1
     assert verb.changes or verb.plan is None
     name = next(name for name, one in VERBS.items() if one is verb)
-    assert verb.route or verb.tools or NAMES[name].command
+    assert verb.route or verb.tools or NAMES[name].command or name.replace("_", "-") in COMMANDS
     assert NAMES[name].locks == (verb.changes and NAMES[name].command is not None)
 
 
@@ -69,9 +75,17 @@ def test_http_takes_its_arguments_and_tells_its_answer(
     always = [name for name, said in fields.items() if not said.omit]
     assert told["required"] == always, "what may be left out, and nothing else, need not be there"
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    given = {one["name"] for one in operation["parameters"]}
+    given = {one["name"] for one in operation.get("parameters", ())}
     given |= set(body.get("schema", {}).get("properties", {}))
-    known = {(said.names or {}).get("http", name) for name, (_, said) in _arguments(verb)}
+    known = {
+        (said.names or {}).get("http", name)
+        for name, (_, said) in _arguments(verb)
+        if not said.people_only
+    }
+    if verb.route.body is not None:  # it has words of its own
+        own = set(verb.route.body.settings or (verb.route.body.schema or {})["properties"])
+        assert own <= given
+        given, known = given - own, known & given - own
     assert given - {"agent", "session"} == known
 
 
@@ -87,7 +101,7 @@ def test_a_command_takes_its_arguments(verb: Verb[Any, Any]) -> None:
     assert COMMANDS[NAMES[name].command or ""].locks == verb.changes
 
 
-@every_verb
+@pytest.mark.parametrize("verb", [*VERBS.values(), RESTORE_INLINE], ids=[*VERBS, "inline"])
 def test_tools_take_its_arguments_and_tell_its_answer(verb: Verb[Any, Any]) -> None:
     for told in verb.tools:
         tool = TOOLS[told.name]
