@@ -18,14 +18,15 @@ def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed
 
     A name that was too long to stand in the trash whole is the beginning of one.
     """
-    transcript, entries = None, 0
-    with suppress(FileNotFoundError):
+    transcript, entries, files, amount = None, 0, 0, 0
+    with suppress(OSError):
         found = place.transcript.lstat()
         mode = stat.S_IMODE(found.st_mode)
         transcript = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
         with suppress(OSError, NotPlain):
             entries = count_lines(place.transcript)
-    files, amount = weigh(place.store)
+    with suppress(OSError):
+        files, amount = weigh(place.store)
     return Trashed(
         id=place.id,
         name=place.name(layout) or _beginning_of_a_name(place.base),

@@ -100,8 +100,6 @@ class Trash:
                 found.append(self._read(TrashPlace(self.layout.trash_dir(), each)))
             except NotFound:
                 continue
-            except OSError as error:
-                raise os_problem(error, "reading the trash") from error
         return found
 
     def find(self, text: str) -> Trashed:
@@ -131,6 +129,9 @@ class Trash:
             item = known_from_names(self.layout, place, problem)
         except Conflict as damaged:
             item = known_from_names(self.layout, place, damaged.message)
+        except OSError as error:
+            problem = os_problem(error, f"reading {place.meta}").message
+            item = known_from_names(self.layout, place, problem)
         return replace(item, expires_at=self._expiry(item.trashed_at))
 
     def _expiry(self, trashed_at: float) -> float | None:
