@@ -10,7 +10,7 @@ from bsd.care.moves import count_lines, weigh
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import NotPlain
+from bsd.foundation.files import NotPlain
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:

@@ -32,7 +32,7 @@ from bsd.foundation.locations import (
     settings_file,
 )
 from bsd.foundation.memory_settings import MemorySettings
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
 from bsd.foundation.spelling import nearest
 from bsd.foundation.workspace_settings import (

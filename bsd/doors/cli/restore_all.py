@@ -103,7 +103,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     """Write what one session would be; what cannot be edited, or is in use, can be had so."""
     import os
 
-    from bsd.foundation.atomic import write_all
+    from bsd.foundation.files import write_all
     from bsd.foundation.errors import Conflict, Invalid, os_problem
 
     if len(sessions) != 1:

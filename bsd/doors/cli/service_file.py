@@ -8,7 +8,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation.atomic import sync_dir, write_private
+from bsd.foundation.files import sync_dir, write_private
 from bsd.foundation.errors import os_problem
 
 _SIGNATURE = re.compile(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.foundation.leases import tail_hash
-from bsd.foundation.plain import open_plain
+from bsd.foundation.files import open_plain
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.inflight import Mark, Span
 
