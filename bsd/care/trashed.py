@@ -24,7 +24,7 @@ from bsd.foundation.files import sync_dir, write_private
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.files import makers, why_not_our_file
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.files import LARGEST_RECORD, NotPlain, TooLarge, read_plain
 from bsd.foundation.times import iso_utc
 

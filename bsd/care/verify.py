@@ -25,7 +25,7 @@ from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced

@@ -23,7 +23,7 @@ from bsd.foundation.files import sync_dir, write_all
 from bsd.foundation.errors import Conflict, TemporaryFailure
 from bsd.foundation.filesystem import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import swap_names
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.files import LARGEST_RECORD, NotPlain, open_plain
 from bsd.text import splice
 from bsd.text.change import Identity

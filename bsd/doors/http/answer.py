@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from bsd.foundation.documents import document
+from bsd.foundation.json_text import document
 from bsd.foundation.errors import BsdError, FieldError
 
 LARGEST_BODY = 1 << 20  # bytes, of a request

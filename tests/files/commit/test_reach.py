@@ -107,7 +107,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(mount, "refuse_unless_reached", refuse)
+    monkeypatch.setattr(filesystem, "refuse_unless_reached", refuse)
 
 
 def test_nobody_is_told_to_open_all_homes(
