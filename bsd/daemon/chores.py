@@ -27,7 +27,7 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailab
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import traced
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon

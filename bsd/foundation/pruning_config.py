@@ -35,7 +35,7 @@ from bsd.foundation.pruning_fields import (
     unknown_field,
 )
 from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import traced
 
 log = get_logger("config")
 

@@ -13,7 +13,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress

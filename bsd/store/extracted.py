@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.foundation.files import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index

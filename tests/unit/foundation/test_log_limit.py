@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.log_limit import MOST_ALIKE, PERIOD_SECONDS, LeftOut, Limit
+from bsd.foundation.logs import MOST_ALIKE, PERIOD_SECONDS, LeftOut, Limit
 from bsd.foundation.logs import LEVELS, Output
 
 
