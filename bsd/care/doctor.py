@@ -30,7 +30,7 @@ from bsd.care.expiry import lifetime_seconds
 from bsd.care.strangers import strangers
 from bsd.care.verify import verify
 from bsd.foundation.claims import elsewhere
-from bsd.foundation.clock_record import look
+from bsd.foundation.ages import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange

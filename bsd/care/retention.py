@@ -20,7 +20,7 @@ from bsd.care.drafts import forget_drafts
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
 from bsd.care.search import forget_stored
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
+from bsd.foundation.ages import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger

@@ -16,7 +16,7 @@ from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue
 from bsd.foundation.ages import Ages
 from bsd.foundation.claims import elsewhere, served_by
-from bsd.foundation.clock_record import look
+from bsd.foundation.ages import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source

@@ -181,7 +181,7 @@ def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.care.expiry import forecast
     from bsd.care.trash_shelf import TrashShelf, run_trash_retention
     from bsd.foundation.ages import Ages
-    from bsd.foundation.clock_record import steady
+    from bsd.foundation.ages import steady
     from bsd.foundation.layout import Layout
 
     bsd("delete", "main/alpha", "--yes")
