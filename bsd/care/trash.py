@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bsd.agents.owners import owner_of
 from bsd.care.damaged import is_anything_there, known_from_names
-from bsd.care.expiry import lifetime_seconds
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.family import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
@@ -44,7 +44,7 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import UNCERTAIN_SECONDS
+from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.logs import traced
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight

@@ -26,7 +26,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.files import makers, why_not_our_file
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.files import LARGEST_RECORD, NotPlain, TooLarge, read_plain
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _FORMAT = 1
 _META = ".meta.json"

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.care.cleaning import clean_all
-from bsd.care.expiry import Cleaned, lifetime_seconds
+from bsd.care.expiry import Cleaned
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.interrupted import recover
 from bsd.care.retention import in_plain_words
 from bsd.care.verify import reindex

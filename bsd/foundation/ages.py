@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import Any
-from bsd.foundation.durations import format_duration
+from bsd.foundation.spelling import format_duration
 from bsd.foundation.immutable import immutable
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 import sys
 import time
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from bsd.foundation.layout import inside
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.foundation.files import LARGEST_RECORD, TooLarge, open_plain, plain_stream
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("audit")
 

@@ -24,7 +24,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.foundation.filesystem import open_elsewhere, strength
-from bsd.foundation.times import UNCERTAIN_SECONDS
+from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovered import Access, Recovered, State

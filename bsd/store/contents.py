@@ -28,7 +28,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
 from bsd.foundation.files import LARGEST_LINE, read_plain
-from bsd.foundation.times import UNCERTAIN_NS
+from bsd.foundation.files import UNCERTAIN_NS
 from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")

@@ -14,7 +14,7 @@ from bsd.agents.owner import ENDING, Registered, Registry
 from bsd.agents.title import in_short
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.files import LARGEST_RECORD, read_plain
-from bsd.foundation.times import UNCERTAIN_NS
+from bsd.foundation.files import UNCERTAIN_NS
 
 FILE = "sessions.json"
 

@@ -27,7 +27,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger
 from bsd.foundation.filesystem import Strength
-from bsd.foundation.times import UNCERTAIN_NS
+from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.logs import traced
 from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.durations import (
+from bsd.foundation.spelling import (
     DAY,
     HOUR,
     LONGEST,

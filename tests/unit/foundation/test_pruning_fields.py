@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import VALUE_TYPES
-from bsd.care.expiry import lifetime_seconds
-from bsd.foundation.durations import DAY, HOUR
+from bsd.foundation.spelling import lifetime_seconds
+from bsd.foundation.spelling import DAY, HOUR
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import (
     PER_CALL,
