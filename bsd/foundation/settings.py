@@ -31,11 +31,11 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
-from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.settings_tables import MemorySettings
 from bsd.foundation.files import LARGEST_NOTE, read_plain
-from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
+from bsd.foundation.settings_tables import SourceSettings, objection, with_whole_paths
 from bsd.foundation.spelling import nearest
-from bsd.foundation.workspace_settings import (
+from bsd.foundation.settings_tables import (
     HOURLY,
     WorkspaceAge,
     WorkspaceCron,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import ConfigError
-from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.settings_tables import MemorySettings
 from bsd.foundation.settings import load_settings
 
 
