@@ -17,7 +17,7 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
-from bsd.foundation.peer import may_be_believed, peer_uid
+from bsd.foundation.locations import may_be_believed, peer_uid
 
 _ANSWER_SECONDS = 10.0
 _BLOCK = 1 << 16
