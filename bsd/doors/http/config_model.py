@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
 from bsd.foundation.setting import Number, SettingKind
-from bsd.foundation.trigger_rules import RULE_LIMITS, TriggerType
+from bsd.foundation.pruning_fields import RULE_LIMITS, TriggerType
 
 
 def _bounds(kind: SettingKind) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from bsd.foundation.pruning_fields import (
 )
 from bsd.foundation.setting import check_cron
 from bsd.foundation.spelling import shown
-from bsd.foundation.trigger_rules import TRIGGER_TYPES, TriggerRule
+from bsd.foundation.pruning_fields import TRIGGER_TYPES, TriggerRule
 
 
 def complaint(field: str, value: object) -> str:
