@@ -11,7 +11,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
 from bsd.store.state import StateDb
