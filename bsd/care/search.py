@@ -14,8 +14,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.logs import traced
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search_query import Hit, match_expression, terms_of
-from bsd.store.search_rows import Known
+from bsd.store.search import Hit, match_expression, terms_of
+from bsd.store.search_file import Known
 from bsd.text.reader import parse_entry
 
 _log = get_logger("search")
