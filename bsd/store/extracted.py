@@ -21,7 +21,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.files import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
 from bsd.foundation.logs import traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.durable import Syncing
+from bsd.foundation.filesystem import Syncing
 from bsd.store.index import Index
 
 _log = get_logger("store")
