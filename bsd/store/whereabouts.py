@@ -12,7 +12,7 @@ from typing import Protocol
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.gap import Gap, Neighbour
+from bsd.store.history import Gap, Neighbour
 from bsd.store.history import ChangedLine, History, HistoryDamaged
 from bsd.text.reader import Line
 
