@@ -15,7 +15,7 @@ from bsd.store.state import Checkpoint
 from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
 from bsd.store.state import StateDb
-from bsd.store.whereabouts import happened
+from bsd.store.changed_lines import happened
 from bsd.surgery.plan import Plan
 from bsd.surgery.settled import fingerprint
 from bsd.text.change import Identity

@@ -26,7 +26,7 @@ from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
-from bsd.store.whereabouts import undone_in
+from bsd.store.changed_lines import undone_in
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving

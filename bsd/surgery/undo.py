@@ -25,7 +25,7 @@ from bsd.store.history import (
 )
 from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
-from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
+from bsd.store.changed_lines import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source

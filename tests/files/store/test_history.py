@@ -22,7 +22,7 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.whereabouts import find_lines, happened
+from bsd.store.changed_lines import find_lines, happened
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript
 
