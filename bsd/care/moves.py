@@ -40,7 +40,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.files import plain_stream
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
-from bsd.store.lasting import RESTORED, UNDONE, Lasting
+from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 
 _log = get_logger("trash")
 
@@ -257,7 +257,7 @@ class Moves:
             remove_file(place.store / _INDEX)  # the two become one
         history = self._layout.history_dir(item.name)
         if history.is_dir():
-            Lasting(history, item.name).join(Lasting(place.history, item.name))
+            EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
         for there, here in self._directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.

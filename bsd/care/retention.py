@@ -29,7 +29,7 @@ from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.lock import OwnLock
 from bsd.store.index import Index
-from bsd.store.lasting import DAMAGED, RESTORED, UNDONE, session_of
+from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE, session_of
 
 _log = get_logger("retention")
 

@@ -24,7 +24,7 @@ from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
-from bsd.store.originals import Kept
+from bsd.store.entry_notes import RootRecords
 from bsd.store.state import StateDb, state_at
 from bsd.store.changed_lines import undone_in
 from bsd.surgery.edit import Edited, Wish, plan_edit
@@ -162,7 +162,7 @@ class Surgeon(Examiner):
             now = self.patience.clock()
             if not leaving:
                 return plan_restore_all(source, fmt, now, store, progress=progress)
-            kept = Kept(self.layout, store, history)
+            kept = RootRecords(self.layout, store, history.entry_notes)
             return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
 
         tally = Tally(name, Status.RESTORED)

@@ -21,7 +21,7 @@ from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.state import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.store.history import Touched
-from bsd.store.lasting import Noting
+from bsd.store.entry_notes import Noting
 from bsd.store.markers import Markers, away_paths
 from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate

@@ -13,7 +13,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.state import Checkpoint
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import Touched
-from bsd.store.lasting import NOTHING, Noting
+from bsd.store.entry_notes import NOTHING, Noting
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit, Identity
 from bsd.text.reader import Line

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bsd.store.extracted import Keep
 from bsd.store.history import Touched
-from bsd.store.lasting import NOTHING
+from bsd.store.entry_notes import NOTHING
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import Line

@@ -23,7 +23,7 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.lasting import Noting
+from bsd.store.entry_notes import Noting
 from bsd.store.markers import away_paths
 from bsd.store.changed_lines import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier

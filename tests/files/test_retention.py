@@ -26,7 +26,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.store.lasting import UNDONE
+from bsd.store.entry_notes import UNDONE
 from tests.logs import capture_logs
 
 NOW = time.time()
