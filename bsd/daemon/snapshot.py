@@ -10,7 +10,7 @@ from bsd.care.disk_use import disk_use
 from bsd.care.expiry import Shelf, forecast
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.retention import StoreShelf
-from bsd.care.saved import SavedByHour
+from bsd.care.disk_use import SavedByHour
 from bsd.care.trash_shelf import TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
