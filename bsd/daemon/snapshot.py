@@ -11,7 +11,7 @@ from bsd.care.expiry import Shelf, forecast
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.retention import StoreShelf
 from bsd.care.disk_use import SavedByHour
-from bsd.care.trash_shelf import TrashShelf
+from bsd.care.retention import TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue
