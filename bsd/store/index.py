@@ -19,6 +19,8 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain
 
+INDEX_FILE = "index.json"  # in the directory of a store
+
 _VERSION = 1
 
 
