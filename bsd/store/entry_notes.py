@@ -270,13 +270,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-def session_of(path: Path) -> SessionName | None:
-    """Whose file one is, as it says; None if it cannot be read."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return SessionName.parse(str(orjson.loads(read_plain(path, LARGEST_RECORD))["session"]))
-    return None
-
-
 # --- who else knows ---
 
 
