@@ -16,7 +16,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.logs import traced
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search import Hit, match_expression, terms_of
+from bsd.store.search import SearchHit, match_expression, terms_of
 from bsd.store.search_file import Known
 from bsd.text.reader import parse_entry
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +41,7 @@ def search(
     extracted_from: SessionName | None = None,
     progress: Progress | None = None,
     failed: Failed | None = None,
-) -> list[Hit]:
+) -> list[SearchHit]:
     """Entries that hold all the words, the best first; the index is brought up to date before.
 
     With `extracted_from` only what was taken out of that session is looked at, and no other is
@@ -50,7 +50,7 @@ def search(
     """
     match_expression(words)  # before the work, not after it
 
-    def work(index: SearchIndex) -> list[Hit]:
+    def work(index: SearchIndex) -> list[SearchHit]:
         if extracted_from is None:
             _follow(layout, index, agent, progress, failed)
         else:
@@ -85,7 +85,7 @@ def by_title(
 
 def search_as_it_is(
     layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
-) -> list[Hit]:
+) -> list[SearchHit]:
     """As `search`, in what the index knows already; nothing is read, and nothing is created."""
     match_expression(words)
     if not layout.search_db.exists():

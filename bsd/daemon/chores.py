@@ -11,7 +11,7 @@ from pathlib import Path
 from bsd.care.expiry import Cleaned
 from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.interrupted import recover
-from bsd.care.retention import Retention, in_plain_words
+from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -181,7 +181,7 @@ class Chores:
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
-        run = Retention(
+        run = RetentionRun(
             self._layout,
             actor="daemon",
             clock=self._clock,
