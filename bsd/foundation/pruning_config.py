@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bsd.foundation.files import write_private
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -115,8 +116,6 @@ class ConfigService:
     def _audit(
         self, actor: str, changed: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        from bsd.foundation.audit import AuditLog  # noqa: PLC0415 - most calls change no settings
-
         AuditLog(self._path.with_name("audit.jsonl")).record(
             actor=actor,
             action="config",
