@@ -12,6 +12,7 @@ import pytest
 from bsd.care.retention import RetentionRun
 from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
+from bsd.session.rest import Patience
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.settings_tables import MemorySettings
@@ -103,7 +104,7 @@ def test_what_was_settled(layout: Layout, surgeon: Surgeon, outside: Path) -> No
 
 def test_journals_of_the_trash(layout: Layout, outside: Path) -> None:
     layout.moving.symlink_to(outside)
-    trash = Trash(layout, "14d", wait=0.0, quiet=0.0)
+    trash = Trash(layout, "14d", patience=Patience(wait=0.0, quiet=0.0))
     with pytest.raises(Forbidden, match=OUT):
         trash.delete(NAME)
     with pytest.raises(Forbidden, match=OUT):

@@ -14,6 +14,7 @@ import pytest
 from bsd.care import hand_down
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
+from bsd.session.rest import Patience
 from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.doors.http.extracted import open_content
@@ -64,7 +65,8 @@ def later() -> float:
 
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, "clock": later, **more})
+    how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
+    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, "clock": later, **more}), **how)
 
 
 def extracted(layout: Layout) -> str:

@@ -25,6 +25,7 @@ from bsd.agents.title import Rank, Title, named
 from bsd.agents.values import leaf_values, text_value
 from bsd.care import catalog
 from bsd.care.trash import Trash
+from bsd.session.rest import Patience
 from bsd.care.verify import verify
 from bsd.daemon.scan import Scan
 from bsd.doors.agent.inband import InBand
@@ -272,7 +273,7 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
     set_at_rest(home.path)
-    trash = Trash(home.layout, "14d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(home.layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     deleted = trash.delete(home.name)
     assert [item.name.session for item in deleted.items] == ["scroll-1", "scroll-2"]
     assert not home.path.exists()
