@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.flat import FLAT
-from bsd.care.trash import Trash
-from bsd.session.rest import Patience
 from bsd.care.retention import RetentionRun
+from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
+from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
 from tests.unit.surgery.theatre import Session, jsonl
 

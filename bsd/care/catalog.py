@@ -7,31 +7,27 @@ that has read it; else by its first and last lines alone. Whose child it is says
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from bsd.agents.owner import ENDING, Owner, Registered
+
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
+from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.files import is_directory
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import SessionStore
-import sqlite3
-from collections.abc import Iterable
-from functools import lru_cache
-from bsd.agents.dialect import Format, NotOurs
-from bsd.agents.title import Rank, Title, better
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, use
 from bsd.store.search_file import KnownTitle
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
-from collections.abc import Iterator
-from bsd.agents.owner import Registry
 
 
 @immutable

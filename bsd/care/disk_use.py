@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
-from bsd.foundation.errors import BsdError
+
+from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.displaced import KEEP_NS
 from bsd.session.commit.inflight import InFlight
-import json
-import os
-import threading
-from datetime import datetime
-from bsd.foundation.errors import os_problem
-from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
-
 
 _DISK_BLOCK = 512  # what st_blocks counts, on every system
 
@@ -113,7 +111,9 @@ def _with_its_journals(databases: Iterable[Path]) -> list[Path]:
 
 def _taken(places: Iterable[Path], but: set[Path] | None = None) -> int:
     return sum(
-        found.st_blocks * _DISK_BLOCK for place in places for _, found in _files(place, but or set())
+        found.st_blocks * _DISK_BLOCK
+        for place in places
+        for _, found in _files(place, but or set())
     )
 
 

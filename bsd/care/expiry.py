@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bsd.foundation.ages import Ages
-from bsd.foundation.spelling import lifetime_seconds
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
-from bsd.foundation.spelling import format_size
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 
 _log = get_logger("retention")
 

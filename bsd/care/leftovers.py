@@ -1,4 +1,4 @@
-"""What is left without its session: stores whose transcript is not there, late bytes without a place.
+"""What is left without its session: stores without a transcript, late bytes without a place.
 
 Programs delete transcripts, compress them, put them aside, and give them other names. What was
 taken out of them stays in the store until its time is up, and nothing is wrong with that; but
@@ -8,28 +8,27 @@ they say anything that their session does not have.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
 from bsd.agents.entry import first_entries
 from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
-from bsd.text.reader import TranscriptFile
-import hashlib
-from collections import Counter
 from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.orphans import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.extracted import SessionStore
-
+from bsd.text.reader import TranscriptFile
 
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -31,15 +31,14 @@ from bsd.care.relocate import (
     sync_names,
 )
 from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
-from bsd.foundation.files import sync_dir, write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
+from bsd.foundation.files import make_private_dir, sync_dir, write_private
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.files import make_private_dir
 from bsd.foundation.logs import get_logger
+from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import SessionStore
 from bsd.store.index import INDEX_FILE, Index
-from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 
 _log = get_logger("trash")
 

@@ -5,25 +5,16 @@ And which sessions somebody looks for in a list: by words in their names and tit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from bsd.agents.entry import Entry
-from bsd.agents.marker import Marker
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
 from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.logs import traced
-from bsd.store.extracted import SessionStore
-from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search import SearchHit, match_expression, terms_of
+from bsd.foundation.logs import get_logger, traced
+from bsd.store.search import SearchHit, SearchIndex, drop_for_good, match_expression, terms_of, use
 from bsd.store.search_file import Known
-from bsd.text.reader import parse_entry
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from bsd.foundation.errors import BsdError
-from bsd.store.search import terms_of
-
 
 _log = get_logger("search")
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
 from bsd.agents.entry import Entry, block_at, error_text, model_of
-from bsd.agents.owners import owner_of
 from bsd.agents.marker import Marker
-from bsd.foundation.spelling import format_duration
+from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.store.extracted import SessionStore
 from bsd.text.reader import TranscriptFile, parse_entry
 
@@ -166,7 +165,9 @@ def _original(entry: Entry, store: SessionStore) -> Entry:
     return (parse_entry(line) if isinstance(line, bytes) else None) or entry
 
 
-def document(name: SessionName, summary: SessionSummary, now: float | None = None) -> dict[str, Any]:
+def document(
+    name: SessionName, summary: SessionSummary, now: float | None = None
+) -> dict[str, Any]:
     """The whole answer; `now` is in epoch seconds."""
     return {
         "session_id": name.session,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owners import owner_of
-from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.leftovers import kept_beside
@@ -27,8 +26,8 @@ from bsd.care.trashed import (
     ReturnedSessions,
     Trashed,
     TrashPlace,
-    ids,
     count_lines,
+    ids,
     journals,
     known_from_names,
     read_meta,
@@ -44,8 +43,8 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.logs import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
@@ -68,14 +67,14 @@ class Trash:
         keep: str,
         *,
         actor: str = "cli",
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
         exchanger: Exchanger | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._patience = patience
+        self._patience = patience = patience or Patience()
         self._after_step = after_step
         self._hand_down = HandDown(layout, patience, actor, after_step)
         self._rest = Rest(layout, exchanger or DirectExchanger(), patience, InFlight(layout))

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,19 +20,23 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from bsd.foundation.files import sync_dir, write_private
+
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.files import makers, why_not_our_file
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    TooLarge,
+    makers,
+    plain_stream,
+    read_plain,
+    sync_dir,
+    why_not_our_file,
+    write_private,
+)
 from bsd.foundation.json_text import is_too_large
-from bsd.foundation.files import LARGEST_RECORD, NotPlain, TooLarge, plain_stream, read_plain
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.index import INDEX_FILE
-import os
-import stat
-from bsd.foundation.errors import BsdError
-from bsd.foundation.files import NotPlain
-
 
 _FORMAT = 1
 _META = ".meta.json"

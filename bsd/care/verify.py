@@ -17,18 +17,16 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.leftovers import lone_stores
-from bsd.care.leftovers import adds_nothing
+from bsd.care.leftovers import adds_nothing, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
 from bsd.foundation.json_text import is_too_large
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.logs import traced
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.lock import own_lock

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.care.expiry import Cleaned
-from bsd.foundation.spelling import lifetime_seconds
 from bsd.care.interrupted import recover
 from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
@@ -21,13 +20,13 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
-from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.ages import look
+from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.logs import traced
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon

@@ -17,26 +17,24 @@ is lost by its being older. All but `look` and `trust` is pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from enum import StrEnum
-from typing import Any
-from bsd.foundation.spelling import format_duration
-from bsd.foundation.immutable import immutable
-from bsd.foundation.spelling import iso_utc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, replace
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
 import orjson
-from bsd.foundation.files import write_private
+
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.foundation.files import LARGEST_NOTE, read_plain
-
+from bsd.foundation.spelling import format_duration, iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
 # does half of that).

@@ -13,12 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection
+from contextlib import suppress
 from io import DEFAULT_BUFFER_SIZE, FileIO
 from pathlib import Path
 from typing import BinaryIO
-from collections.abc import Collection
-from contextlib import suppress
-
 
 # Bytes; what is larger is none of these, or nobody could use it.
 LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of itself
@@ -101,7 +100,6 @@ def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
     finally:
         os.close(descriptor)
     return data
-
 
 
 # --- believed ---

@@ -12,20 +12,19 @@ import errno
 import fcntl
 import os
 import platform
+import re
 import shutil
 import stat
 import struct
 import subprocess
 import sys
-from pathlib import Path
-from typing import Literal
-from bsd.foundation.immutable import immutable
-from bsd.foundation.leases import swap_names
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Self
+from pathlib import Path
+from typing import Literal, Self
 
+from bsd.foundation.immutable import immutable
+from bsd.foundation.leases import swap_names
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

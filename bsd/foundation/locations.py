@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from bsd.foundation.errors import ConfigError, os_problem
-from bsd.foundation.files import LARGEST_NOTE, read_plain
 import socket
 import struct
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
+from bsd.foundation.errors import ConfigError, os_problem
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103

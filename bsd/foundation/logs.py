@@ -11,25 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
-from typing import Any
-from bsd.foundation.files import write_all
-from bsd.foundation.layout import Layout, inside
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.files import open_plain
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from os import PathLike
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
-from bsd.foundation.layout import SessionName
 
+from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.layout import Layout, SessionName, inside
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.

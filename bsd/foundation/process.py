@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
 import ctypes
+import os
 import sys
-
+import time
 
 _PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
 _STARTTIME_INDEX = 19  # field 22

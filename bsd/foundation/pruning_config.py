@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bsd.foundation.files import write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
@@ -23,10 +22,9 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
 from bsd.foundation.layout import inside
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.logs import get_logger
-from bsd.foundation.files import LARGEST_NOTE, read_plain
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_fields import (
     ALIASES,
     NOTED,
@@ -36,7 +34,6 @@ from bsd.foundation.pruning_fields import (
     unknown_field,
 )
 from bsd.foundation.spelling import iso_utc
-from bsd.foundation.logs import traced
 
 log = get_logger("config")
 

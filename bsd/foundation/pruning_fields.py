@@ -8,15 +8,11 @@ the kinds of its two settings that say which values are extracted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
-from typing import Any, Literal, get_args
-from bsd.foundation.setting import Number, SettingKind
-from bsd.foundation.spelling import nearest
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
+
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pattern import check_pattern
 from bsd.foundation.setting import (
@@ -31,7 +27,7 @@ from bsd.foundation.setting import (
     setting,
     settings_of,
 )
-
+from bsd.foundation.spelling import nearest
 
 TriggerType = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 TRIGGER_TYPES: tuple[TriggerType, ...] = get_args(TriggerType)

@@ -16,9 +16,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from bsd.foundation.spelling import NEVER, lifetime_seconds
 from bsd.foundation.errors import Invalid
-from bsd.foundation.spelling import shown
+from bsd.foundation.spelling import NEVER, lifetime_seconds, shown
 
 _Default = TypeVar("_Default")
 _LINE = "line"  # in the metadata of a dataclass's field

@@ -69,9 +69,7 @@ def parse_duration(text: str, *, minimum: int = SHORTEST, maximum: int = LONGEST
     return total
 
 
-def lifetime_seconds(
-    text: str, *, minimum: int = SHORTEST, maximum: int = LONGEST
-) -> float | None:
+def lifetime_seconds(text: str, *, minimum: int = SHORTEST, maximum: int = LONGEST) -> float | None:
     """How long something is kept, in seconds; `never` is for ever: None. Raises Invalid."""
     if text.strip().casefold() == NEVER:
         return None

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import Gap, Neighbour
-from bsd.store.history import ChangedLine, History, HistoryDamaged
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
 from bsd.store.markers import Lines
-from bsd.text.reader import Line
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]
@@ -53,7 +51,9 @@ def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, LinePl
     return found
 
 
-def find_gaps(source: Lines, wanted: Sequence[ChangedLine], identify: Identify) -> dict[int, LinePlace]:
+def find_gaps(
+    source: Lines, wanted: Sequence[ChangedLine], identify: Identify
+) -> dict[int, LinePlace]:
     """Where lines that the operation took out belong now: position in `wanted` → place."""
     left_at = _left_at(wanted)
     gaps = {number: line.gap for number, line in enumerate(wanted) if line.went and line.gap}

@@ -30,11 +30,10 @@ from bsd.foundation.database_file import (
     version_of,
 )
 from bsd.foundation.errors import BsdError
+from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.files import LARGEST_LINE, read_plain
-from bsd.foundation.files import UNCERTAIN_NS
 from bsd.store.index import INDEX_FILE
 from bsd.text.reader import parse_kept
 

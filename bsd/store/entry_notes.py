@@ -1,4 +1,4 @@
-"""What is noted of entries for as long as their session is there, and who else under the root knows.
+"""What is noted of entries as long as their session is there, and who else under the root knows.
 
 Beside the history of a session, `undone.json` names the entries whose extraction somebody has taken
 back: they stay inline until they are extracted by hand or freed. `restored.json` holds each
@@ -13,22 +13,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-import orjson
-from bsd.foundation.files import sync_dir, write_private
-from bsd.foundation.errors import Unavailable, os_problem
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.files import LARGEST_RECORD, read_plain
-from collections.abc import Collection, Iterator
-from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout
-from bsd.store.extracted import Missing, SessionStore
 
+import orjson
+
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.store.extracted import Missing, SessionStore
 
 UNDONE, RESTORED = "undone.json", "restored.json"
 DAMAGED = ".damaged"  # what one that cannot be read is called once another has taken its place

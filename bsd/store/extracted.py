@@ -12,16 +12,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.files import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.files import (
+    LARGEST_LINE,
+    NotPlain,
+    TooLarge,
+    make_private_dir,
+    plain_file,
+    read_plain,
+    sync_dir,
+    write_all,
+)
+from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.logs import get_logger
-from bsd.foundation.files import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
-from bsd.foundation.logs import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.foundation.filesystem import Syncing
 from bsd.store.index import INDEX_FILE, Index
 from bsd.text.change import Readable
 

@@ -10,8 +10,6 @@ and of the line that is gone it is kept between which two others it was.
 
 from __future__ import annotations
 
-from typing import Any, Self
-from bsd.foundation.immutable import immutable
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,17 +17,24 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
+
 import orjson
-from bsd.foundation.files import sync_dir
+
 from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    make_private_dir,
+    plain_file,
+    plain_stream,
+    sync_dir,
+)
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.files import make_private_dir
-from bsd.foundation.files import LARGEST_RECORD, NotPlain, plain_file, plain_stream
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.store.extracted import Keep, Missing, SessionStore, FileSpan, Stored, digest
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -40,7 +45,6 @@ from bsd.store.recipe import (
     write_recipe_with,
 )
 from bsd.text.change import Edit, Readable
-
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
@@ -208,7 +212,9 @@ class History:
             ) from error
         return found
 
-    def former(self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         kept = b""
         if line.kept:

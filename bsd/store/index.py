@@ -14,11 +14,10 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.files import write_private
 from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain
 
 INDEX_FILE = "index.json"  # in the directory of a store
 

@@ -8,25 +8,32 @@ was found into a snippet.
 
 from __future__ import annotations
 
-import re
-from typing import Any
-from bsd.foundation.errors import Invalid
-from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
-from bsd.foundation.database_file import remove_database
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
-from bsd.foundation.logs import get_logger
-from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of
-from bsd.store.search_file import Known, KnownState, Slice, KnownTitle, Words
+from typing import Any, TypeVar
 
+from bsd.foundation.database_file import remove_database
+from bsd.foundation.errors import BsdError, Invalid, Unavailable, os_problem
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
+from bsd.store.search_file import (
+    WAIT_SECONDS,
+    Damaged,
+    Known,
+    KnownState,
+    KnownTitle,
+    Slice,
+    Words,
+    connect,
+    problem_of,
+)
 
 _PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
 # Scripts that put no space between words: each character becomes a word of its own.
@@ -209,7 +216,7 @@ class SearchIndex:
 
     def seen(self, agent: str) -> dict[str, KnownState]:
         """The sessions of an agent as they were when they were last read, by name."""
-        query = f"SELECT name, {', '.join(Seen._fields)} FROM sessions"  # noqa: S608 - our own columns
+        query = f"SELECT name, {', '.join(KnownState._fields)} FROM sessions"  # noqa: S608 - our own columns
         query += " WHERE agent = ?"
         return {name: KnownState(*row) for name, *row in self._db.execute(query, (agent,))}
 
@@ -242,7 +249,9 @@ class SearchIndex:
         )
         return {name: models or "" for name, models in rows}
 
-    def told(self, agent: str | None = None, only: SessionName | None = None) -> dict[str, KnownTitle]:
+    def told(
+        self, agent: str | None = None, only: SessionName | None = None
+    ) -> dict[str, KnownTitle]:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
@@ -440,7 +449,9 @@ class SearchIndex:
             seen.add(key)
             snippet = self._snippet(expression, piece)
             hits.append(
-                SearchHit(SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank))
+                SearchHit(
+                    SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank)
+                )
             )
             if len(hits) == limit:
                 break

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from bsd.foundation.immutable import immutable
 import sqlite3
 import zlib
 from pathlib import Path
+from typing import NamedTuple
+
 from bsd.foundation.database_file import (
     make_database_file,
     version_of,
     without_shared_memory,
 )
 from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import inside
 from bsd.foundation.files import make_private_dir
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import inside
 
 
 @immutable

@@ -7,22 +7,19 @@ read or written is as good as none.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection
-from dataclasses import field
-from typing import Protocol
-from bsd.foundation.immutable import immutable
 import hashlib
 import sqlite3
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
 import orjson
+
 from bsd.foundation.database_file import (
     make_database_file,
     remove_database,
@@ -32,13 +29,12 @@ from bsd.foundation.database_file import (
     without_shared_memory,
 )
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.files import make_private_dir
 from bsd.foundation.logs import get_logger
 from bsd.text.change import Edit, Identity, Readable, Written, edited
 from bsd.text.reader import Transcript
-
 
 NO_ID = 0  # the number of an entry without id
 

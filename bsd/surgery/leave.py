@@ -18,10 +18,9 @@ from bsd.agents.marker import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
-from bsd.store.entry_notes import NOTHING, Stamps, learn
-from bsd.store.entry_notes import KeptLine
 from bsd.surgery.kept import member_of, same_values
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all

@@ -12,20 +12,20 @@ from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
+from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import Keep, Missing, Stored
-from bsd.store.history import Neighbour
 from bsd.store.history import (
     ChangedLine,
-    KeptOperation,
     HistoryDamaged,
+    KeptOperation,
+    Neighbour,
     TouchedLine,
     as_ended,
     undone_entries,
     with_end,
 )
-from bsd.store.entry_notes import Noting
 from bsd.store.markers import away_paths
-from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
@@ -47,7 +47,9 @@ class Past(Protocol):
         """The lines that an operation changed."""
         ...
 
-    def former(self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         ...
 
@@ -218,7 +220,9 @@ def _ids(source: Source, fmt: Format) -> set[str | None]:
 class _Undoing:
     """Takes back one line after the other."""
 
-    def __init__(self, source: Source, fmt: Format, past: Past, stored: Stored, deed: KeptOperation) -> None:
+    def __init__(
+        self, source: Source, fmt: Format, past: Past, stored: Stored, deed: KeptOperation
+    ) -> None:
         self._source = source
         self._fmt = fmt
         self._past = past

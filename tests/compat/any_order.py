@@ -182,14 +182,21 @@ class Patient:
         self.written.append(author.lines)
 
     def _trash(self) -> None:
-        trash = Trash(self._layout, "never", actor="test", patience=Patience(wait=0.0, clock=lambda: self._now))
+        trash = Trash(
+            self._layout,
+            "never",
+            actor="test",
+            patience=Patience(wait=0.0, clock=lambda: self._now),
+        )
         trash.delete(self.name)
         assert not self.path.exists()
         [item] = trash.items()
         trash.restore(item.id)
 
     def _expire(self) -> None:
-        cleaned = RetentionRun(self._layout, actor="test", clock=lambda: self._now + _MUCH_LATER).clean_store("24h")
+        cleaned = RetentionRun(
+            self._layout, actor="test", clock=lambda: self._now + _MUCH_LATER
+        ).clean_store("24h")
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:

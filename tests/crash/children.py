@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from bsd.session.commit.exchangers import HelperExchanger, Step
 from bsd.foundation import filesystem
+from bsd.session.commit.exchangers import HelperExchanger, Step
 from tests.crash.disk_calls import DiskCalls
 from tests.crash.ledger import Ledger
 from tests.crash.power import Recorder

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation import leases
-from bsd.foundation import filesystem
+from bsd.foundation import filesystem, leases
 
 _CHANGING_FLAGS = os.O_CREAT | os.O_TRUNC
 _WRITING_FLAGS = _CHANGING_FLAGS | os.O_WRONLY | os.O_RDWR

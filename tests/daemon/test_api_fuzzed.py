@@ -34,8 +34,8 @@ from bsd.session.surgeon import Surgeon
 from bsd.workspaces.caretaker import Caretaker
 from tests.daemon.api import settings_for
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.unit.api.fake import FakeDaemon
 from tests.searching import read_all
+from tests.unit.api.fake import FakeDaemon
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
     from schemathesis import Case

@@ -12,13 +12,13 @@ import pytest
 from bsd.care.retention import RetentionRun
 from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
-from bsd.session.rest import Patience
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.opening import open_memory
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write

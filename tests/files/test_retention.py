@@ -15,17 +15,17 @@ from bsd.care import retention
 from bsd.care.expiry import Cleaned, clean, forecast
 from bsd.care.retention import (
     HistoryShelf,
+    RetentionRun,
     StoreShelf,
     in_plain_words,
-    RetentionRun,
 )
-from bsd.foundation.ages import Ages, StepKind, Step
+from bsd.foundation.ages import Ages, Step, StepKind
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.store.entry_notes import UNDONE
 from tests.logs import capture_logs
 
 NOW = time.time()

@@ -10,10 +10,10 @@ from playwright.sync_api import Page, expect
 
 from bsd.foundation.layout import Layout
 from tests.daemon.api import over_socket, serving
+from tests.searching import read_all
 from tests.unit.api.fake import FakeDaemon
 from tests.web.browser import SCREENSHOTS, chromium, screenshot, watched
 from tests.web.story import tell_story
-from tests.searching import read_all
 
 pytestmark = pytest.mark.skipif(not SCREENSHOTS, reason="makes pictures only if SCREENSHOTS is set")
 

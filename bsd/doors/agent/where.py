@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bsd.agents.marker import placeholder
 from bsd.foundation.errors import BsdError, Invalid
-from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.files import plain_stream
+from bsd.foundation.layout import Layout, SessionName
 from bsd.store.index import INDEX_FILE
 
 _PIECE = 4 << 20  # bytes

@@ -12,8 +12,8 @@ from bsd.doors.cli.output import note, print_json, print_table, say
 from bsd.doors.cli.text import counted, size
 
 if TYPE_CHECKING:
-    from bsd.care.retention import CleanedAll
     from bsd.care.expiry import Forecast
+    from bsd.care.retention import CleanedAll
 
 _SHOWN = 20
 
@@ -46,8 +46,7 @@ def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
 
 def _foretell(call: Call, *, trust_clock: bool) -> None:
     from bsd.care.retention import forecast_all
-    from bsd.foundation.ages import Ages
-    from bsd.foundation.ages import look
+    from bsd.foundation.ages import Ages, look
 
     ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
     found = forecast_all(call.layout, call.pruning.current, ages)

@@ -84,8 +84,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
 def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[ListedSession]:
     """The sessions in which somebody finds these words; all, without any."""
     from bsd.care import catalog
-    from bsd.care.search import sessions_with
-    from bsd.care.search import SessionFilter
+    from bsd.care.search import SessionFilter, sessions_with
 
     if query is None:
         yield from catalog.sessions(call.layout, agent)

@@ -12,8 +12,8 @@ from typing import Any
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog, statistics
-from bsd.care.search import FindText, SessionFilter
 from bsd.care.catalog import Titles
+from bsd.care.search import FindText, SessionFilter
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 
@@ -109,7 +109,9 @@ def page(
     }
 
 
-def described(layout: Layout, infos: list[catalog.ListedSession], now: float) -> list[dict[str, Any]]:
+def described(
+    layout: Layout, infos: list[catalog.ListedSession], now: float
+) -> list[dict[str, Any]]:
     """Sessions as the list shows them, with the figures that are known of them."""
     known = statistics.counted(layout, infos)
     return [

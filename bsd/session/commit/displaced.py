@@ -23,8 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bsd.foundation import filesystem
-from bsd.foundation.files import sync_dir
 from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import Strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import (
     open_plain,
@@ -34,7 +35,6 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
-from bsd.foundation.filesystem import Strength
 from bsd.foundation.process import seconds_up
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks

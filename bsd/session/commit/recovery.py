@@ -15,9 +15,9 @@ from pathlib import Path
 from bsd.agents.owner import Stale
 from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, os_problem
+from bsd.foundation.filesystem import Strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.filesystem import Strength
 from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
 from bsd.session.commit.exchangers import Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight, InFlightRecord

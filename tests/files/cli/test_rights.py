@@ -252,7 +252,9 @@ def test_agents_may_have_users_of_their_own(theirs: Path) -> None:
         os.chown(theirs / path, _NAMELESS, _NAMELESS)
     assert wrongly_owned(theirs, {"HOME": str(theirs)}) == []
     os.chown(theirs / "agents" / "main", 0, 0)
-    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == [WrongOwner(theirs / "agents" / "main", 0)]
+    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == [
+        WrongOwner(theirs / "agents" / "main", 0)
+    ]
 
 
 @needs_root

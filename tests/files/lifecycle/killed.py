@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bsd.care.trash import Trash
-from bsd.session.rest import Patience
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.rest import Patience
 
 NAME = SessionName("main", "s1")
 

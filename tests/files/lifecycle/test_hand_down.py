@@ -14,13 +14,12 @@ import pytest
 from bsd.care import hand_down
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
-from bsd.session.rest import Patience
-from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.doors.http.extracted import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests import verbs
@@ -150,7 +149,9 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert verify(layout).clean
     later = time.time() + 15 * DAY
     with own_lock(layout, BRANCH):
-        done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
+        done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash(
+            "14d"
+        )
     assert (done.cleaned, done.errors) == (0, 1), "not while somebody is at the branch"
     done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
     assert done.errors == 0

@@ -12,11 +12,11 @@ import pytest
 from bsd.care.doctor import Level, examine
 from bsd.care.leftovers import LoneStore, lone_stores
 from bsd.care.trash import Trash
-from bsd.session.rest import Patience
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import add_session

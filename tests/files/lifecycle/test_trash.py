@@ -13,14 +13,14 @@ import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.interrupted import recover
-from bsd.care.trash import Trash
 from bsd.care.retention import TrashShelf
+from bsd.care.trash import Trash
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
-from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans

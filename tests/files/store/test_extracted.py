@@ -14,12 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
-from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation import filesystem
-from bsd.store import extracted
+from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
 from bsd.foundation.filesystem import Syncing
-from bsd.store.extracted import Keep, Missing, SessionStore, FileSpan, digest
+from bsd.foundation.layout import Layout, SessionName
+from bsd.store import extracted
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
@@ -226,7 +226,9 @@ def test_many_files_are_synced_at_once_where_the_kernel_tells_of_errors(
     calls: list[str] = []
     monkeypatch.setattr(platform, "release", lambda: kernel)
     monkeypatch.setattr(filesystem, "_libc", Mock(syncfs=lambda _: calls.append("syncfs")))
-    monkeypatch.setattr(filesystem, "_sync_files", lambda paths: calls.append(f"{len(paths)} files"))
+    monkeypatch.setattr(
+        filesystem, "_sync_files", lambda paths: calls.append(f"{len(paths)} files")
+    )
     monkeypatch.setattr(filesystem, "magic", lambda _: 0xEF53)
     filesystem._kernel_reports.cache_clear()
     try:

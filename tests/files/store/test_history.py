@@ -10,19 +10,19 @@ import pytest
 
 from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.extracted import Keep, Missing, SessionStore, FileSpan, digest
+from bsd.store.changed_lines import find_lines, happened
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.store.history import (
     Act,
-    KeptOperation,
     History,
     HistoryDamaged,
+    KeptOperation,
     TouchedLine,
     as_ended,
     named_files,
     undone_entries,
     with_end,
 )
-from bsd.store.changed_lines import find_lines, happened
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript
 

@@ -25,13 +25,13 @@ from bsd.agents.title import Rank, Title, named
 from bsd.agents.values import leaf_values, text_value
 from bsd.care import catalog
 from bsd.care.trash import Trash
-from bsd.session.rest import Patience
 from bsd.care.verify import verify
 from bsd.daemon.scan import Scan
 from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Status
 from bsd.surgery.edit import setting
 from tests import verbs

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bsd.foundation.errors import Invalid
 from bsd.foundation.spelling import (
     DAY,
     HOUR,
@@ -18,7 +19,6 @@ from bsd.foundation.spelling import (
     format_duration,
     parse_duration,
 )
-from bsd.foundation.errors import Invalid
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import EXTRACTABLE
-from bsd.store.history import ChangedLine, KeptOperation, HistoryDamaged
-from bsd.store.entry_notes import Stamps, learn
-from bsd.store.entry_notes import KeptLine
+from bsd.store.entry_notes import KeptLine, Stamps, learn
+from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore

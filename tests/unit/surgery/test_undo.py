@@ -17,7 +17,7 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
-from bsd.store.extracted import Keep, Missing, FileSpan, Stored, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import Act, ChangedLine, KeptOperation, undone_entries
 from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
 from bsd.surgery.edit import plan_edit, read_document, setting
@@ -44,7 +44,9 @@ class Memory:
     def lines(self, deed: KeptOperation) -> list[ChangedLine]:
         return self._find(deed)[1]
 
-    def former(self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         _, lines, kept = self._find(deed)
         content = stored.load(line.ref, line.hash or "") if line.ref else b""
         if isinstance(content, Missing):
