@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bsd.care.cleaning import Retention, clean_all, forecast_all
-from bsd.foundation.ages import Ages
-from bsd.foundation.clock_record import look, trust
+from bsd.care.retention import Retention, RetentionRun, forecast_all
+from bsd.foundation.ages import Ages, look, trust
 from bsd.verbs.verb import RootHands, Route, Verb, argument
 
 
@@ -32,9 +31,8 @@ def _run(hands: RootHands, asked: CleanUp) -> Retention:
     if asked.trust_clock:
         trust(layout)
     started = clock()
-    done = clean_all(
-        layout, config.current, actor=hands.actor, clock=clock, stopping=hands.stopping
-    )
+    run = RetentionRun(layout, actor=hands.actor, clock=clock, stopping=hands.stopping)
+    done = run.clean_all(config.current)
     if done.held is None:
         config.note_run("last_retention_run_at", started)
     hands.cleaned()

@@ -37,7 +37,7 @@ from bsd.session.remember import Remembered
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan, Report
@@ -435,7 +435,7 @@ class _Round:
                 self._revised.identity,
                 (Edit(line.offset, len(line.raw), new),),
                 Report(_ACTION),
-                touched=(Touched(line.index, entry_id),),
+                touched=(TouchedLine(line.index, entry_id),),
             )
         )
 

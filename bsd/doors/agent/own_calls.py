@@ -20,8 +20,8 @@ from bsd.doors.agent.tools import TOOLS
 from bsd.doors.command_line import split_command
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.tool_commands import TOOLS as COMMANDS
-from bsd.foundation.parsed_size import is_too_large
-from bsd.store.checkpoint import Checkpoint
+from bsd.foundation.json_text import is_too_large
+from bsd.store.state import Checkpoint
 from bsd.surgery.plan import Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.targets import ACTIONS

@@ -20,8 +20,9 @@ from bsd.agents.owners import at_work
 from bsd.care.catalog import find_session
 from bsd.foundation import process
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import plain_stream
+from bsd.store.index import INDEX_FILE
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
 _PIECE = 4 << 20  # bytes
@@ -161,7 +162,7 @@ def _indexes(layout: Layout) -> Iterator[Path]:
     stores = layout.refuse_outside(layout.extracted)
     with suppress(OSError):
         for store in sorted(os.listdir(stores)):
-            yield stores / store / "index.json"
+            yield stores / store / INDEX_FILE
 
 
 def _name_in(index: Path) -> SessionName:

@@ -24,7 +24,7 @@ from bsd.doors.cli.output import note, print_json, say
 from bsd.doors.cli.text import counted
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Invalid, os_problem
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.files import make_private_dir
 from bsd.surgery.edit import Edited, Shown, Wish, becoming, read_assignment, setting
 from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.verb import perform

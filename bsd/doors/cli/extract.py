@@ -17,8 +17,8 @@ from bsd.doors.cli.names import all_sessions
 from bsd.doors.cli.output import confirm, note, print_json, say
 from bsd.doors.cli.text import counted, size
 from bsd.doors.tool_commands import KEYS
-from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
+from bsd.foundation.files import write_all
 from bsd.surgery.result import Status
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
@@ -132,7 +132,7 @@ def restore_all(
 
 def _note_lone_stores(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.lone_stores import lone_stores
+    from bsd.care.leftovers import lone_stores
 
     if stores := sum(1 for _ in lone_stores(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"

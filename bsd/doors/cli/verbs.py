@@ -64,6 +64,7 @@ class CallHands:
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
         from bsd.care.trash import Trash
+        from bsd.session.rest import Patience
 
         call, sleep = self._call, self._request.sleep if self._request else time.sleep
         if writes:
@@ -72,7 +73,7 @@ class CallHands:
             call.log(writes=False)
         quiet = call.settings.quiet_seconds if call.settings else 2.0
         keep = call.pruning.current.trash_retention
-        return Trash(call.layout, keep, wait=LONGEST_WAIT, quiet=quiet, sleep=sleep)
+        return Trash(call.layout, keep, patience=Patience(LONGEST_WAIT, quiet, sleep=sleep))
 
     def clock(self) -> float:
         return time.time()
