@@ -304,12 +304,11 @@ class _Round:
         if isinstance(arguments, RestoreInline):
             verb, arguments = in_session(arguments)
         self._hands.values = 0
-        if verb.act is None:
-            answer = perform(verb, self._hands, self._name, arguments)
-        elif isinstance(found := self._found[call.key], BsdError):
+        found = self._found.get(call.key) if verb.act is not None else None
+        if isinstance(found, BsdError):
             raise found
-        else:
-            answer = found
+        # A search that was written behind the others is done now.
+        answer = found or perform(verb, self._hands, self._name, arguments)
         document = answer.as_json()
         restored = answer if isinstance(answer, Restored) else None
         return Answered(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
@@ -518,6 +519,32 @@ def test_what_only_reads_gets_its_answer_as_result(desk: Desk, agent: Agent) -> 
         agent.says("I see")
         desk.look()
     assert text_of(desk.entry(listing)).startswith("Session: main/s1"), "it stays for a while"
+
+
+def test_a_search_that_is_written_behind_the_searches_is_done_all_the_same(
+    desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = agent.past()
+    desk.look()
+    agent.user("keep it")
+    agent.calls(("c1", "purge_control", {**PIN, "entry": old}))
+    agent.result("c1", "purge_control", UNKNOWN, error=True)
+    agent.says("ok")
+    search, late = InBand._search, []
+
+    def slow(self: InBand, *what: Any) -> Any:
+        found = search(self, *what)
+        if not late:
+            agent.user("where was it?")
+            agent.calls(("c2", "search_extracted", {"query": "dolor"}))
+            late.append(agent.result("c2", "search_extracted", UNKNOWN, error=True))
+            agent.says("ok")
+        return found
+
+    monkeypatch.setattr(InBand, "_search", slow)
+    assert desk.look()
+    assert desk.entry(old)["_extractable"] is False
+    assert text_of(desk.entry(late[0])).startswith(f"{old}: lorem ipsum")
 
 
 def test_log_and_audit_quote_nothing_of_what_is_said(desk: Desk, agent: Agent) -> None:
