@@ -15,7 +15,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session
-from tests.unit.surgery.theatre import Session, jsonl
+from tests.surgery.in_memory import Session, jsonl
 
 HERE = Path(__file__).parent
 NUMBERS = [
