@@ -1,7 +1,7 @@
 """What the real Codex does with the files of its threads, and what becomes of what was taken out.
 
 Facts about its files stand here as it makes them; what bsd says of made-up ones is tested in
-tests/files.
+tests/session.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Status, Surgeon
+from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
-from tests.sources.tree import EVERYTHING, away, without_restored
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs Codex
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs Codex
 
 MARKED = b'"_extracted"'
 AWAY = b"[[extracted-"
