@@ -28,8 +28,8 @@ from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.text import reader
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.verbs import performed
 from tests.searching import read_all
+from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
