@@ -13,9 +13,9 @@ from bsd.agents.owner import ENDING, Owner, Registered
 from bsd.agents.owners import owner_of
 from bsd.care.titles import Titles, when
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.plain import is_directory
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
 

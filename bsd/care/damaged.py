@@ -9,8 +9,8 @@ from contextlib import suppress
 from bsd.care.moves import count_lines, weigh
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.foundation.errors import BsdError
+from bsd.foundation.files import NotPlain
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import NotPlain
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:

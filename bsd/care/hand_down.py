@@ -22,9 +22,9 @@ from bsd.care import catalog
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
+from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
 from bsd.store.contents import StoredPlace, contents_of, entry_key

@@ -31,12 +31,11 @@ from bsd.care.relocate import (
     sync_names,
 )
 from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir, plain_stream, sync_dir, write_private
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import plain_stream
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.store.lasting import RESTORED, UNDONE, Lasting

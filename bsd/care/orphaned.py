@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.session.commit.orphans import Orphan
 from bsd.store.contents import Contents, contents_of
 from bsd.store.extracted import SessionStore, digest

@@ -22,9 +22,9 @@ from bsd.care.search import forget_stored
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
+from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.lock import OwnLock
 from bsd.store.index import Index

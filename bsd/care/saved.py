@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.errors import os_problem
-from bsd.foundation.plain import LARGEST_RECORD, TooLarge, plain_file
+from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.times import iso_utc
 
 _HOUR = 3600

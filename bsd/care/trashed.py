@@ -20,12 +20,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    TooLarge,
+    makers,
+    read_plain,
+    sync_dir,
+    why_not_our_file,
+    write_private,
+)
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.ours import makers, why_not_our_file
 from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.plain import LARGEST_RECORD, NotPlain, TooLarge, read_plain
 from bsd.foundation.times import iso_utc
 
 _FORMAT = 1

@@ -16,11 +16,10 @@ from pathlib import Path
 import orjson
 
 from bsd.foundation.ages import Ages, ClockRecord, Reading, observed, trusted
-from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 
 _log = get_logger("clock")
 

@@ -352,15 +352,3 @@ def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
 def _plain(agents: Path, agent: str) -> tuple[Path, Path]:
     """The same objects each time: whoever keeps them by path compares them by identity."""
     return agents / agent, agents / agent / "sessions"
-
-
-def make_private_dir(path: Path) -> Path:
-    """Create `path` and its missing parents, each with mode 0700 whatever the umask."""
-    missing = []
-    while not path.is_dir():
-        missing.append(path)
-        path = path.parent
-    for directory in reversed(missing):
-        directory.mkdir(mode=0o700, exist_ok=True)
-        directory.chmod(0o700)
-    return missing[0] if missing else path

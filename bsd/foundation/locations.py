@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bsd.foundation.errors import ConfigError, os_problem
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103

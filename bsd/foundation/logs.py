@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.atomic import write_all
-from bsd.foundation.layout import Layout, inside, make_private_dir
+from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.layout import Layout, inside
 from bsd.foundation.log_limit import Limit
-from bsd.foundation.plain import open_plain
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.

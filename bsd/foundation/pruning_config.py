@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -22,9 +21,9 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
-from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.foundation.layout import inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.pruning_fields import (
     ALIASES,
     NOTED,

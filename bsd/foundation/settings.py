@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.locations import (
     expand,
     find_root,
@@ -32,7 +33,6 @@ from bsd.foundation.locations import (
     settings_file,
 )
 from bsd.foundation.memory_settings import MemorySettings
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
 from bsd.foundation.spelling import nearest
 from bsd.foundation.workspace_settings import (

@@ -12,12 +12,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.files import (
+    LARGEST_LINE,
+    NotPlain,
+    TooLarge,
+    make_private_dir,
+    plain_file,
+    read_plain,
+    sync_dir,
+    write_all,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
 from bsd.foundation.trace import traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.durable import Syncing

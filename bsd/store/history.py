@@ -20,11 +20,17 @@ from typing import IO, Any
 
 import orjson
 
-from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    make_private_dir,
+    plain_file,
+    plain_stream,
+    sync_dir,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.foundation.plain import LARGEST_RECORD, NotPlain, plain_file, plain_stream
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
 from bsd.store.gap import Gap

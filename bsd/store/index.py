@@ -13,11 +13,10 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.atomic import write_private
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.plain import LARGEST_LINE, open_plain, read_plain
 
 _VERSION = 1
 

@@ -16,12 +16,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import Unavailable, os_problem
+from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_RECORD, read_plain
 
 UNDONE, RESTORED = "undone.json", "restored.json"
 DAMAGED = ".damaged"  # what one that cannot be read is called once another has taken its place

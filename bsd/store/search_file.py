@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import inside
 
 _VERSION = 3
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time

@@ -23,8 +23,9 @@ import orjson
 
 from bsd.foundation.database_file import without_shared_memory
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName, make_private_dir
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.checkpoint import Checkpoint, Ids
 from bsd.text.change import Edit, Identity, Readable, Written, edited

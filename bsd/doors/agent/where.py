@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bsd.agents.marker import placeholder
 from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import plain_stream
 
 _PIECE = 4 << 20  # bytes
 _HEAD = 2048

@@ -18,7 +18,8 @@ from typing import Any, Self
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
 from bsd.foundation.errors import BsdError, Unavailable
-from bsd.foundation.layout import Layout, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout
 from bsd.foundation.mount import strength
 
 _PAUSE_SECONDS = 0.05

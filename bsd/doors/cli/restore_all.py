@@ -103,8 +103,8 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     """Write what one session would be; what cannot be edited, or is in use, can be had so."""
     import os
 
-    from bsd.foundation.atomic import write_all
     from bsd.foundation.errors import Conflict, Invalid, os_problem
+    from bsd.foundation.files import write_all
 
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")

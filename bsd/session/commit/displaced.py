@@ -23,8 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.files import sync_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import (
     open_plain,

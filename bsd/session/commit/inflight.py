@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import (
     BsdError,
     Conflict,
@@ -31,10 +30,19 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    make_private_dir,
+    makers,
+    open_plain,
+    read_plain,
+    sync_dir,
+    why_not_our_directory,
+    why_not_our_file,
+    write_all,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
-from bsd.foundation.ours import makers, why_not_our_directory, why_not_our_file
-from bsd.foundation.plain import LARGEST_RECORD, open_plain, read_plain
+from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.session.commit.reach import remedy, source_around
 from bsd.text.change import Identity
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Self
 
 from bsd.agents.entry import Entry
-from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import Busy
+from bsd.foundation.files import write_all
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.foundation.parsed_size import is_too_large

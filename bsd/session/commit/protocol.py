@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
+from bsd.foundation.files import sync_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger

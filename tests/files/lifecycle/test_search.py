@@ -19,7 +19,8 @@ from bsd.care.retention import run_retention
 from bsd.care.search import bring_up_to_date, search
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Invalid, Unavailable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store import search as store_search

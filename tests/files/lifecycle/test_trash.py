@@ -19,7 +19,8 @@ from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
-from bsd.foundation.layout import Layout, SessionName, check_name, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName, check_name
 
 names = st.from_regex(r"[A-Za-z0-9._@:+-]{1,250}", fullmatch=True).filter(
     lambda name: name not in {".", ".."}
