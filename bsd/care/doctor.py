@@ -32,8 +32,8 @@ from bsd.care.verify import verify
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
+from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
-from bsd.foundation.mount import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.sizes import format_size
 from bsd.foundation.times import iso_utc
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight

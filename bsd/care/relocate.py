@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.foundation import files
-from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
 from bsd.foundation.leases import open_plain, somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import open_elsewhere, strength
 from bsd.session.commit.build import FileChanged, copy_range
 
 _log = get_logger("trash")

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from bsd.foundation.mount import magic
+from bsd.foundation.filesystem import magic
 
 # Here syncfs waits for data and names, and reports what failed. Elsewhere it may do less: FUSE,
 # for one, does not pass it on.

@@ -22,10 +22,10 @@ import orjson
 from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.files import open_plain, read_plain, write_all
+from bsd.foundation.filesystem import strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import strength
 from bsd.foundation.process import seconds_up
 from bsd.foundation.times import iso_utc
 

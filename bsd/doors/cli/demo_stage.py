@@ -19,8 +19,8 @@ from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.files import make_private_dir
+from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout
-from bsd.foundation.mount import strength
 
 _PAUSE_SECONDS = 0.05
 _COMMAND_SECONDS = 90.0

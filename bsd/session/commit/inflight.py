@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.foundation import mount
+from bsd.foundation import filesystem
 from bsd.foundation.errors import (
     BsdError,
     Conflict,
@@ -384,11 +384,11 @@ class InFlight:
         with suppress(FileNotFoundError):
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
-            found = mount.strength(sessions)
+            found = filesystem.strength(sessions)
             raise LeftAlone(
                 f"its file system ({found.filesystem}) cannot exchange two names, without which "
                 "no file is replaced safely",
-                hint=mount.MOVE_ELSEWHERE,
+                hint=filesystem.MOVE_ELSEWHERE,
             )
 
     def can_exchange(self, sessions: Path, *, make: bool = False) -> bool | None:
@@ -523,9 +523,9 @@ class InFlight:
         try:
             for probe in probes if device not in self._exchanges else probes[:1]:
                 os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            mount.refuse_unless_reached(probes[0], sessions)
+            filesystem.refuse_unless_reached(probes[0], sessions)
             if device not in self._exchanges:
-                self._exchanges[device] = mount.exchanges(*probes)
+                self._exchanges[device] = filesystem.exchanges(*probes)
         finally:
             for probe in probes:
                 probe.unlink(missing_ok=True)

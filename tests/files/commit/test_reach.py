@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import Level, examine
-from bsd.foundation import mount
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
