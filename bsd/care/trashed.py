@@ -31,8 +31,8 @@ from bsd.foundation.files import (
     why_not_our_file,
     write_private,
 )
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.times import iso_utc
 
 _FORMAT = 1

@@ -23,9 +23,9 @@ from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.sources import Source
 from bsd.foundation.times import iso_utc
 from bsd.foundation.trace import traced

@@ -14,7 +14,7 @@ from bsd.agents.dialect import Format, Value
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large
+from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path

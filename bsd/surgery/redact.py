@@ -11,7 +11,7 @@ from bsd.agents.entry import block_at, same_author, says_something
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched

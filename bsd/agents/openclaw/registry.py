@@ -13,7 +13,7 @@ from bsd.agents.entry import text_of
 from bsd.agents.owner import ENDING, Registered, Registry
 from bsd.agents.title import in_short
 from bsd.foundation.files import LARGEST_RECORD, read_plain
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.times import UNCERTAIN_NS
 
 FILE = "sessions.json"

@@ -35,7 +35,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
         calls.append(one)
         raise OSError(request.param, os.strerror(request.param), one)
 
-    monkeypatch.setattr(mount, "swap_names", refuse)
+    monkeypatch.setattr(filesystem, "swap_names", refuse)
     return calls
 
 
@@ -67,7 +67,7 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
     def never(*_: object) -> None:
         raise AssertionError("tried again")
 
-    monkeypatch.setattr(mount, "swap_names", never)
+    monkeypatch.setattr(filesystem, "swap_names", never)
     assert scene.inflight.can_exchange(scene.path.parent) is True
     assert scene.commit().committed
     assert scene.content == EDITED
