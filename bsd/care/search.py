@@ -10,8 +10,7 @@ from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
 from bsd.store.search_query import Hit, match_expression, terms_of

@@ -43,9 +43,8 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.times import UNCERTAIN_SECONDS
-from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock

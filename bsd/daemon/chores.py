@@ -25,9 +25,8 @@ from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon

@@ -23,7 +23,7 @@ from bsd.foundation.errors import (
 )
 from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
 from bsd.foundation.layout import inside
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_fields import (
     ALIASES,
     NOTED,
@@ -33,7 +33,6 @@ from bsd.foundation.pruning_fields import (
     unknown_field,
 )
 from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
 
 log = get_logger("config")
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trace import traced
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore

@@ -25,8 +25,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index

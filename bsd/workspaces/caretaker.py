@@ -12,8 +12,7 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import SessionInfo, describe_session, list_sessions
 from bsd.workspaces.metadata import SessionMetadata

@@ -16,9 +16,8 @@ from bsd.doors.http.listing import Filter, check_agent, described, page
 from bsd.doors.http.outlines import Outlines
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience

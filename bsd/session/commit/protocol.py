@@ -25,9 +25,8 @@ from bsd.foundation.files import sync_dir
 from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.times import UNCERTAIN_NS
-from bsd.foundation.trace import traced
 from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
