@@ -29,8 +29,8 @@ from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import lifetime_seconds
 from bsd.care.strangers import strangers
 from bsd.care.verify import verify
+from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout

@@ -19,8 +19,8 @@ import orjson
 from bsd.care.drafts import forget_drafts
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
 from bsd.care.search import forget_stored
+from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName

@@ -11,7 +11,7 @@ from pathlib import Path
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
-from bsd.foundation.clock_record import look, steady
+from bsd.foundation.ages import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 

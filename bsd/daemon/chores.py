@@ -21,8 +21,8 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
+from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere, has_served, secure
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced

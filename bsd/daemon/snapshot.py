@@ -14,9 +14,8 @@ from bsd.care.trash_shelf import TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue
-from bsd.foundation.ages import Ages
+from bsd.foundation.ages import Ages, look
 from bsd.foundation.claims import elsewhere, served_by
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source

@@ -10,18 +10,31 @@ before what it has shown already.
 A machine whose clock is put forward again and again (a virtual one that is paused every night) is
 not held for ever: after the first such wait, ages are counted in running time.
 
-All of it is pure; `clock_record` reads the clocks and keeps the record.
+What is known of the clocks from one look to the next lies in a record under the root. It is written
+when something happened to the clock, and else once an hour: within one start of the machine nothing
+is lost by its being older. All but `look` and `trust` is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from bsd.foundation.durations import format_duration
+from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
 from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout
+from bsd.foundation.logs import get_logger
 from bsd.foundation.times import iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
@@ -295,3 +308,95 @@ class Ages:
 def _spelled(seconds: float) -> str:
     minutes = max(1, -int(-seconds // 60))
     return format_duration(minutes * 60_000)
+
+
+# --- reading the clocks ---
+
+_log = get_logger("clock")
+
+# Linux's monotonic clock stands still while the machine sleeps; this one goes on. macOS has only
+# the one, and there it goes on too.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RENEWED_SECONDS = 3600.0
+
+
+def steady() -> float:
+    """Seconds that never jump and go on while the machine sleeps: for due times and back-off."""
+    return time.clock_gettime(_STEADY)
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """What tells this start of the machine from all others; empty where nobody says."""
+    with suppress(OSError):
+        if sys.platform == "darwin":
+            import subprocess  # noqa: PLC0415 - start-up stays light where it is not needed
+
+            asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            done = subprocess.run(asked, capture_output=True, check=False, timeout=5, text=True)
+            return done.stdout.strip()
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    return ""
+
+
+def look(
+    layout: Layout,
+    wall: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+    *,
+    keep: bool = True,
+) -> Ages:
+    """How old things are now, as far as the clock can be believed; `keep` renews the record.
+
+    A record that cannot be read or written is told of in the log, and costs what it would know.
+    """
+    known, now = _read_record(layout.clock_file), Reading(wall(), steady(), boot_id())
+    record = observed(known, now)
+    if keep and _is_news(known, record):
+        _write_record(layout.clock_file, record)
+    return Ages.by(record)
+
+
+def trust(
+    layout: Layout,
+    wall: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+) -> None:
+    """Believe the wall clock as it is from now on; raises BsdError if that cannot be kept."""
+    now = Reading(wall(), steady(), boot_id())
+    record = trusted(_read_record(layout.clock_file), now)
+    try:
+        write_private(layout.clock_file, orjson.dumps(record.as_json()))
+    except OSError as error:
+        raise os_problem(error, f"writing {layout.clock_file}") from error
+
+
+def _is_news(known: ClockRecord | None, record: ClockRecord) -> bool:
+    if known is None or (known.boot, known.steps, known.newest) != (
+        record.boot,
+        record.steps,
+        record.newest,
+    ):
+        return True
+    return not 0 <= record.steady - known.steady < _RENEWED_SECONDS
+
+
+def _read_record(path: Path) -> ClockRecord | None:
+    try:
+        return ClockRecord.from_json(orjson.loads(read_plain(path, LARGEST_NOTE)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning(
+            "What is known of the clock cannot be read", path=str(path), problem=str(error)
+        )
+        return None
+
+
+def _write_record(path: Path, record: ClockRecord) -> None:
+    try:
+        write_private(path, orjson.dumps(record.as_json()))
+    except OSError as error:
+        problem = os_problem(error, f"writing {path}").message
+        _log.warning("What is known of the clock cannot be kept", problem=problem)

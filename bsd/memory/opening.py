@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.layout import Layout
 from bsd.memory.classes import Classes

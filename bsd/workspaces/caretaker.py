@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced

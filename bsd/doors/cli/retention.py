@@ -46,8 +46,7 @@ def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
 
 def _foretell(call: Call, *, trust_clock: bool) -> None:
     from bsd.care.cleaning import forecast_all
-    from bsd.foundation.ages import Ages
-    from bsd.foundation.clock_record import look
+    from bsd.foundation.ages import Ages, look
 
     ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
     found = forecast_all(call.layout, call.pruning.current, ages)
@@ -62,7 +61,7 @@ def _foretell(call: Call, *, trust_clock: bool) -> None:
 
 def _run(call: Call, *, trust_clock: bool) -> int:
     from bsd.care.cleaning import clean_all
-    from bsd.foundation.clock_record import trust
+    from bsd.foundation.ages import trust
 
     call.finish_due()
     if trust_clock:

@@ -60,7 +60,7 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
     from bsd.care.expiry import lifetime_seconds
     from bsd.doors.cli.disk_text import disk_lines
     from bsd.doors.cli.problem import problem_of
-    from bsd.foundation.clock_record import look
+    from bsd.foundation.ages import look
     from bsd.foundation.errors import BsdError
 
     shown = problem_of(problem, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bsd.care import cleaning
 from bsd.doors.http.desk import Desk
-from bsd.foundation.clock_record import look
+from bsd.foundation.ages import look
 
 
 def forecast_all(desk: Desk) -> dict[str, Any]:

@@ -180,8 +180,7 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.care.expiry import forecast
     from bsd.care.trash_shelf import TrashShelf, run_trash_retention
-    from bsd.foundation.ages import Ages
-    from bsd.foundation.clock_record import steady
+    from bsd.foundation.ages import Ages, steady
     from bsd.foundation.layout import Layout
 
     bsd("delete", "main/alpha", "--yes")
