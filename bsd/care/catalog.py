@@ -16,7 +16,7 @@ from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_p
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import SessionStore
 
 

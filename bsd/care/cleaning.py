@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bsd.care.expiry import Cleaned, Forecast, forecast, lifetime_seconds
+from bsd.care.expiry import Cleaned, Forecast, forecast
 from bsd.care.retention import HistoryShelf, StoreShelf, run_history_retention, run_retention
 from bsd.care.trash_shelf import TrashShelf, run_trash_retention
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.spelling import lifetime_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from bsd.care.saved import SavedByHour
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.displaced import KEEP_NS
 from bsd.session.commit.inflight import InFlight
 

@@ -26,7 +26,6 @@ from bsd.agents.owner import Free, Held, LockState, Stale
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
-from bsd.care.expiry import lifetime_seconds
 from bsd.care.strangers import strangers
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
@@ -34,8 +33,7 @@ from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout
-from bsd.foundation.sizes import format_size
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.reach import unreached
 

@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bsd.foundation.ages import Ages
-from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
-from bsd.foundation.sizes import format_size
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 
 _log = get_logger("retention")
-
-NEVER = "never"
 
 
 @immutable
@@ -118,11 +114,6 @@ class Forecast:
                 for thing in self.going
             ],
         }
-
-
-def lifetime_seconds(keep: str) -> float | None:
-    """Return how long things are kept; None is for ever."""
-    return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
 
 
 def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:

@@ -20,9 +20,9 @@ from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of
 from bsd.care import catalog
 from bsd.care.statistics import Statistics
+from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex

@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from bsd.care.drafts import forget_drafts
-from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
+from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, unlink
 from bsd.care.search import forget_stored
 from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
@@ -25,7 +25,7 @@ from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
 from bsd.store.index import Index
 from bsd.store.lasting import DAMAGED, RESTORED, UNDONE, session_of

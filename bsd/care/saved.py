@@ -13,7 +13,7 @@ from typing import Any
 
 from bsd.foundation.errors import os_problem
 from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _HOUR = 3600
 _MOST_HOURS = 24 * 366  # what is older is added to the oldest

@@ -16,7 +16,7 @@ from bsd.agents.title import Rank, Title, better
 from bsd.care.catalog import SessionInfo
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.store.search import SearchIndex, use
 from bsd.store.search_rows import Known
 

@@ -12,10 +12,9 @@ from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
 from bsd.agents.entry import Entry, block_at, error_text, model_of
 from bsd.agents.owners import owner_of
 from bsd.care.search import original
-from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.store.extracted import SessionStore
 from bsd.text.reader import TranscriptFile, parse_entry
 

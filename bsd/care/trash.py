@@ -16,7 +16,6 @@ from pathlib import Path
 
 from bsd.agents.owners import owner_of
 from bsd.care.damaged import is_anything_there, known_from_names
-from bsd.care.expiry import lifetime_seconds
 from bsd.care.family import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
@@ -42,9 +41,10 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
+from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.times import UNCERTAIN_SECONDS
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock

@@ -33,7 +33,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _FORMAT = 1
 _META = ".meta.json"

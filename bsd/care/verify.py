@@ -27,7 +27,7 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.lock import own_lock

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.care.cleaning import clean_all
-from bsd.care.expiry import Cleaned, lifetime_seconds
+from bsd.care.expiry import Cleaned
 from bsd.care.interrupted import recover
 from bsd.care.retention import in_plain_words
 from bsd.care.verify import reindex
@@ -27,6 +27,7 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailab
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon

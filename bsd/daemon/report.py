@@ -16,7 +16,7 @@ from bsd.daemon.clock import awake
 from bsd.daemon.parts import Ground, Parts
 from bsd.foundation.json_text import document
 from bsd.foundation.settings import Settings
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 
 @dataclass(slots=True)

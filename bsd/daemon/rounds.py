@@ -21,7 +21,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.text.change import Written
 
 _log = get_logger("cron")

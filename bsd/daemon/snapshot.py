@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bsd.care.disk_use import disk_use
-from bsd.care.expiry import Shelf, forecast, lifetime_seconds
+from bsd.care.expiry import Shelf, forecast
 from bsd.care.retention import StoreShelf
 from bsd.care.saved import SavedByHour
 from bsd.care.trash_shelf import TrashShelf
@@ -19,7 +19,7 @@ from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.reach import unreached
 

@@ -22,7 +22,7 @@ from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status

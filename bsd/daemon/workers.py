@@ -16,7 +16,7 @@ from bsd.daemon.work import Stopping
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("worker")
 

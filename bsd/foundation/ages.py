@@ -29,13 +29,12 @@ from typing import Any
 
 import orjson
 
-from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import os_problem
 from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_duration, iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
 # does half of that).

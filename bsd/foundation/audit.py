@@ -22,7 +22,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.layout import inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("audit")
 

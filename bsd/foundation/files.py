@@ -24,6 +24,10 @@ LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of
 LARGEST_RECORD = 64 << 20  # of many: a list of conversations, a journal
 LARGEST_LINE = 1 << 30
 
+# Within this time of a change to a file a second one may not show in its timestamps.
+UNCERTAIN_SECONDS = 2.0
+UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
+
 _BLOCK = 1 << 20
 # What opening a link or a socket for reading raises.
 _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}

@@ -15,7 +15,7 @@ from typing import Any
 
 from bsd.foundation.json_text import document
 from bsd.foundation.logs import LEVELS, level_of, module_of
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 
 class JsonForm(logging.Formatter):

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.functional_validators import field_validator
 
 from bsd.foundation.decay_classes import LANGUAGES, LIFETIMES, REFRESHED
-from bsd.foundation.durations import MINUTE, WEEK, parse_duration
 from bsd.foundation.errors import Invalid
+from bsd.foundation.spelling import MINUTE, WEEK, lifetime_seconds
 
 _LONGEST = 5200 * WEEK  # a century
 
@@ -19,12 +19,11 @@ def _lifetime(value: object) -> object:
     """Turn `14d` into seconds, and `never` into None."""
     if not isinstance(value, str):
         raise ValueError("a lifetime is a text")  # noqa: TRY004 - pydantic reports ValueError only
-    if value.strip().lower() == "never":
-        return None
     try:
-        return parse_duration(value, minimum=MINUTE, maximum=_LONGEST) // 1000
+        seconds = lifetime_seconds(value, minimum=MINUTE, maximum=_LONGEST)
     except Invalid as problem:
         raise ValueError(problem.message) from None
+    return None if seconds is None else int(seconds)
 
 
 def _place(path: Path) -> Path:

@@ -32,7 +32,7 @@ from bsd.foundation.pruning_fields import (
     summary,
     unknown_field,
 )
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 log = get_logger("config")
 

@@ -6,24 +6,19 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from bsd.foundation.durations import MINUTE, parse_duration
 from bsd.foundation.errors import Invalid
 from bsd.foundation.setting import check_cron
+from bsd.foundation.spelling import MINUTE, NEVER, lifetime_seconds
 
-NEVER = "never"
 HOURLY = "0 * * * *"
 _MOST = 1 << 50
 
 
 def _age(text: str) -> str:
-    text = text.strip()
-    if text.lower() == NEVER:
-        return NEVER
     try:
-        parse_duration(text, minimum=MINUTE)
+        return NEVER if lifetime_seconds(text, minimum=MINUTE) is None else text.strip()
     except Invalid as problem:
         raise ValueError(problem.message) from None
-    return text
 
 
 def no_boolean(value: object) -> object:
@@ -53,10 +48,3 @@ class WorkspaceLimits(BaseModel):
     file_bytes: _Whole = Field(256 << 20, description="a whole number, 0 for no limit")
     disk_bytes: _Whole = Field(8 << 30, description="a whole number, 0 for no limit")
     output_bytes: _Whole = Field(1 << 20, description="a whole number")
-
-
-def age_hours(text: str) -> float | None:
-    """`workspace_max_age` in hours; None for never."""
-    if text == NEVER:
-        return None
-    return parse_duration(text, minimum=MINUTE) / 3_600_000

@@ -9,7 +9,7 @@ from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.history import Act, History, HistoryDamaged

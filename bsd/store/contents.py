@@ -24,11 +24,10 @@ import orjson
 
 from bsd.agents.entry import entry_id
 from bsd.foundation.errors import BsdError
-from bsd.foundation.files import LARGEST_LINE, read_plain
+from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import UNCERTAIN_NS
 from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")

@@ -16,7 +16,7 @@ from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, place
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored

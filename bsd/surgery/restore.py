@@ -11,7 +11,7 @@ from bsd.agents.marker import MARKER, RESTORED, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, names_value, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched

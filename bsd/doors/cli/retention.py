@@ -131,7 +131,7 @@ def _print_trash(found: Forecast) -> None:
 
 
 def _print(found: Forecast) -> None:
-    from bsd.foundation.times import iso_utc
+    from bsd.foundation.spelling import iso_utc
 
     if found.going:
         rows = [

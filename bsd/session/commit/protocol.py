@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 
 from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
-from bsd.foundation.files import sync_dir
+from bsd.foundation.files import UNCERTAIN_NS, sync_dir
 from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
 from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.times import UNCERTAIN_NS
 from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span

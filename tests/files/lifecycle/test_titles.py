@@ -16,7 +16,7 @@ from bsd.care.search import bring_up_to_date, by_title, sessions_with
 from bsd.doors.http.listing import Filter, page
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.surgeon import Patience, Status, Surgeon
 from tests.openclaw_tree import add_session, set_at_rest
 
