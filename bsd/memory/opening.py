@@ -16,7 +16,7 @@ from bsd.memory.classify import Classifier, rules_for
 from bsd.memory.facts import Memory
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.memory_settings import MemorySettings
+    from bsd.foundation.settings_tables import MemorySettings
 
 
 def open_memory(

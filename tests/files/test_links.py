@@ -14,7 +14,7 @@ from bsd.care.search import bring_up_to_date, forget_stored, search, search_as_i
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.opening import open_memory
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan

@@ -22,7 +22,7 @@ from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from bsd.session.surgeon import Patience, Surgeon
 from tests import verbs
 from tests.files.copies.programs import PROGRAMS, Program, lines_of, written
