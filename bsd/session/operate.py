@@ -14,7 +14,7 @@ from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.memory import give_back
+from bsd.foundation.process import give_back_memory
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
@@ -114,7 +114,7 @@ class Operator:
                 if last:
                     return
                 del done, answer  # a plan of many megabytes shall not outlive the next one
-                give_back()
+                give_back_memory()
                 waiting = Waiting(self.patience)
 
     def recover(self) -> list[Recovered]:
