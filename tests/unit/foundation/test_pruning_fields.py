@@ -16,13 +16,14 @@ from bsd.foundation.pruning_fields import (
     PER_CALL,
     PREFIX_BOUND_MODELS,
     SETTINGS,
+    TRIGGER_TYPES,
     UNSETTLING,
     PruningConfig,
+    TriggerRule,
     unknown_field,
 )
 from bsd.foundation.setting import check_cron
 from bsd.foundation.spelling import DAY, HOUR, lifetime_seconds, shown
-from bsd.foundation.trigger_rules import TRIGGER_TYPES, TriggerRule
 
 
 def complaint(field: str, value: object) -> str:
