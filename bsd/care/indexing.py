@@ -20,6 +20,7 @@ from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of
 from bsd.care import catalog
 from bsd.care.statistics import Statistics
+from bsd.foundation.database_file import signed
 from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
@@ -110,7 +111,7 @@ def _shelves(layout: Layout) -> dict[str, tuple[int, int]]:
 
 
 def _shelf(stat: os.stat_result, certain: int) -> tuple[int, int]:
-    return _signed(stat.st_ino), stat.st_mtime_ns if stat.st_mtime_ns < certain else 0
+    return signed(stat.st_ino), stat.st_mtime_ns if stat.st_mtime_ns < certain else 0
 
 
 # --- reading ---
@@ -349,9 +350,4 @@ def _file(known: Known) -> tuple[int, ...]:
 def _state(identity: Identity) -> tuple[int, ...]:
     """A file's state, in integers that SQLite can hold."""
     numbers = (identity.dev, identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
-    return tuple(map(_signed, numbers))
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return tuple(map(signed, numbers))

@@ -23,6 +23,12 @@ from threading import Lock
 import orjson
 
 from bsd.agents.entry import entry_id
+from bsd.foundation.database_file import (
+    make_database_file,
+    remove_database,
+    signed,
+    version_of,
+)
 from bsd.foundation.errors import BsdError
 from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
 from bsd.foundation.immutable import immutable
@@ -186,18 +192,13 @@ class Contents:
         yield self._memory
 
     def _connect(self) -> sqlite3.Connection:
-        if not self._file.exists():
-            flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(self._file, flags, 0o600))
+        if make_database_file(self._file):
             self._again_at = 0.0
-        elif self._file.is_symlink():
-            raise OSError(errno.ELOOP, "a symbolic link", str(self._file))
         elif not os.access(self._file, os.W_OK):
             raise OSError(errno.EACCES, "not writable", str(self._file))
         database = sqlite3.connect(self._file, timeout=_WAIT_SECONDS)
         try:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION:
+            if version_of(database) != _VERSION:
                 _create(database)
                 self._again_at = 0.0
             database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is made again
@@ -209,9 +210,8 @@ class Contents:
     def _give_up(self, error: Exception) -> None:
         _log.warning("The index of the stores is made anew", problem=str(error))
         self._again_at = 0.0
-        for suffix in ("", "-journal"):
-            with suppress(OSError):
-                self._file.with_name(self._file.name + suffix).unlink()
+        with suppress(OSError):
+            remove_database(self._file)
 
 
 @lru_cache(maxsize=8)
@@ -300,9 +300,4 @@ def _state(directory: str) -> _State:
         return _UNKNOWN
     if max(here.st_mtime_ns, index_state[0]) > time.time_ns() - UNCERTAIN_NS:
         return _UNKNOWN
-    return _signed(here.st_ino), here.st_mtime_ns, *index_state
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return signed(here.st_ino), here.st_mtime_ns, *index_state

@@ -16,10 +16,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
+from bsd.foundation.database_file import remove_database
 from bsd.foundation.errors import BsdError, Unavailable, os_problem
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of, remove
+from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of
 from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expression
 from bsd.store.search_rows import Known, Seen, Slice, Told, Words
 
@@ -45,7 +46,7 @@ def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT
     with suppress(Damaged):
         return _once(path, work, wait)
     _log.warning("The search index is damaged and made anew", path=str(path))
-    remove(path)
+    remove_database(path)
     try:
         return _once(path, work, wait)
     except Damaged as error:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation.database_file import without_shared_memory
+from bsd.foundation.database_file import (
+    make_database_file,
+    version_of,
+    without_shared_memory,
+)
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import inside
@@ -65,15 +67,14 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     Raises OSError, sqlite3.Error, Damaged for one of another version, and Forbidden if a link leads
     out of the root, in whose `.brainsurgeon` it lies.
     """
-    inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
+    path = inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
     make_private_dir(path.parent)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    make_database_file(path)
     database = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         database.create_function("unpacked", 1, _unpacked, deterministic=True)
         without_shared_memory(database, path)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
+        version = version_of(database)
         if version == 0:
             _create(database)
         elif version != _VERSION:
@@ -91,18 +92,10 @@ def _create(database: sqlite3.Connection) -> None:
     auto_vacuum, *tables = CREATE
     database.execute(auto_vacuum)
     database.execute("BEGIN IMMEDIATE")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0:  # nobody else was quicker
+    if version_of(database) == 0:  # nobody else was quicker
         for statement in tables:
             database.execute(statement)
     database.execute("COMMIT")
-
-
-def remove(path: Path) -> None:
-    """Remove it, with the files that SQLite keeps beside it."""
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()
 
 
 def _unpacked(body: bytes) -> str:

@@ -6,9 +6,7 @@ database that cannot be read or written is as good as none.
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import sqlite3
 import threading
 from array import array
@@ -21,7 +19,14 @@ from typing import NamedTuple
 
 import orjson
 
-from bsd.foundation.database_file import without_shared_memory
+from bsd.foundation.database_file import (
+    make_database_file,
+    remove_database,
+    signed,
+    unsigned,
+    version_of,
+    without_shared_memory,
+)
 from bsd.foundation.errors import BsdError, TemporaryFailure
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
@@ -147,7 +152,7 @@ class StateDb:
                 if at.earlier is None:
                     number = database.execute(_BEGIN, row).lastrowid
                 if number is not None:
-                    new = sorted(map(_signed, at.ids))  # as the table is
+                    new = sorted(map(signed, at.ids))  # as the table is
                     database.executemany(_ADD, ((number, one) for one in new))
 
     def forget(self, name: SessionName) -> None:
@@ -174,7 +179,7 @@ class StateDb:
 
     def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
         """Which of these ids stand before a checkpoint; raises TemporaryFailure if it is gone."""
-        wanted = [_signed(one) for one in ids]
+        wanted = [signed(one) for one in ids]
         with self._open(create=False) as database:
             if database is not None and _is_kept(database, number):
                 found: set[int] = set()
@@ -182,7 +187,7 @@ class StateDb:
                     part = wanted[start : start + _AT_ONCE]
                     query = _AMONG.format(", ".join("?" * len(part)))
                     for (one,) in database.execute(query, (number, *part)):
-                        found.add(_unsigned(one))
+                        found.add(unsigned(one))
                 return found
         raise TemporaryFailure(
             "what was known of the session was forgotten meanwhile",
@@ -202,7 +207,7 @@ class StateDb:
                         session = SessionName.parse(name)
                     except BsdError:  # no name that a session may have
                         continue
-                    left_as = Written(*map(_unsigned, file))
+                    left_as = Written(*map(unsigned, file))
                     found.append(Left(session, settings, left_as, due_at))
         return found
 
@@ -213,7 +218,7 @@ class StateDb:
             (
                 str(rest.session),
                 rest.settings,
-                *map(_signed, rest.file),
+                *map(signed, rest.file),
                 rest.due_at,
             )
             for rest in rests.values()
@@ -254,7 +259,7 @@ class StateDb:
     def _is_as_opened(self, database: sqlite3.Connection) -> bool:
         """Whether it still is the file at the path, and nobody has made it empty or another's."""
         with suppress(sqlite3.Error):
-            return self._which() == self._opened and _version(database) == _SCHEMA
+            return self._which() == self._opened and version_of(database) == _SCHEMA
         return False
 
     def _which(self) -> tuple[int, int] | None:
@@ -265,14 +270,11 @@ class StateDb:
 
     def _connect(self) -> sqlite3.Connection:
         make_private_dir(self._path.parent)
-        if self._path.is_symlink():
-            raise OSError(errno.ELOOP, "a symbolic link", str(self._path))
-        if not self._path.exists():
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        make_database_file(self._path)
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, check_same_thread=False)
         try:
             without_shared_memory(database, self._path)
-            if _version(database) != _SCHEMA:
+            if version_of(database) != _SCHEMA:
                 _create(database)
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
@@ -285,9 +287,8 @@ class StateDb:
     def _give_up(self, error: Exception) -> None:
         self.close()
         if type(error) is sqlite3.DatabaseError:  # not a database, or a damaged one
-            for suffix in ("", "-journal", "-wal", "-shm"):
-                with suppress(OSError):
-                    self._path.with_name(self._path.name + suffix).unlink()
+            with suppress(OSError):
+                remove_database(self._path)
         if not self._told:
             _log.warning("state.db cannot be used: sessions are read whole", error=str(error))
         self._told = True
@@ -299,18 +300,13 @@ def state_at(path: Path) -> StateDb:
     return StateDb(path)
 
 
-def _version(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
 def _create(database: sqlite3.Connection) -> None:
     """Empty tables, unless another worker, who came at the same moment, has made them already."""
     # Ids lie about at random: who looks for one reads a page, and who adds one writes a page.
     database.execute("PRAGMA page_size = 1024")
     database.execute("BEGIN IMMEDIATE")
     with database:
-        if _version(database) == _SCHEMA:
+        if version_of(database) == _SCHEMA:
             return
         for table in ("checkpoints", "ids", "rests"):
             database.execute(f"DROP TABLE IF EXISTS {table}")
@@ -367,13 +363,4 @@ def guard(source: Readable, offset: int, edits: Sequence[Edit] = ()) -> bytes:
 
 
 def _file(identity: Identity) -> tuple[int, int]:
-    return _signed(identity.dev), _signed(identity.ino)
-
-
-def _unsigned(number: int) -> int:
-    return number + (1 << 64) if number < 0 else number
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return signed(identity.dev), signed(identity.ino)
