@@ -1,7 +1,8 @@
 """`state.db`: what was settled in each session when it was last looked into (DESIGN §3).
 
-Only speed is kept here. Anything that does not fit the session as it is now is not used, and a
-database that cannot be read or written is as good as none.
+A checkpoint says where reading a session may begin instead of at its first line. Only speed is kept
+here. Anything that does not fit the session as it is now is not used, and a database that cannot be
+read or written is as good as none.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -32,9 +33,41 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.store.checkpoint import Checkpoint, Ids
 from bsd.text.change import Edit, Identity, Readable, Written, edited
 from bsd.text.reader import Transcript
+
+NO_ID = 0  # the number of an entry without id
+
+
+class Ids(Protocol):
+    """The ids of entries that need not be read again."""
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these they are."""
+        ...
+
+
+@immutable
+class Checkpoint:
+    """A place between two lines, and what the lines before it mean for those after it."""
+
+    offset: int  # bytes
+    index: int  # number of the line that begins here, 0-based
+    messages: int  # message entries before
+    ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
+    own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
+    leaf: int = NO_ID  # a number for the id of the last entry before that has one
+    in_turn: bool = False  # in the last turn, which has come to its end
+    on_way: bool = True  # whoever went on from the end came by it
+    bound: bool = False  # values before stay only since a signature covers them
+    characters_per_token: float = 0.0  # as recorded before; 0: not known
+    earlier: Ids | None = field(default=None, compare=False)  # known without being listed
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these ids an entry before the checkpoint has."""
+        found = set(ids).intersection(self.ids) if self.ids else set()
+        return found | self.earlier.among(ids) if self.earlier else found
+
 
 _log = get_logger("state")
 

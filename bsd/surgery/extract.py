@@ -18,11 +18,11 @@ from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
-from bsd.store.checkpoint import Checkpoint
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
+from bsd.store.state import Checkpoint
 from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
