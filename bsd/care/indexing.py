@@ -27,7 +27,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex
-from bsd.store.search_rows import Known, Seen, Slice, Words
+from bsd.store.search_file import Known, Seen, Slice, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
 

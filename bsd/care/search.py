@@ -12,9 +12,8 @@ from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.extracted import SessionStore
-from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search_query import Hit, match_expression, terms_of
-from bsd.store.search_rows import Known
+from bsd.store.search import Hit, SearchIndex, drop_for_good, match_expression, terms_of, use
+from bsd.store.search_file import Known
 from bsd.text.reader import parse_entry
 
 _log = get_logger("search")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from bsd.care.search import models
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.search_query import terms_of
+from bsd.store.search import terms_of
 
 # Finds sessions by what is in them: the words, an agent or None for all → their names.
 FindText = Callable[[str, str | None], set[SessionName]]

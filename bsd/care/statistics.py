@@ -18,7 +18,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
 from bsd.store.search import SearchIndex, use
-from bsd.store.search_rows import Known
+from bsd.store.search_file import Known
 
 STALE_SECONDS = 24 * 3600.0
 _MOST_MODELS = 50

@@ -18,7 +18,7 @@ from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, use
-from bsd.store.search_rows import Told
+from bsd.store.search_file import Told
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 _HEAD, _TAIL = 256 << 10, 64 << 10  # bytes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bsd.foundation.errors import BsdError
     from bsd.foundation.layout import SessionName
-    from bsd.store.search_query import Hit, Snippet
+    from bsd.store.search import Hit, Snippet
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
 _TITLE = 100  # characters
