@@ -23,11 +23,11 @@ from bsd.foundation.files import (
     sync_dir,
     write_all,
 )
+from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.durable import Syncing
 from bsd.store.index import Index
 
 _log = get_logger("store")
