@@ -4,7 +4,8 @@ One file for each operation, in a directory for each session. It is named `….p
 before the session file changes, and renamed `….jsonl` afterwards; whether a pending operation that
 a crash left took effect is seen in the session itself. After a head with the numbers, each changed
 line has a line of JSON, and after it those bytes of its former self that stand nowhere else. A
-line may also have been taken out, or have come in: then one of its two states is no bytes at all.
+line may also have been taken out, or have come in: then one of its two states is no bytes at all,
+and of the line that is gone it is kept between which two others it was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import orjson
 
@@ -33,7 +34,6 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
-from bsd.store.gap import Gap
 from bsd.store.lasting import NOTHING, Lasting, Noting
 from bsd.store.recipe import (
     Piece,
@@ -45,6 +45,42 @@ from bsd.store.recipe import (
     write_recipe_with,
 )
 from bsd.text.change import Edit
+
+
+@immutable
+class Neighbour:
+    """A line beside the gap, as the operation left it."""
+
+    entry_id: str | None
+    hash: str  # `sha256:…` of the raw line with its end
+
+    def is_like(self, other: Neighbour) -> bool:
+        """Whether it is the same entry, changed meanwhile or not."""
+        if self.entry_id is not None and self.entry_id == other.entry_id:
+            return True
+        return self.hash == other.hash
+
+
+@immutable
+class Gap:
+    """The nearest lines that stayed; None is an end of the file."""
+
+    after: Neighbour | None
+    before: Neighbour | None
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        return tuple(one for one in (self.after, self.before) if one is not None)
+
+    def as_json(self) -> list[Any]:
+        return [one and [one.entry_id, one.hash] for one in (self.after, self.before)]
+
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """Read what `as_json` wrote; raises ValueError, TypeError."""
+        after, before = (one and Neighbour(*one) for one in document)
+        return cls(after or None, before or None)
+
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")

@@ -12,8 +12,7 @@ from typing import Protocol
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import ChangedLine, History, HistoryDamaged
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
 from bsd.text.reader import Line
 
 # The id of the entry that a line holds, if it has one.

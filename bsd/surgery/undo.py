@@ -13,11 +13,11 @@ from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import Keep, Missing, Stored
-from bsd.store.gap import Neighbour
 from bsd.store.history import (
     ChangedLine,
     Deed,
     HistoryDamaged,
+    Neighbour,
     Touched,
     as_ended,
     undone_entries,

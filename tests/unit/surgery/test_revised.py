@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import Touched
+from bsd.store.history import Gap, Neighbour, Touched
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.revised import Revised
 from bsd.text.change import Edit
