@@ -129,7 +129,7 @@ class Examiner:
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.whereabouts import undone_in
+        from bsd.store.changed_lines import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 

@@ -11,10 +11,10 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
+from bsd.store.changed_lines import happened
 from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
 from bsd.store.state import Checkpoint, StateDb
-from bsd.store.whereabouts import happened
 from bsd.surgery.plan import Plan
 from bsd.surgery.settled import fingerprint
 from bsd.text.change import Identity

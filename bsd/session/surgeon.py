@@ -21,11 +21,11 @@ from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
 from bsd.session.session import Session
+from bsd.store.changed_lines import undone_in
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
-from bsd.store.whereabouts import undone_in
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving

@@ -13,9 +13,9 @@ from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
+from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Stored
 from bsd.store.history import Touched
-from bsd.store.whereabouts import gaps_of
 from bsd.surgery.conversation import Seen, identifier
 from bsd.surgery.family_tree import ASSISTANT, USER, FamilyTree, Row
 from bsd.surgery.plan import Plan, Report, Saving, Source

@@ -12,6 +12,7 @@ from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
+from bsd.store.changed_lines import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.history import (
     ChangedLine,
@@ -25,7 +26,6 @@ from bsd.store.history import (
 )
 from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
-from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source

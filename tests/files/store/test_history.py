@@ -10,6 +10,7 @@ import pytest
 
 from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.store.changed_lines import find_lines, happened
 from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
 from bsd.store.history import (
     Act,
@@ -22,7 +23,6 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.whereabouts import find_lines, happened
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript
 

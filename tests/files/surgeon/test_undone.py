@@ -16,10 +16,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.session import Session
 from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
+from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
 from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
-from bsd.store.whereabouts import undone_in
 from tests import verbs
 from tests.files.surgeon.conftest import (
     NAME,
