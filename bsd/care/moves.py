@@ -36,9 +36,9 @@ from bsd.foundation.errors import BsdError, Busy, Conflict
 from bsd.foundation.files import make_private_dir, plain_stream, sync_dir, write_private
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
-from bsd.store.lasting import RESTORED, UNDONE, Lasting
 
 _log = get_logger("trash")
 
@@ -255,7 +255,7 @@ class Moves:
             remove_file(place.store / _INDEX)  # the two become one
         history = self._layout.history_dir(item.name)
         if history.is_dir():
-            Lasting(history, item.name).join(Lasting(place.history, item.name))
+            EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
         for there, here in self._directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.

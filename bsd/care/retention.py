@@ -27,8 +27,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
+from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE, session_of
 from bsd.store.index import Index
-from bsd.store.lasting import DAMAGED, RESTORED, UNDONE, session_of
 
 _log = get_logger("retention")
 

@@ -22,9 +22,9 @@ from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.store.changed_lines import undone_in
+from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
-from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
@@ -161,7 +161,7 @@ class Surgeon(Examiner):
             now = self.patience.clock()
             if not leaving:
                 return plan_restore_all(source, fmt, now, store, progress=progress)
-            kept = Kept(self.layout, store, history)
+            kept = RootRecords(self.layout, store, history.entry_notes)
             return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
 
         tally = Tally(name, Status.RESTORED)

@@ -119,7 +119,7 @@ def undone_in(source: Lines, history: History) -> frozenset[str]:
 
     Of an operation whose process ended before it could note it, the session tells.
     """
-    if not history.lasting.undone.is_there:
+    if not history.entry_notes.undone.is_there:
         return frozenset()
     in_vain = set()
     for deed in history.pending():
@@ -129,7 +129,7 @@ def undone_in(source: Lines, history: History) -> frozenset[str]:
             took_effect = False
         if not took_effect:
             in_vain.add(deed.number)
-    return history.lasting.undone.entries(in_vain)
+    return history.entry_notes.undone.entries(in_vain)
 
 
 def _stands_at(places: Sequence[Found], index: int) -> bool:

@@ -33,8 +33,8 @@ from bsd.foundation.files import (
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
-from bsd.store.lasting import NOTHING, Lasting, Noting
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -182,9 +182,9 @@ class History:
         return self._layout.history_dir(self.name)
 
     @cached_property
-    def lasting(self) -> Lasting:
+    def entry_notes(self) -> EntryNotes:
         """What is known for longer than operations are kept."""
-        return Lasting(self.directory, self.name)
+        return EntryNotes(self.directory, self.name)
 
     def deeds(self) -> list[Deed]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
@@ -265,7 +265,7 @@ class History:
                 os.fchmod(stream.fileno(), 0o600)
                 os.fsync(stream.fileno())
             sync_dir(self.directory)
-            self.lasting.note(number, noting)
+            self.entry_notes.note(number, noting)
         except OSError as error:
             self.discard()
             raise os_problem(error, f"writing to {self.directory}") from error
@@ -288,7 +288,7 @@ class History:
         if begun is not None:
             # As long as the operation lies there, it is known that what it noted may not count.
             with suppress(OSError, BsdError):
-                self.lasting.drop(int(begun.name.partition("_")[0]))
+                self.entry_notes.drop(int(begun.name.partition("_")[0]))
                 begun.unlink()
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()

@@ -18,9 +18,9 @@ from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import Keep, Missing, Span, Stored
 from bsd.store.history import Touched
-from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
 from bsd.surgery.kept import Original, Return, original_of, same_values

@@ -9,8 +9,8 @@ from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.errors import Invalid
+from bsd.store.entry_notes import Noting
 from bsd.store.history import Touched
-from bsd.store.lasting import Noting
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit

@@ -10,9 +10,9 @@ from typing import Protocol
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
 from bsd.store.history import Touched
-from bsd.store.lasting import NOTHING, Noting
 from bsd.store.state import Checkpoint
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit, Identity

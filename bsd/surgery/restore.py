@@ -13,9 +13,9 @@ from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, names_value, paths_of
+from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
-from bsd.store.lasting import Noting, Stamp
 from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate

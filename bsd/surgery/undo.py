@@ -13,6 +13,7 @@ from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.changed_lines import Found, find_gaps, find_lines, gaps_of, happened
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import Keep, Missing, Stored
 from bsd.store.history import (
     ChangedLine,
@@ -24,7 +25,6 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again

@@ -24,9 +24,9 @@ from bsd.foundation.ages import Ages, Kind, Step
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.store.lasting import UNDONE
 from tests.logs import capture_logs
 
 NOW = time.time()

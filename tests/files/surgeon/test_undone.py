@@ -17,8 +17,8 @@ from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.session import Session
 from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
 from bsd.store.changed_lines import undone_in
+from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
-from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
 from tests import verbs
 from tests.files.surgeon.conftest import (
@@ -43,7 +43,7 @@ def daemon(layout: Layout, clock: Clock) -> Surgeon:
 
 
 def undone(layout: Layout) -> frozenset[str]:
-    return History(layout, NAME).lasting.undone.entries()
+    return History(layout, NAME).entry_notes.undone.entries()
 
 
 def reasons(result: SessionResult) -> dict[str, int]:
@@ -203,7 +203,7 @@ def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     trash.delete(NAME)
     assert not layout.history_dir(NAME).exists()
     # Another session of this name leaves something behind.
-    Lasting(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
+    EntryNotes(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
     trash.restore(str(NAME))
     assert undone(layout) == {"e1", "e2", "e3", "e99"}
     age(taken_back)
@@ -237,7 +237,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
     assert "undone.json is damaged" in (result.reason or "")
     assert "delete it" in (result.hint or "")
     with pytest.raises(Unavailable):
-        Lasting(layout.history_dir(NAME), NAME).restored.stamps()
+        EntryNotes(layout.history_dir(NAME), NAME).restored.stamps()
     verbs.undo(surgeon, NAME, 2)
     verbs.restore(surgeon, NAME, "e1")
     assert taken_back.read_text().count('"[[extracted-') == 2
@@ -245,7 +245,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
 
 
 def test_an_operation_that_frees_is_undone_in_its_turn(layout: Layout) -> None:
-    lasting = Lasting(layout.history_dir(NAME), NAME)
+    lasting = EntryNotes(layout.history_dir(NAME), NAME)
     lasting.note(2, Noting(undone=("e1", "e2")))
     lasting.note(5, Noting(freed=("e1", "e9")))
     assert lasting.undone.entries() == {"e2"}
