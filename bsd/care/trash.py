@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owners import owner_of
+from bsd.care.catalog import Member, family
 from bsd.care.damaged import is_anything_there, known_from_names
-from bsd.care.family import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
 from bsd.care.moves import JOINED, Moves, count_lines, weigh

@@ -12,8 +12,8 @@ from typing import Any
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog, statistics
+from bsd.care.catalog import Titles
 from bsd.care.sought import FindText, Sought
-from bsd.care.titles import Titles
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 
