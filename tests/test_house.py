@@ -231,7 +231,6 @@ _TWICE = {
     "Savings",
     "Seen",
     "Session",
-    "SessionInfo",
     "Shown",
     "Source",
     "Span",

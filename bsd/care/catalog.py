@@ -31,7 +31,7 @@ from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 
 @immutable
-class SessionInfo:
+class ListedSession:
     """One session as the list shows it. Sizes are bytes, times epoch seconds."""
 
     name: SessionName
@@ -83,7 +83,7 @@ def agents(layout: Layout) -> list[AgentInfo]:
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
-def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
+def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
     titles = Titles(layout, agent)
     for _, found in groupby(with_stats(layout, agent), lambda one: one[0].agent):
@@ -226,13 +226,13 @@ def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> st
 
 def describe(
     layout: Layout, name: SessionName, stat: os.stat_result, titles: Titles | None = None
-) -> SessionInfo:
+) -> ListedSession:
     """One session as the list shows it; reads its store's index."""
     ends = (titles or Titles(layout, only=name)).of(name, stat)
     registry = owner_of(layout, name.agent).registry()
     entry = next(registry.find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
-    return SessionInfo(
+    return ListedSession(
         name=name,
         size=stat.st_size,
         updated=when(ends, stat),

@@ -109,7 +109,9 @@ def page(
     }
 
 
-def described(layout: Layout, infos: list[catalog.SessionInfo], now: float) -> list[dict[str, Any]]:
+def described(
+    layout: Layout, infos: list[catalog.ListedSession], now: float
+) -> list[dict[str, Any]]:
     """Sessions as the list shows them, with the figures that are known of them."""
     known = statistics.counted(layout, infos)
     return [

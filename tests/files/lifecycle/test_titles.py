@@ -52,7 +52,7 @@ def talk(prompt: str, day: int = 1, *more: dict[str, Any]) -> bytes:
     return lines(HEADER, entry(0, "user", prompt, day), old, *entries, *more)
 
 
-def info(layout: Layout, name: str = "main/s") -> catalog.SessionInfo:
+def info(layout: Layout, name: str = "main/s") -> catalog.ListedSession:
     return next(one for one in catalog.sessions(layout) if str(one.name) == name)
 
 
