@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bsd.care.disk_use import disk_use
+from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Shelf, forecast
 from bsd.care.retention import StoreShelf
-from bsd.care.saved import SavedByHour
 from bsd.care.trash_shelf import TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
