@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +17,9 @@ from pathlib import Path
 
 import orjson
 
-from bsd.care.drafts import forget_drafts
 from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, unlink
 from bsd.care.search import forget_stored
-from bsd.foundation.ages import look, steady
+from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
@@ -296,3 +296,37 @@ def _apparent_name(directory: Path) -> SessionName:
         return SessionName(agent.replace("~", "_"), session)
     except BsdError:  # a long name was cut and has a hash, or somebody else made the directory
         return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", directory.name))
+
+
+_log = get_logger("retention")
+
+
+def forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> int:
+    """Delete drafts that nobody has touched for `lifetime` seconds (None: keep all); how many."""
+    gone = 0
+    if lifetime is None or ages.held_for(lifetime):
+        return 0
+    try:
+        edits = layout.refuse_outside(layout.edits)
+    except BsdError as problem:
+        _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
+        return 0
+    for directory in _drafts(edits):
+        try:
+            touched = [
+                entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)
+            ]
+            newest = max(touched, default=directory.lstat().st_mtime)
+            if ages.age(newest, lifetime) > lifetime:
+                shutil.rmtree(directory)
+                gone += 1
+        except OSError as error:
+            _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
+    return gone
+
+
+def _drafts(edits: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError), os.scandir(edits) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield Path(entry.path)
