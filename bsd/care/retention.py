@@ -13,18 +13,32 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, unlink
+from bsd.care.expiry import (
+    Cleaned,
+    Expired,
+    Forecast,
+    Lot,
+    Thing,
+    clean,
+    forecast,
+    unlink,
+)
 from bsd.care.search import forget_stored
+from bsd.care.trash import Trash
+from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE, session_of
@@ -42,71 +56,141 @@ _LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.
 _WAIT_SECONDS = 5.0
 
 
-def run_retention(
-    layout: Layout,
-    keep: str,
-    *,
-    actor: str,
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-    wait: float = _WAIT_SECONDS,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Cleaned:
-    """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    shelf, lifetime = StoreShelf(layout, keep, wait=wait), lifetime_seconds(keep)
-    ages = look(layout, clock, steady)
-    try:
-        done = clean(shelf, ages, stopping)
-    finally:
-        if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
-            forget_stored(layout, gone)
-    before = {}
-    if lifetime is not None:
-        before["keep"] = keep
-        before["expired_before"] = iso_utc(ages.now_for(lifetime) - lifetime)
-    _audit(layout, done, "retention", actor, clock, **before)
-    return done
+@dataclass(frozen=True, slots=True)
+class CleanedAll:
+    """What a run has deleted; `held` and `held_others` say why something was not."""
+
+    keep: str
+    keep_others: str
+    store: Cleaned
+    history: Cleaned
+    trash: Cleaned
+    held: str | None  # of what was extracted
+    held_others: str | None  # of history and trash, which are kept equally long
+
+    @property
+    def errors(self) -> int:
+        return self.store.errors + self.history.errors + self.trash.errors
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        others = {"keep": self.keep_others, "held": self.held_others}
+        return {
+            "dry_run": False,
+            "keep": self.keep,
+            "held": self.held,
+            **self.store.as_json(),
+            "history": {**others, **self.history.as_json()},
+            "trash": {**others, **self.trash.as_json()},
+        }
 
 
-def _audit(
-    layout: Layout,
-    done: Cleaned,
-    action: str,
-    actor: str,
-    clock: Callable[[], float],
-    **more: str,
-) -> None:
-    if not done.cleaned:
-        return
-    AuditLog(layout.audit_file, clock).record(
-        actor=actor,
-        action=action,
-        files_removed=done.cleaned,
-        bytes=done.bytes,
-        errors=done.errors,
-        **more,
-    )
+@dataclass(frozen=True, slots=True)
+class ForecastAll:
+    """What a run would delete."""
+
+    store: Forecast
+    history: Forecast
+    trash: Forecast
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        more = {"history": self.history.as_json(), "trash": self.trash.as_json()}
+        return {"dry_run": True, **self.store.as_json(), **more}
 
 
-def run_history_retention(
-    layout: Layout,
-    keep: str,
-    *,
-    actor: str,
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-    wait: float = _WAIT_SECONDS,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Cleaned:
-    """Forget operations that are older than `keep`: they can no longer be undone.
+class Retention:
+    """One run. How old things are is told by a look at the clock when it begins.
 
-    And drafts of edits, which hold the same texts.
+    `wait` is in seconds, for a session on which another bsd works; `stopping` is asked before each
+    lot, and what is left then goes with the next run.
     """
-    ages = look(layout, clock, steady)
-    forget_drafts(layout, lifetime_seconds(keep), ages)
-    done = clean(HistoryShelf(layout, keep, wait=wait), ages, stopping)
-    _audit(layout, done, "history_retention", actor, clock)
-    return done
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        actor: str,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady,
+        wait: float = _WAIT_SECONDS,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._layout = layout
+        self._actor = actor
+        self._clock = clock
+        self._wait = wait
+        self._stopping = stopping
+        self._ages = look(layout, clock, steady)
+
+    def clean_all(self, config: PruningConfig) -> CleanedAll:
+        """Delete what has been kept long enough, as far as the clock can be believed."""
+        keep, others = config.retention, config.trash_retention
+        return CleanedAll(
+            keep,
+            others,
+            self.clean_store(keep),
+            self.clean_history(others),
+            self.clean_trash(others),
+            self._ages.why_held(lifetime_seconds(keep)),
+            self._ages.why_held(lifetime_seconds(others)),
+        )
+
+    def clean_store(self, keep: str) -> Cleaned:
+        """Clean the store of all sessions, those that no longer exist included, and audit it."""
+        shelf, lifetime = StoreShelf(self._layout, keep, wait=self._wait), lifetime_seconds(keep)
+        try:
+            done = clean(shelf, self._ages, self._stopping)
+        finally:
+            if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
+                forget_stored(self._layout, gone)
+        before = {}
+        if lifetime is not None:
+            before["keep"] = keep
+            before["expired_before"] = iso_utc(self._ages.now_for(lifetime) - lifetime)
+        self._audit(done, "retention", **before)
+        return done
+
+    def clean_history(self, keep: str) -> Cleaned:
+        """Forget operations that are older than `keep`: they can no longer be undone.
+
+        And drafts of edits, which hold the same texts.
+        """
+        _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
+        shelf = HistoryShelf(self._layout, keep, wait=self._wait)
+        done = clean(shelf, self._ages, self._stopping)
+        self._audit(done, "history_retention")
+        return done
+
+    def clean_trash(self, keep: str) -> Cleaned:
+        """Delete for good what was deleted longer ago than `keep`; each session is audited.
+
+        Counts files. What an earlier process has left half done is finished first.
+        """
+        trash = Trash(self._layout, keep, actor=self._actor, wait=self._wait, clock=self._clock)
+        trash.recover()
+        return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
+
+    def _audit(self, done: Cleaned, action: str, **more: str) -> None:
+        if done.cleaned:
+            AuditLog(self._layout.audit_file, self._clock).record(
+                actor=self._actor,
+                action=action,
+                files_removed=done.cleaned,
+                bytes=done.bytes,
+                errors=done.errors,
+                **more,
+            )
+
+
+def forecast_all(layout: Layout, config: PruningConfig, ages: Ages) -> ForecastAll:
+    """Say what would go; changes nothing. Raises BsdError."""
+    keep, others = config.retention, config.trash_retention
+    return ForecastAll(
+        forecast(StoreShelf(layout, keep), ages),
+        forecast(HistoryShelf(layout, others), ages),
+        forecast(TrashShelf(layout, others), ages),
+    )
 
 
 def in_plain_words(keep: str) -> str:
@@ -122,6 +206,9 @@ def in_plain_words(keep: str) -> str:
         "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`. "
         "`bsd retention --dry-run` shows what goes next."
     )
+
+
+# --- the shelves ---
 
 
 class StoreShelf:
@@ -298,19 +385,70 @@ def _apparent_name(directory: Path) -> SessionName:
         return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", directory.name))
 
 
-_log = get_logger("retention")
+class TrashShelf:
+    """The trash, one lot for each session; age counts from the time when it was deleted."""
+
+    name = "trash"
+
+    def __init__(self, layout: Layout, keep: str, trash: Trash | None = None) -> None:
+        self.keep = keep
+        self._layout = layout
+        self._trash = trash or Trash(layout, keep)
+
+    def lots(self) -> Iterator[Lot]:
+        directory = self._layout.trash_dir()
+        for each in ids(self._layout):
+            yield _TrashLot(self._trash, TrashPlace(directory, each))
 
 
-def forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> int:
-    """Delete drafts that nobody has touched for `lifetime` seconds (None: keep all); how many."""
-    gone = 0
+class _TrashLot:
+    def __init__(self, trash: Trash, place: TrashPlace) -> None:
+        self.path = place.meta
+        self._trash = trash
+        self._place = place
+
+    def things(self) -> list[Thing]:
+        sizes = list(_sizes(self._place))
+        return [Thing(self.path, sum(sizes), self._place.trashed_at)] if sizes else []
+
+    def delete(self, expired: Expired) -> Cleaned:
+        sizes = list(_sizes(self._place))
+        if not any(map(expired, self.things())):
+            return Cleaned()
+        with suppress(NotFound):  # it was restored meanwhile
+            self._trash.remove(self._place.id)
+            return Cleaned(len(sizes), sum(sizes))
+        return Cleaned()
+
+    def is_untidy(self) -> bool:
+        return False
+
+    def tidy(self) -> None:
+        """Nothing: what is half done has a journal."""
+
+
+def _sizes(place: TrashPlace) -> Iterator[int]:
+    """Yield the sizes of all files of one session in the trash."""
+    for part in place.parts:
+        if part.is_dir():
+            for directory, _, names in os.walk(part):
+                yield from (Path(directory, name).lstat().st_size for name in names)
+        elif os.path.lexists(part):
+            yield part.lstat().st_size
+
+
+# --- drafts of edits ---
+
+
+def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
+    """Delete edits that could not be applied, and that nobody has touched for so many seconds."""
     if lifetime is None or ages.held_for(lifetime):
-        return 0
+        return
     try:
         edits = layout.refuse_outside(layout.edits)
     except BsdError as problem:
         _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
-        return 0
+        return
     for directory in _drafts(edits):
         try:
             touched = [
@@ -319,10 +457,8 @@ def forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> int:
             newest = max(touched, default=directory.lstat().st_mtime)
             if ages.age(newest, lifetime) > lifetime:
                 shutil.rmtree(directory)
-                gone += 1
         except OSError as error:
             _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
-    return gone
 
 
 def _drafts(edits: Path) -> Iterator[Path]:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.care.cleaning import clean_all
 from bsd.care.expiry import Cleaned
 from bsd.care.interrupted import recover
-from bsd.care.retention import in_plain_words
+from bsd.care.retention import Retention, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -181,14 +180,14 @@ class Chores:
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
-        done = clean_all(
+        run = Retention(
             self._layout,
-            self._config.current,
             actor="daemon",
             clock=self._clock,
             steady=self._steady,
             stopping=self._stopping,
         )
+        done = run.clean_all(self._config.current)
         if not self._stopping():
             self._rests.keep_only(self._is_there)
             self._config.note_run("last_retention_run_at", started)

@@ -8,8 +8,7 @@ from typing import Any
 
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Shelf, forecast
-from bsd.care.retention import StoreShelf
-from bsd.care.trash_shelf import TrashShelf
+from bsd.care.retention import StoreShelf, TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue

@@ -15,10 +15,9 @@ from bsd.care import retention
 from bsd.care.expiry import Cleaned, clean, forecast
 from bsd.care.retention import (
     HistoryShelf,
+    Retention,
     StoreShelf,
     in_plain_words,
-    run_history_retention,
-    run_retention,
 )
 from bsd.foundation.ages import Ages, Kind, Step
 from bsd.foundation.errors import Forbidden
@@ -246,7 +245,7 @@ def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
 def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
     put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
-        done = run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+        done = Retention(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert done.as_json() == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
@@ -255,7 +254,7 @@ def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
     assert audited["action"] == "retention"
     assert audited["filesRemoved"] == 15
     with capture_logs() as lines:
-        run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+        Retention(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert [line for line in lines if line["log_level"] != "debug"] == []
 
 
@@ -279,9 +278,9 @@ def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
         os.utime(draft, (NOW - hours * HOUR,) * 2)
         (layout.edits / name / "backup~").symlink_to("/nowhere")
         os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
-    run_history_retention(layout, "never", actor="cli", clock=lambda: NOW)
+    Retention(layout, actor="cli", clock=lambda: NOW).clean_history("never")
     assert len(list(layout.edits.iterdir())) == 2
-    run_history_retention(layout, "24h", actor="cli", clock=lambda: NOW)
+    Retention(layout, actor="cli", clock=lambda: NOW).clean_history("24h")
     assert [path.name for path in layout.edits.iterdir()] == ["young"]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.interrupted import recover
+from bsd.care.retention import TrashShelf
 from bsd.care.trash import Trash
-from bsd.care.trash_shelf import TrashShelf
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
