@@ -30,20 +30,19 @@ from bsd.care.relocate import (
     rename,
     sync_names,
 )
-from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
+from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
-from bsd.foundation.files import make_private_dir, plain_stream, sync_dir, write_private
+from bsd.foundation.files import make_private_dir, sync_dir, write_private
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import SessionStore
-from bsd.store.index import Index
+from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("trash")
 
-_INDEX = "index.json"
-JOINED = (_INDEX, UNDONE, RESTORED)  # what a session and one in the trash may have both
+JOINED = (INDEX_FILE, UNDONE, RESTORED)  # what a session and one in the trash may have both
 REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
@@ -250,9 +249,9 @@ class Moves:
 
     def _return_store(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
         store = SessionStore(self._layout, item.name)
-        records = list(Index(place.store / _INDEX, item.name).records.values())
+        records = list(Index(place.store / INDEX_FILE, item.name).records.values())
         if store.directory.is_dir():
-            remove_file(place.store / _INDEX)  # the two become one
+            remove_file(place.store / INDEX_FILE)  # the two become one
         history = self._layout.history_dir(item.name)
         if history.is_dir():
             EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
@@ -343,27 +342,6 @@ class Moves:
             session_id=item.name.session,
             **what,
         )
-
-
-def weigh(store: Path) -> tuple[int, int]:
-    """Count the files of a store directory, and their bytes; its index is none of them."""
-    count = amount = 0
-    with suppress(FileNotFoundError), os.scandir(store) as entries:
-        for entry in entries:
-            if entry.name != _INDEX and entry.is_file(follow_symlinks=False):
-                count += 1
-                amount += entry.stat(follow_symlinks=False).st_size
-    return count, amount
-
-
-def count_lines(path: Path) -> int:
-    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
-    count, last = 0, b"\n"
-    with plain_stream(path) as file:
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
 
 
 def _make_younger(directory: Path, seconds: float, now: float) -> None:

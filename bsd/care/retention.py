@@ -42,11 +42,10 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE, session_of
-from bsd.store.index import Index
+from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("retention")
 
-_INDEX = "index.json"
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
 _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
@@ -287,7 +286,7 @@ class _StoreLot:
         return found
 
     def is_untidy(self) -> bool:
-        return self._names <= {_INDEX} or any(map(_LEFTOVER.fullmatch, self._names))
+        return self._names <= {INDEX_FILE} or any(map(_LEFTOVER.fullmatch, self._names))
 
     def tidy(self) -> None:
         with self._lock(0.0):
@@ -322,16 +321,16 @@ class _StoreLot:
         for name in filter(_LEFTOVER.fullmatch, list(there)):
             (self.path / name).unlink()  # who wrote it held the lock that we have now
             there.discard(name)
-        if there <= {_INDEX}:
+        if there <= {INDEX_FILE}:
             with suppress(FileNotFoundError):
-                (self.path / _INDEX).unlink()
+                (self.path / INDEX_FILE).unlink()
             self.path.rmdir()
             return
-        if _INDEX in there:
+        if INDEX_FILE in there:
             self._update_index(there)
 
     def _update_index(self, there: set[str]) -> None:
-        path = self.path / _INDEX
+        path = self.path / INDEX_FILE
         index = Index(path, _indexed_name(path) or _apparent_name(self.path))
         left = [record for record in index.records.values() if record.file in there]
         if index.broken or len(left) == len(index.records):

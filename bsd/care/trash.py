@@ -16,10 +16,9 @@ from pathlib import Path
 
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
-from bsd.care.damaged import is_anything_there, known_from_names
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.lone_stores import kept_beside
-from bsd.care.moves import JOINED, Moves, count_lines, weigh
+from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
 from bsd.care.trashed import (
     Aim,
@@ -28,9 +27,12 @@ from bsd.care.trashed import (
     Returned,
     Trashed,
     TrashPlace,
+    count_lines,
     ids,
     journals,
+    known_from_names,
     read_meta,
+    weigh,
 )
 from bsd.foundation.errors import (
     BsdError,
@@ -107,7 +109,7 @@ class Trash:
         """The one with this id, or the only one of this session; raises NotFound, Invalid."""
         if "/" not in text:
             place = TrashPlace(self.layout.trash_dir(), text)
-            if is_anything_there(place):
+            if place.is_there:
                 return self._read(place)
         else:
             name = SessionName.parse(text)
@@ -124,7 +126,7 @@ class Trash:
         try:
             item = read_meta(self.layout, place.meta)
         except FileNotFoundError:
-            if place.id in self._on_their_way(*Aim) or not is_anything_there(place):
+            if place.id in self._on_their_way(*Aim) or not place.is_there:
                 raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
             problem = f"{place.meta} is gone: of what it said only the files beside it are known"
             item = known_from_names(self.layout, place, problem)
@@ -357,7 +359,7 @@ class Trash:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(self._own_lock(name))
             trash = self.layout.trash_dir()
-            there = [item for item in items if is_anything_there(TrashPlace(trash, item.id))]
+            there = [item for item in items if TrashPlace(trash, item.id).is_there]
             if to_delete and not there:
                 raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
             yield there

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from bsd.foundation.files import (
     NotPlain,
     TooLarge,
     makers,
+    plain_stream,
     read_plain,
     sync_dir,
     why_not_our_file,
@@ -34,6 +36,7 @@ from bsd.foundation.files import (
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
+from bsd.store.index import INDEX_FILE
 
 _FORMAT = 1
 _META = ".meta.json"
@@ -70,6 +73,11 @@ class TrashPlace:
     def parts(self) -> tuple[Path, ...]:
         """All that may lie there, the meta file last."""
         return self.transcript, self.store, self.history, self.meta
+
+    @property
+    def is_there(self) -> bool:
+        """Whether any part of it lies in the trash."""
+        return any(map(os.path.lexists, self.parts))
 
     @property
     def base(self) -> str:
@@ -440,3 +448,62 @@ def journals(layout: Layout) -> Iterator[Path]:
     moving = layout.refuse_outside(layout.moving)
     with suppress(FileNotFoundError, NotADirectoryError):
         yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")
+
+
+# --- what is told without a meta file ---
+
+
+def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
+    """What is known without the meta file, of which `problem` says what is wrong with it.
+
+    A name that was too long to stand in the trash whole is the beginning of one.
+    """
+    transcript, entries = None, 0
+    with suppress(FileNotFoundError):
+        found = place.transcript.lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        transcript = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
+        with suppress(OSError, NotPlain):
+            entries = count_lines(place.transcript)
+    files, amount = weigh(place.store)
+    return Trashed(
+        id=place.id,
+        name=place.name(layout) or _beginning_of_a_name(place.base),
+        trashed_at=place.trashed_at,
+        expires_at=None,
+        parent=None,
+        original_path="",
+        transcript=transcript,
+        entries=entries,
+        extracted_files=files,
+        extracted_bytes=amount,
+        problem=problem,
+    )
+
+
+def _beginning_of_a_name(base: str) -> SessionName:
+    agent, _, session = base.replace("~", ".").partition("_")
+    with suppress(BsdError):
+        return SessionName(agent, session)
+    return SessionName("unknown", base.replace("~", "."))
+
+
+def weigh(store: Path) -> tuple[int, int]:
+    """Count the files of a store directory, and their bytes; its index is none of them."""
+    count = amount = 0
+    with suppress(FileNotFoundError), os.scandir(store) as entries:
+        for entry in entries:
+            if entry.name != INDEX_FILE and entry.is_file(follow_symlinks=False):
+                count += 1
+                amount += entry.stat(follow_symlinks=False).st_size
+    return count, amount
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
+    count, last = 0, b"\n"
+    with plain_stream(path) as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

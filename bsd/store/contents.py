@@ -34,6 +34,7 @@ from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
+from bsd.store.index import INDEX_FILE
 from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")
@@ -41,7 +42,6 @@ _log = get_logger("contents")
 _VERSION = 1
 _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
-_INDEX = "index.json"
 _IN_TRASH = "_extracted_"
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
@@ -249,8 +249,8 @@ def _forget(database: sqlite3.Connection, number: int) -> None:
 def _rows(directory: str) -> Iterator[_Row]:
     """What the files of a store are, by its index, or for files that this lacks, by themselves."""
     with suppress(OSError):
-        there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {_INDEX}
-        for record in _records(Path(directory, _INDEX)):
+        there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {INDEX_FILE}
+        for record in _records(Path(directory, INDEX_FILE)):
             with suppress(KeyError, TypeError, ValueError):
                 file = str(record["file"])
                 hash_ = bytes.fromhex(str(record["hash"]).removeprefix("sha256:"))
@@ -292,7 +292,7 @@ def _state(directory: str) -> _State:
     try:
         here = os.lstat(directory)
         try:
-            index = os.lstat(f"{directory}/{_INDEX}")
+            index = os.lstat(f"{directory}/{INDEX_FILE}")
             index_state = (index.st_mtime_ns, index.st_size)
         except FileNotFoundError:
             index_state = (0, 0)

@@ -28,7 +28,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.index import Index
+from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("store")
 
@@ -126,7 +126,7 @@ class SessionStore:
         self.name = name
         self._contents: Contents = contents_of(layout)  # asked when something is missing here
         self.directory = directory or layout.store_dir(name)
-        self.index = Index(self.directory / "index.json", name)
+        self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
         self._looks = 0

@@ -18,6 +18,8 @@ from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain, write_pri
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 
+INDEX_FILE = "index.json"  # in the directory of a store
+
 _VERSION = 1
 
 
