@@ -156,7 +156,7 @@ def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
     except FileNotFoundError:
         return Cleaned()  # it went by itself
     except (BsdError, OSError) as error:
-        problem = error if isinstance(error, BsdError) else os_problem(error, f"in {lot.path}")
+        problem = os_problem(error, f"in {lot.path}")
         _log.warning("[RETENTION] Not deleted", where=str(lot.path), problem=problem.message)
         return Cleaned(errors=1)
 

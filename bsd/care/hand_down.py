@@ -22,13 +22,12 @@ from bsd.care import catalog
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
-from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
 from bsd.store.contents import StoredPlace, contents_of, entry_key
-from bsd.store.extracted import Keep, SessionStore, digest
+from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
@@ -128,7 +127,7 @@ class HandDown:
             hash_: place
             for hash_, place in going.items()
             if not any(
-                other.directory not in stores and _line(other) is not None
+                other.directory not in stores and other.line() is not None
                 for other in self._contents.with_hash(hash_)
             )
         }
@@ -229,7 +228,7 @@ class HandDown:
             self._after_step("handed_down")
             together = [(legacy, keep) for (legacy, _), keep in zip(portion, keeps, strict=True)]
             for legacy, keep in together:
-                _make_as_old(own.file(keep.ref), _file(legacy.place))
+                _make_as_old(own.file(keep.ref), legacy.place.file)
             with suppress(Unavailable):  # a cache
                 own.index.add(self._records(together))
             self._after_step("indexed")
@@ -262,18 +261,6 @@ def _mentioned(raw: bytes) -> list[str]:
     return mentioned_ids(raw.decode("utf-8", "replace"))
 
 
-def _file(place: StoredPlace) -> Path:
-    return place.directory / f"{place.ref}.json"
-
-
-def _line(place: StoredPlace) -> bytes | None:
-    """What lies there, if it is what it shall be."""
-    with suppress(OSError):
-        line = read_plain(_file(place), LARGEST_LINE)
-        return line if digest(line) == place.hash else None
-    return None
-
-
 def _marker_alone(raw: bytes) -> Entry | None:
     """Of a line that is too large to be parsed, what says where its original is."""
     with suppress(SpliceError):
@@ -285,7 +272,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
 def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
     portion, size = [], 0
     for legacy in legacies:
-        line = _line(legacy.place)
+        line = legacy.place.line()
         if line is None:
             continue  # its time was up since we looked
         portion.append((legacy, line))

@@ -17,7 +17,7 @@ from pathlib import Path
 from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.lone_stores import kept_beside
+from bsd.care.leftovers import kept_beside
 from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
 from bsd.care.trashed import (
@@ -376,7 +376,7 @@ class Trash:
             except Busy as busy:
                 _log.debug("A delete or restore is under way", why=busy.message)
             except (BsdError, OSError) as error:
-                problem = error if isinstance(error, BsdError) else os_problem(error, str(path))
+                problem = os_problem(error, str(path))
                 _log.error("A delete or restore cannot be finished", problem=problem.message)
 
     def _recover(self, path: Path) -> None:

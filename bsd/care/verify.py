@@ -17,8 +17,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.lone_stores import lone_stores
-from bsd.care.orphaned import adds_nothing
+from bsd.care.leftovers import adds_nothing, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.claims import elsewhere
@@ -134,7 +133,7 @@ def verify(
             if session.unmarked:
                 _remark(name, session.unmarked, result, remark if repair else None)
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, "reading")
+            problem = os_problem(error, "reading")
             result.findings.append(
                 Finding("unreadable", str(name), problem.message, hint=problem.hint)
             )
@@ -217,7 +216,7 @@ def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
         except FileNotFoundError:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            problem = os_problem(error, f"reading {path}")
             found = Finding("in_flight", str(path), problem.message, hint=problem.hint)
             result.findings.append(found)
             continue
@@ -241,7 +240,7 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
         except FileNotFoundError:
             continue  # it has just ended
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            problem = os_problem(error, f"reading {path}")
             found = Finding("half_moved", str(path), problem.message, hint=problem.hint)
         else:
             if now - journal.at <= _MOVING_SECONDS:

@@ -78,6 +78,17 @@ class StoredPlace:
     at: str  # when it was taken out, ISO 8601; empty: nobody knows
     entry: int  # `entry_key` of the entry that it was
 
+    @property
+    def file(self) -> Path:
+        return self.directory / f"{self.ref}{_FINISHED}"
+
+    def line(self) -> bytes | None:
+        """What lies there, if it is what it shall be, and may be read."""
+        with suppress(OSError):
+            line = read_plain(self.file, LARGEST_LINE)
+            return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None
+        return None
+
 
 class Contents:
     """The stores of one root. Calls from several threads are answered one after the other."""

@@ -190,19 +190,11 @@ class SessionStore:
         if not isinstance(found, Missing):
             return found
         for place in self._contents.with_hash(hash):
-            line = self._read(place, hash)
-            if not isinstance(line, Missing):
+            if (line := place.line()) is not None:
                 return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
-
-    def _read(self, place: StoredPlace, hash: str) -> bytes | Missing:
-        try:
-            line = read_plain(place.directory / f"{place.ref}{_FINISHED}", LARGEST_LINE)
-        except OSError:  # it went, or may not be read: the next one may
-            return Missing.GONE
-        return line if digest(line) == hash else Missing.CORRUPT
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""

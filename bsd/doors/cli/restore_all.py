@@ -92,7 +92,7 @@ def restore_all(
 
 def _note_lone_stores(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.lone_stores import lone_stores
+    from bsd.care.leftovers import lone_stores
 
     if stores := sum(1 for _ in lone_stores(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"

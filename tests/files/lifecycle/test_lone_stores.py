@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import Level, examine
-from bsd.care.lone_stores import LoneStore, lone_stores
+from bsd.care.leftovers import LoneStore, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
