@@ -26,7 +26,7 @@ from bsd.agents.owner import Free, Held, LockState, Stale
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
-from bsd.care.strangers import strangers
+from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere
@@ -137,7 +137,7 @@ def _root(layout: Layout) -> Iterator[Check]:
 
 def _owners(layout: Layout) -> Iterator[Check]:
     """Whatever bsd keeps is the owner's of the root, or that user is locked out."""
-    found = strangers(layout.root, os.environ)
+    found = wrongly_owned(layout.root, os.environ)
     if not found:
         yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
         return

@@ -24,21 +24,21 @@ _STATE = (".local", "state")  # both of which may have been made for the claims
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Stranger(NamedTuple):
+class WrongOwner(NamedTuple):
     """Something that belongs to another user than what is around it."""
 
     path: Path
     uid: int
 
 
-def strangers(root: Path, environ: Mapping[str, str]) -> list[Stranger]:
+def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[WrongOwner]:
     """What of ours in a root, and among the notes of this user, is not the owner's of the root.
 
     Where we may not look is left out; the directory itself is named then. Agents may have users of
     their own: of their directories only root's count.
     """
     owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
-    found = (Stranger(one.path, one.status.st_uid) for one in _all(root, environ))
+    found = (WrongOwner(one.path, one.status.st_uid) for one in _all(root, environ))
     return [
         one
         for one in found
