@@ -1,20 +1,20 @@
-"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits."""
+"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits.
+
+And which sessions somebody looks for in a list: by words in their names and titles, or their text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from bsd.agents.entry import Entry
-from bsd.agents.marker import Marker
 from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.store.extracted import SessionStore
 from bsd.store.search import Hit, SearchIndex, drop_for_good, match_expression, terms_of, use
 from bsd.store.search_file import Known
-from bsd.text.reader import parse_entry
 
 _log = get_logger("search")
 
@@ -108,13 +108,6 @@ def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
     return use(layout.search_db, lambda index: index.models(agent))
 
 
-def bring_up_to_date(
-    layout: Layout, *, agent: str | None = None, progress: Progress | None = None
-) -> None:
-    """Read what is new in all sessions, statistics included; raises as `search` does."""
-    use(layout.search_db, lambda index: _follow(layout, index, agent, progress, None))
-
-
 def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
     """Take the text of deleted stored files (refs by store directory) out of the index, for good.
 
@@ -195,8 +188,54 @@ def _read_all(
             progress(done, total)
 
 
-def original(entry: Entry, store: SessionStore) -> Entry:
-    """The entry as it was before values were taken out of it, if the store has them."""
-    marker = Marker.of(entry)
-    line = store.load(marker.ref, marker.hash) if marker else None
-    return (parse_entry(line) if isinstance(line, bytes) else None) or entry
+# --- who is looked for ---
+
+# Finds sessions by what is in them: the words, an agent or None for all → their names.
+FindText = Callable[[str, str | None], set[SessionName]]
+# Words that are in no title may be looked for in the text in so many combinations.
+_MOST_QUESTIONS = 8
+
+
+class SessionFilter:
+    """What somebody looks for; a word that no name holds is looked for in the text."""
+
+    def __init__(
+        self, layout: Layout, words: str | None, agent: str | None, find_text: FindText | None
+    ) -> None:
+        self.terms = terms_of((words or "").casefold())
+        self._agent = agent
+        self._find_text = find_text
+        self._found: dict[tuple[str, ...], set[SessionName]] = {}
+        self._models: dict[str, str] = {}
+        self.problem: str | None = None
+        if self.terms and find_text:
+            with self._noting_trouble():
+                self._models = models(layout, agent)
+
+    def fits(self, name: SessionName, called: Iterable[str | None]) -> bool:
+        """Whether each of them is in the session, or in its name, or in how it is `called`."""
+        if not self.terms:
+            return True
+        said = " ".join(filter(None, called))
+        known = f"{name} {said} {self._models.get(str(name), '')}".casefold()
+        left = tuple(term for term in self.terms if term.strip('"') not in known)
+        return not left or name in self._sessions_with(left)
+
+    def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
+        if self._find_text is None:
+            return set()
+        if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
+            terms = tuple(self.terms)
+        if terms not in self._found:
+            self._found[terms] = set()
+            with self._noting_trouble():
+                self._found[terms] = self._find_text(" ".join(terms), self._agent)
+        return self._found[terms]
+
+    @contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        # What is found by its name is better than no answer.
+        try:
+            yield
+        except BsdError as trouble:
+            self.problem = trouble.message

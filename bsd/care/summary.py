@@ -10,8 +10,8 @@ from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
 from bsd.agents.entry import Entry, block_at, error_text, model_of
+from bsd.agents.marker import Marker
 from bsd.agents.owners import owner_of
-from bsd.care.search import original
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import format_duration, iso_utc
@@ -154,8 +154,15 @@ def summarize(layout: Layout, name: SessionName) -> Summary:
             raise LeftAlone(f"{name}: {fmt.reason}", hint="bsd knows OpenClaw's and flat sessions")
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is not None:
-                summary.take(original(entry, store), fmt)
+                summary.take(_original(entry, store), fmt)
     return summary
+
+
+def _original(entry: Entry, store: SessionStore) -> Entry:
+    """The entry as it was before values were taken out of it, if the store has them."""
+    marker = Marker.of(entry)
+    line = store.load(marker.ref, marker.hash) if marker else None
+    return (parse_entry(line) if isinstance(line, bytes) else None) or entry
 
 
 def document(name: SessionName, summary: Summary, now: float | None = None) -> dict[str, Any]:

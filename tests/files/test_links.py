@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.retention import Retention
-from bsd.care.search import bring_up_to_date, forget_stored, search, search_as_it_is
+from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
@@ -79,7 +79,7 @@ def _search_as_it_is(layout: Layout) -> object:
     return search_as_it_is(layout, "look")
 
 
-@pytest.mark.parametrize("ask", [_search, _search_as_it_is, bring_up_to_date])
+@pytest.mark.parametrize("ask", [_search, _search_as_it_is])
 def test_the_search_index(layout: Layout, outside: Path, ask: Callable[[Layout], object]) -> None:
     target = outside / "other.db"
     target.touch()

@@ -84,8 +84,7 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
 def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[ListedSession]:
     """The sessions in which somebody finds these words; all, without any."""
     from bsd.care import catalog
-    from bsd.care.search import sessions_with
-    from bsd.care.sought import Sought
+    from bsd.care.search import SessionFilter, sessions_with
 
     if query is None:
         yield from catalog.sessions(call.layout, agent)
@@ -94,9 +93,9 @@ def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[Listed
     def find(words: str, whose: str | None) -> set[SessionName]:
         return sessions_with(call.layout, words, whose)
 
-    sought = Sought(call.layout, query, agent, find)
+    sought = SessionFilter(call.layout, query, agent, find)
     for info in catalog.sessions(call.layout, agent):
-        if sought.are_in(info.name, (info.label, info.title)):
+        if sought.fits(info.name, (info.label, info.title)):
             yield info
     if sought.problem:
         note(f"The text of the sessions was not searched: {sought.problem}")

@@ -8,8 +8,7 @@ from typing import Any
 
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.care import catalog, summary
-from bsd.care.search import by_title, search_as_it_is
-from bsd.care.sought import FindText
+from bsd.care.search import FindText, by_title, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.doors.http.entry_page import EntryFilter, entry_page
 from bsd.doors.http.listing import Filter, check_agent, described, page

@@ -16,7 +16,7 @@ import pytest
 from bsd.care import catalog, indexing, statistics
 from bsd.care import search as lifecycle
 from bsd.care.retention import Retention
-from bsd.care.search import bring_up_to_date, search
+from bsd.care.search import search
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import make_private_dir
@@ -29,6 +29,7 @@ from bsd.store.search import SearchIndex
 from bsd.text import reader
 from tests import verbs
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.searching import read_all
 
 NAME = SessionName("main", "s1")
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
@@ -216,7 +217,7 @@ def counted_anew(layout: Layout, path: Path) -> Any:
     """The figures of a session, as somebody finds them who has not read it before."""
     other = Layout(layout.root / "other")
     add_session(other.root, str(NAME), path.read_bytes())
-    bring_up_to_date(other)
+    read_all(other)
     (info,) = catalog.sessions(other)
     return statistics.warm(other, [info])[NAME]
 
@@ -396,7 +397,7 @@ def test_a_warm_index_of_a_thousand_sessions_opens_none(layout: Layout, opened: 
     for number in range(1000):
         text = f"word{number} everywhere"
         add_session(layout.root, f"main/s{number}", lines(HEADER, entry(0, "user", text)))
-    bring_up_to_date(layout)
+    read_all(layout)
     assert len(opened) == 1000
     opened.clear()
 
@@ -474,7 +475,7 @@ def test_the_index_is_smaller_than_what_it_indexes(layout: Layout, shared_data: 
     total = 0
     for path in shared_data.glob("openclaw-v3-*.jsonl"):
         total += add_session(layout.root, f"main/{path.stem}", path).stat().st_size
-    bring_up_to_date(layout)
+    read_all(layout)
     used = sum(path.stat().st_size for path in layout.own.glob("search.db*"))
     assert 0 < used < total
 
@@ -491,7 +492,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     assert statistics.warm(layout, infos) == {}
     assert not layout.own.exists()
 
-    bring_up_to_date(layout)
+    read_all(layout)
 
     now = infos[0].updated
     figures = statistics.warm(layout, infos)[NAME].as_json(infos[0].updated, now)
