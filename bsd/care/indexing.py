@@ -76,7 +76,7 @@ def _due_among(
     """Those that are not as they were; what is found is taken out of `known`."""
     for name, stat in found:
         was = known.pop(str(name), None)
-        shelf = shelves.get(layout.trash_name(name), _NO_SHELF)
+        shelf = shelves.get(layout.store_name(name), _NO_SHELF)
         now = _state(Identity.of(stat))
         if was is None or was[:7] != (*now, *shelf):
             appended = was is not None and was.ino == now[1]
@@ -255,7 +255,7 @@ class _Part:
         return Known(
             name=str(self._name),
             agent=self._name.agent,
-            store=self._layout.trash_name(self._name),
+            store=self._layout.store_name(self._name),
             dev=dev,
             ino=ino,
             size=size,

@@ -68,7 +68,7 @@ def lone_stores(layout: Layout) -> Iterator[LoneStore]:
     for store in _directories(layout.extracted):
         if store in places.stores or not (files := _stored(layout.extracted / store)):
             continue
-        name = _whose(layout, store)
+        name = layout.session_of_store(store)
         if name is not None and _is_there(layout, name):
             continue
         size = sum(files)
@@ -111,13 +111,6 @@ def _stored(store: Path) -> list[int]:
     return sizes
 
 
-def _whose(layout: Layout, store: str) -> SessionName | None:
-    try:
-        return layout.session_of_store(store)
-    except BsdError:
-        return None
-
-
 def _is_there(layout: Layout, name: SessionName) -> bool:
     """Whether something is at the transcript's place, whatever it is."""
     with suppress(BsdError):
@@ -138,7 +131,7 @@ class _KnownSessions:
     @cached_property
     def stores(self) -> set[str]:
         """What the stores of all sessions are called whose transcripts are there."""
-        return {self._layout.trash_name(name) for name in self._names}
+        return {self._layout.store_name(name) for name in self._names}
 
     @cached_property
     def _by_file(self) -> dict[str, list[SessionName]]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from bsd.care.expiry import (
     Cleaned,
     Expired,
@@ -35,14 +33,13 @@ from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
-from bsd.foundation.files import LARGEST_LINE, read_plain
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
-from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE, session_of
-from bsd.store.index import INDEX_FILE, Index
+from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
+from bsd.store.index import INDEX_FILE, Index, session_named_in
 
 _log = get_logger("retention")
 
@@ -331,7 +328,7 @@ class _StoreLot:
 
     def _update_index(self, there: set[str]) -> None:
         path = self.path / INDEX_FILE
-        index = Index(path, _indexed_name(path) or _apparent_name(self.path))
+        index = Index(path, session_named_in(path) or _apparent_name(self.path))
         left = [record for record in index.records.values() if record.file in there]
         if index.broken or len(left) == len(index.records):
             return
@@ -357,7 +354,7 @@ class _HistoryLot(_StoreLot):
         """Whether neither the session is there nor anything that was taken out of it."""
         if os.path.lexists(self._layout.extracted / self.path.name):
             return False
-        told = (session_of(self.path / name) for name in lasting)
+        told = (session_named_in(self.path / name) for name in lasting)
         name = next(filter(None, told), None) or _apparent_name(self.path)
         try:
             self._layout.session_file(name)
@@ -366,13 +363,6 @@ class _HistoryLot(_StoreLot):
         except BsdError:  # it cannot be told
             return False
         return False
-
-
-def _indexed_name(index: Path) -> SessionName | None:
-    """Return the session that a store says it belongs to."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BsdError):
-        return SessionName.parse(orjson.loads(read_plain(index, LARGEST_LINE))["session"])
-    return None
 
 
 def _apparent_name(directory: Path) -> SessionName:

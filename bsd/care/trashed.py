@@ -64,7 +64,7 @@ class TrashPlace:
         """A place that nothing occupies; the caller holds bsd's own lock of the session."""
         trash, millis = layout.trash_dir(), round(now * 1000)
         while True:
-            place = cls(trash, f"{layout.trash_name(name)}_{_stamp(millis)}")
+            place = cls(trash, f"{layout.store_name(name)}_{_stamp(millis)}")
             if not any(path.exists() for path in place.parts):
                 return place
             millis += 1
@@ -86,12 +86,7 @@ class TrashPlace:
 
     def name(self, layout: Layout) -> SessionName | None:
         """The session, if its name was short enough to stand here whole."""
-        agent, _, session = self.base.partition("_")
-        with suppress(BsdError):
-            name = SessionName(agent.replace("~", "_"), session)
-            if layout.trash_name(name) == self.base:
-                return name
-        return None
+        return layout.session_of_store(self.base)
 
     @property
     def trashed_at(self) -> float:
@@ -248,7 +243,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
 
 def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
     """Raise ValueError unless the id is one of this session's."""
-    if TrashPlace(trash, item.id).base != layout.trash_name(item.name):
+    if TrashPlace(trash, item.id).base != layout.store_name(item.name):
         raise ValueError(f"{item.id} is none of {item.name}")
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -265,13 +264,6 @@ def _text(value: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("latin-1")
-
-
-def session_of(path: Path) -> SessionName | None:
-    """Whose file one is, as it says; None if it cannot be read."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return SessionName.parse(str(orjson.loads(read_plain(path, LARGEST_RECORD))["session"]))
-    return None
 
 
 # --- who else knows ---

@@ -284,17 +284,19 @@ def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
     assert [path.name for path in layout.edits.iterdir()] == ["young"]
 
 
+@pytest.mark.parametrize("text", [b"{}", b'{"session":"main/../s1"}', b'{"session":7}', b"[]"])
 def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_gone(
-    layout: Layout,
+    layout: Layout, text: bytes
 ) -> None:
     store = put(layout, NAME, {"0001_thinking": 1})
     undone = layout.history_dir(NAME) / UNDONE
     undone.parent.mkdir(parents=True)
-    undone.write_bytes(b"{}")
+    undone.write_bytes(text)
     os.utime(undone, (NOW - 400 * HOUR,) * 2)
     shelf = HistoryShelf(layout, "24h", wait=0.0)
     assert clean(shelf, Ages(NOW)) == Cleaned(), "what is stored may come back by it"
     shutil.rmtree(store.directory)
+    assert len(forecast(shelf, Ages(NOW)).going) == 1
     assert clean(shelf, Ages(NOW)).cleaned == 1
     assert not undone.parent.exists()
 
