@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.flat import FLAT
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -107,7 +107,7 @@ def test_p1_what_expires_in_the_trash_is_gone(tmp_path: Path) -> None:
     Trash(layout, "14d", wait=0.0).delete(name)
     assert any(path.is_file() for path in layout.trash.rglob("*"))
     later = time.time() + 15 * 24 * 3600.0
-    done = Retention(layout, actor="test", clock=lambda: later).clean_trash("14d")
+    done = RetentionRun(layout, actor="test", clock=lambda: later).clean_trash("14d")
     assert (done.cleaned, done.errors) == (2, 0), "transcript and meta file"
     assert [path for path in layout.trash.rglob("*") if path.is_file()] == []
 

@@ -26,7 +26,7 @@ from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, use
-from bsd.store.search_file import Told
+from bsd.store.search_file import KnownTitle
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 
@@ -310,8 +310,8 @@ def when(ends: Ends, stat: os.stat_result) -> float:
     return ends.newest_ms / 1000
 
 
-def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> dict[str, Told]:
-    def read(index: SearchIndex) -> dict[str, Told]:
+def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> dict[str, KnownTitle]:
+    def read(index: SearchIndex) -> dict[str, KnownTitle]:
         return index.told(agent, only)
 
     # Nobody waits for it: what it cannot tell, the sessions can.

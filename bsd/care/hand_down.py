@@ -50,7 +50,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _KeptSession:
     """A session in its place, put aside or in the trash."""
 
     name: SessionName
@@ -60,7 +60,7 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True)
-class _Legacy:
+class _NeededLine:
     """A stored line that a session names, and that no store has but one that leaves."""
 
     marker: Marker
@@ -134,7 +134,7 @@ class HandDown:
 
     def _needs(
         self, leaving: Collection[Leaving], going: Mapping[str, StoredPlace]
-    ) -> dict[_Session, list[_Legacy]]:
+    ) -> dict[_KeptSession, list[_NeededLine]]:
         """Which sessions name something of that, each thing once."""
         left, needs = dict(going), {}
         entries = {place.entry for place in going.values()}
@@ -145,7 +145,7 @@ class HandDown:
             if session.transcript in transcripts_leaving:
                 continue
             legacies = [
-                _Legacy(marker, index, place)
+                _NeededLine(marker, index, place)
                 for index, marker in self._named(session, left, entries)
                 if (place := left.pop(marker.hash, None)) is not None
             ]
@@ -153,7 +153,7 @@ class HandDown:
                 needs[session] = legacies
         return needs
 
-    def _sessions(self) -> Iterator[_Session]:
+    def _sessions(self) -> Iterator[_KeptSession]:
         """All sessions of the root: those in their place first, those in the trash last."""
         layout = self._layout
         with suppress(BsdError):  # a root without agents
@@ -161,14 +161,14 @@ class HandDown:
                 with suppress(BsdError):  # it leads elsewhere: bsd works on none of its sessions
                     for name in catalog.names(layout, agent.name):
                         path = layout.session_file(name)
-                        yield _Session(name, path, None, layout.history_dir(name))
+                        yield _KeptSession(name, path, None, layout.history_dir(name))
                     for name, path in catalog.put_aside(layout, agent.name):
-                        yield _Session(name, path, None, layout.history_dir(name))
+                        yield _KeptSession(name, path, None, layout.history_dir(name))
         for name, place in transcripts(layout):
-            yield _Session(name, place.transcript, place.store, place.history)
+            yield _KeptSession(name, place.transcript, place.store, place.history)
 
     def _named(
-        self, session: _Session, hashes: Container[str], entries: Container[int]
+        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
     ) -> list[tuple[int | None, Marker]]:
         """What of these its lines name, with their numbers, and what only its history names."""
         kept = (Marker(*named, size=0, keys=(), at="") for named in named_files(session.history))
@@ -176,7 +176,7 @@ class HandDown:
         return [*lines, *((None, marker) for marker in kept)]
 
     def _in_lines(
-        self, session: _Session, hashes: Container[str], entries: Container[int]
+        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
     ) -> list[tuple[int, Marker]]:
         def may_name(raw: bytes) -> bool:
             if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
@@ -199,7 +199,7 @@ class HandDown:
             raise Busy(problem, hint="again in a moment") from error
 
     def _read(
-        self, session: _Session, source: TranscriptFile, lines: Iterable[Line]
+        self, session: _KeptSession, source: TranscriptFile, lines: Iterable[Line]
     ) -> Iterator[tuple[int, Marker]]:
         found = owner_of(self._layout, session.name.agent).detect(one.raw for one in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
@@ -214,7 +214,7 @@ class HandDown:
                 named = Markers(source, fmt, store).of(entry, fmt.facts(entry))
             yield from ((line.index, marker) for marker in named)
 
-    def _hand_down(self, session: _Session, legacies: list[_Legacy]) -> None:
+    def _hand_down(self, session: _KeptSession, legacies: list[_NeededLine]) -> None:
         own = SessionStore(self._layout, session.name, session.store)
         files = amount = 0
         for portion in _portions(legacies):
@@ -236,7 +236,7 @@ class HandDown:
         if files:
             self._tell(session, files, amount)
 
-    def _records(self, kept: Iterable[tuple[_Legacy, Keep]]) -> Iterator[Record]:
+    def _records(self, kept: Iterable[tuple[_NeededLine, Keep]]) -> Iterator[Record]:
         """What the index says of them; `verify --repair` knows what to say if it said nothing."""
         for legacy, keep in kept:
             # Whose store it was matters to nobody: an index is read by its path.
@@ -245,7 +245,7 @@ class HandDown:
                 index = known.index if legacy.index is None else legacy.index
                 yield replace(known, file=f"{keep.ref}.json", index=index)
 
-    def _tell(self, session: _Session, files: int, amount: int) -> None:
+    def _tell(self, session: _KeptSession, files: int, amount: int) -> None:
         _log.info(f"hand_down: {session.name}, files {files}", actor=self._actor, bytes=amount)
         self._audit.record(
             actor=self._actor,
@@ -269,7 +269,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
+def _portions(legacies: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
     portion, size = [], 0
     for legacy in legacies:
         line = legacy.place.line()
@@ -284,7 +284,7 @@ def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
         yield portion
 
 
-def _keep(legacy: _Legacy, ref: str, line: bytes) -> Keep:
+def _keep(legacy: _NeededLine, ref: str, line: bytes) -> Keep:
     marker, kind = legacy.marker, ref.partition("_")[2].partition("-")[0]
     return Keep(ref, "", legacy.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
 

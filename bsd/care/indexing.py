@@ -27,7 +27,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex
-from bsd.store.search_file import Known, Seen, Slice, Words
+from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
 
@@ -70,7 +70,7 @@ def find_due(
 def _due_among(
     layout: Layout,
     found: Iterable[tuple[SessionName, os.stat_result]],
-    known: dict[str, Seen],
+    known: dict[str, KnownState],
     shelves: dict[str, tuple[int, int]],
 ) -> Iterator[Due]:
     """Those that are not as they were; what is found is taken out of `known`."""

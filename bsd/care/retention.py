@@ -95,7 +95,7 @@ class ForecastAll:
         return {"dry_run": True, **self.store.as_json(), **more}
 
 
-class Retention:
+class RetentionRun:
     """One run. How old things are is told by a look at the clock when it begins.
 
     `wait` is in seconds, for a session on which another bsd works; `stopping` is asked before each

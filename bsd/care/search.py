@@ -13,7 +13,7 @@ from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_sli
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.store.search import Hit, SearchIndex, drop_for_good, match_expression, terms_of, use
+from bsd.store.search import SearchHit, SearchIndex, drop_for_good, match_expression, terms_of, use
 from bsd.store.search_file import Known
 
 _log = get_logger("search")
@@ -32,7 +32,7 @@ def search(
     extracted_from: SessionName | None = None,
     progress: Progress | None = None,
     failed: Failed | None = None,
-) -> list[Hit]:
+) -> list[SearchHit]:
     """Entries that hold all the words, the best first; the index is brought up to date before.
 
     With `extracted_from` only what was taken out of that session is looked at, and no other is
@@ -41,7 +41,7 @@ def search(
     """
     match_expression(words)  # before the work, not after it
 
-    def work(index: SearchIndex) -> list[Hit]:
+    def work(index: SearchIndex) -> list[SearchHit]:
         if extracted_from is None:
             _follow(layout, index, agent, progress, failed)
         else:
@@ -76,7 +76,7 @@ def by_title(
 
 def search_as_it_is(
     layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
-) -> list[Hit]:
+) -> list[SearchHit]:
     """As `search`, in what the index knows already; nothing is read, and nothing is created."""
     match_expression(words)
     if not layout.search_db.exists():

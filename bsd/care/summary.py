@@ -46,7 +46,7 @@ _MANY_CALLS, _MANY_MESSAGES = 5, 30
 
 
 @dataclass(slots=True)
-class Summary:
+class SessionSummary:
     """What was found; each list holds the first of its kind, none twice."""
 
     key_actions: list[str] = field(default_factory=list)
@@ -144,10 +144,10 @@ class Summary:
         }
 
 
-def summarize(layout: Layout, name: SessionName) -> Summary:
+def summarize(layout: Layout, name: SessionName) -> SessionSummary:
     """Read a session, and what was taken out of it; raises NotFound, LeftAlone, Busy."""
     store = SessionStore(layout, name)
-    summary = Summary()
+    summary = SessionSummary()
     with TranscriptFile(layout.session_file(name)) as source:
         fmt = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
         if isinstance(fmt, NotOurs):
@@ -165,7 +165,9 @@ def _original(entry: Entry, store: SessionStore) -> Entry:
     return (parse_entry(line) if isinstance(line, bytes) else None) or entry
 
 
-def document(name: SessionName, summary: Summary, now: float | None = None) -> dict[str, Any]:
+def document(
+    name: SessionName, summary: SessionSummary, now: float | None = None
+) -> dict[str, Any]:
     """The whole answer; `now` is in epoch seconds."""
     return {
         "session_id": name.session,

@@ -22,9 +22,9 @@ from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
 from bsd.care.trashed import (
     Aim,
-    Deleted,
+    DeletedSessions,
     Journal,
-    Returned,
+    ReturnedSessions,
     Trashed,
     TrashPlace,
     count_lines,
@@ -146,7 +146,7 @@ class Trash:
 
     # --- into the trash ---
 
-    def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
+    def delete(self, name: SessionName, *, permanent: bool = False) -> DeletedSessions:
         """Move a session and its children to the trash, or `permanent`ly away.
 
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
@@ -174,7 +174,7 @@ class Trash:
         self._forget(journal)
         if head in moves.refused:
             raise moves.refused[head]
-        return Deleted(tuple(journal.items), permanent)
+        return DeletedSessions(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
         """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
@@ -270,7 +270,7 @@ class Trash:
 
     # --- out of the trash ---
 
-    def restore(self, text: str) -> Returned:
+    def restore(self, text: str) -> ReturnedSessions:
         """Bring a session back, and the children that went with it.
 
         Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
@@ -297,7 +297,7 @@ class Trash:
         if head.id in moves.refused:
             raise moves.refused[head.id]
         stayed = {**refused, **moves.refused}
-        return Returned(
+        return ReturnedSessions(
             tuple(journal.items),
             tuple(key for done in moves.put_back.values() for key in done.taken),
             {each: problem.message for each, problem in stayed.items()},

@@ -296,7 +296,7 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletedSessions:
     """What a delete moved or removed; the session that was asked for first, then its children."""
 
     items: tuple[Trashed, ...]
@@ -329,7 +329,7 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnedSessions:
     """What came back from the trash; `keys_taken` are somebody else's in its owner's list."""
 
     items: tuple[Trashed, ...]

@@ -128,7 +128,7 @@ def verify(
             continue  # what was taken out of them lies there
         try:
             with _apart_from_other_bsd(layout, name, wait, repair=repair):
-                session = _Session(layout, name, result, repair=repair, expired_before=due)
+                session = _SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:
                 _remark(name, session.unmarked, result, remark if repair else None)
@@ -185,7 +185,7 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         store.sweep()
         if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
             return False
-        _Session(layout, name, Verification(), repair=True).mend_index()
+        _SessionCheck(layout, name, Verification(), repair=True).mend_index()
         return True
 
 
@@ -292,14 +292,14 @@ def _names(layout: Layout) -> Iterator[SessionName]:
 
 
 @dataclass(slots=True)
-class _Marked:
+class _MarkedLine:
     """A line that says where its original is."""
 
     entry_id: str
     marker: Marker
 
 
-class _Session:
+class _SessionCheck:
     """One session and its store, looked at together."""
 
     def __init__(
@@ -319,7 +319,7 @@ class _Session:
         self.repair = repair
         self.expired_before = expired_before
         self.fmt: Format | None = None
-        self.marked: dict[str, _Marked] = {}  # by ref
+        self.marked: dict[str, _MarkedLine] = {}  # by ref
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
@@ -376,7 +376,7 @@ class _Session:
                 continue
             self.result.placeholders += len(marker.keys)
             self.result.unmarked += len(marker.keys)
-            self.marked[marker.ref] = _Marked(entry_id, marker)
+            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
             if editable and own is None:
                 self.unmarked.append(entry_id)
         wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
@@ -424,7 +424,7 @@ class _Session:
                 hint="bring it back from a backup into the session's store directory",
             )
         else:
-            self.marked[marker.ref] = _Marked(entry_id, marker)
+            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
 
     def _check_modes(self) -> None:
         wanted = [(self.store.directory, 0o700)] if self.store.directory.is_dir() else []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bsd.care.expiry import Cleaned
 from bsd.care.interrupted import recover
-from bsd.care.retention import Retention, in_plain_words
+from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -180,7 +180,7 @@ class Chores:
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
-        run = Retention(
+        run = RetentionRun(
             self._layout,
             actor="daemon",
             clock=self._clock,

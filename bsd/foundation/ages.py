@@ -58,7 +58,7 @@ class Reading:
     boot: str  # another one after every start; empty where nobody tells
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What became of the wall clock."""
 
     FORWARD = "forward"  # put forward, and no sleep explains it
@@ -70,7 +70,7 @@ class Kind(StrEnum):
 class Step:
     """The wall clock was set."""
 
-    kind: Kind
+    kind: StepKind
     at: float  # in running time, as the record counts it
     seconds: float  # by so much more than had passed
     # Files that it dated before it was set: their times lie between these (epoch seconds).
@@ -114,7 +114,7 @@ class ClockRecord:
 def _step(document: Any) -> Step:
     since = document["since"]
     return Step(
-        Kind(document["kind"]),
+        StepKind(document["kind"]),
         _number(document["at"]),
         _number(document["seconds"]),
         None if since is None else _number(since),
@@ -140,7 +140,7 @@ def observed(known: ClockRecord | None, now: Reading) -> ClockRecord:
     else:
         record = _within_a_start(known, now)
     if record.newest is not None and now.wall >= record.newest:
-        left = tuple(step for step in record.steps if step.kind is not Kind.BEHIND)
+        left = tuple(step for step in record.steps if step.kind is not StepKind.BEHIND)
         record = replace(record, newest=None, steps=left)
     return replace(record, steps=_remembered(record))
 
@@ -168,7 +168,7 @@ def _after_a_start(known: ClockRecord, now: Reading) -> ClockRecord:
     record = replace(record, newest=newest)
     if known.newest is not None:  # as before: a machine that never learns the time waits once
         return record
-    behind = Step(Kind.BEHIND, known.running, 0.0, None, newest)
+    behind = Step(StepKind.BEHIND, known.running, 0.0, None, newest)
     return replace(record, steps=(*known.steps, behind))
 
 
@@ -193,15 +193,15 @@ def _set_forward(known: ClockRecord, now: Reading, seconds: float) -> Step:
     passed = now.steady - known.steady
     at, until = known.running + passed, known.wall + passed
     if known.newest is not None or now.steady <= _BEING_SET_SECONDS:
-        return Step(Kind.CORRECTED, at, seconds, known.wall - known.steady, until)
-    return Step(Kind.FORWARD, at, seconds, None, until)
+        return Step(StepKind.CORRECTED, at, seconds, known.wall - known.steady, until)
+    return Step(StepKind.FORWARD, at, seconds, None, until)
 
 
 def _taken_back(steps: tuple[Step, ...], seconds: float) -> list[Step]:
     """The steps forward that are left when the clock was put back; the last goes first."""
     left = []
     for step in reversed(steps):
-        if step.kind is Kind.FORWARD:
+        if step.kind is StepKind.FORWARD:
             taken = min(seconds, step.seconds)
             seconds -= taken
             if step.seconds - taken <= _TOLERANCE_SECONDS:
@@ -214,7 +214,7 @@ def _taken_back(steps: tuple[Step, ...], seconds: float) -> list[Step]:
 
 def _remembered(record: ClockRecord) -> tuple[Step, ...]:
     steps = [step for step in record.steps if record.running - step.at < _LONGEST_SECONDS]
-    for kind in Kind:
+    for kind in StepKind:
         same = [step for step in steps if step.kind is kind]
         if len(same) > _MOST_STEPS:
             steps[steps.index(same[1])] = _both(same[0], same[1])
@@ -224,7 +224,7 @@ def _remembered(record: ClockRecord) -> tuple[Step, ...]:
 
 def _both(one: Step, other: Step) -> Step:
     """Two steps as one, by which nothing is older than by the two."""
-    forward = one.kind is Kind.FORWARD
+    forward = one.kind is StepKind.FORWARD
     return replace(
         other,
         seconds=one.seconds + other.seconds if forward else max(one.seconds, other.seconds),
@@ -261,7 +261,7 @@ class Ages:
     def now_for(self, lifetime: float) -> float:
         """Epoch seconds by which nothing of this lifetime is older than it is."""
         steps = self._within(lifetime)
-        return self.wall - sum(step.seconds for step in steps if step.kind is Kind.FORWARD)
+        return self.wall - sum(step.seconds for step in steps if step.kind is StepKind.FORWARD)
 
     def held_for(self, lifetime: float | None) -> float:
         """For how many seconds more nothing of this lifetime may be destroyed; mostly 0."""
@@ -279,7 +279,7 @@ class Ages:
         return f"{self._what_happened(lifetime)}: {more}"
 
     def _what_happened(self, lifetime: float) -> str:
-        doubted = [step for step in self._within(lifetime) if step.kind is not Kind.CORRECTED]
+        doubted = [step for step in self._within(lifetime) if step.kind is not StepKind.CORRECTED]
         seconds = sum(step.seconds for step in doubted)
         if seconds:
             return f"the clock was put forward by {_spelled(seconds)}, which no sleep explains"
@@ -296,7 +296,7 @@ class Ages:
         """
         began = None
         for step in reversed(self.steps):
-            if step.kind is Kind.CORRECTED:
+            if step.kind is StepKind.CORRECTED:
                 continue
             if (self.running if began is None else began) - step.at >= lifetime:
                 break

@@ -29,6 +29,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.index import INDEX_FILE, Index
+from bsd.text.change import Readable
 
 _log = get_logger("store")
 
@@ -42,7 +43,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @immutable
-class Span:
+class FileSpan:
     """Bytes of the session file as planned: kept without passing through the plan's memory."""
 
     offset: int
@@ -63,7 +64,7 @@ class Keep:
     sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
-    line: Span | bytes | None
+    line: FileSpan | bytes | None
 
 
 class Missing(StrEnum):
@@ -104,12 +105,6 @@ class Stored(Protocol):
     def free_ref(self, ref: str, used: Container[str]) -> str:
         """`ref`, or the first name like it that neither is taken nor among `used`."""
         ...
-
-
-class Readable(Protocol):
-    """The planned session file, from which spans are kept."""
-
-    def read(self, offset: int, length: int) -> bytes: ...
 
 
 def digest(data: bytes) -> str:
@@ -288,7 +283,7 @@ class SessionStore:
         os.utime(self.file(keep.ref))
 
     def _write(
-        self, keep: Keep, line: Span | bytes, source: Readable | None, present: set[str]
+        self, keep: Keep, line: FileSpan | bytes, source: Readable | None, present: set[str]
     ) -> None:
         stem = self._stem(keep.ref)
         if keep.ref + _FINISHED in present:
@@ -329,7 +324,7 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: Span | bytes, source: Readable | None) -> Iterable[bytes]:
+def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
     if isinstance(line, bytes):
         yield line
         return

@@ -34,7 +34,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
-from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -44,7 +44,7 @@ from bsd.store.recipe import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.text.change import Edit
+from bsd.text.change import Edit, Readable
 
 
 @immutable
@@ -96,7 +96,7 @@ class HistoryDamaged(Unavailable):
 
 
 @immutable
-class Touched:
+class TouchedLine:
     """What an edit of a plan was about; a plan has one for each of its edits."""
 
     index: int  # 0-based line number
@@ -119,7 +119,7 @@ class Act:
 
 
 @immutable
-class Deed:
+class KeptOperation:
     """One operation that is kept."""
 
     number: int  # counts the operations of one session
@@ -186,18 +186,18 @@ class History:
         """What is known for longer than operations are kept."""
         return EntryNotes(self.directory, self.name)
 
-    def deeds(self) -> list[Deed]:
+    def deeds(self) -> list[KeptOperation]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
         found = (_read_head(self.directory / name, number) for number, name in self._names())
         return [deed for deed in found if deed is not None]
 
-    def pending(self) -> list[Deed]:
+    def pending(self) -> list[KeptOperation]:
         """Those of which it is not known whether they took effect."""
         names = [(number, name) for number, name in self._names() if name.endswith(_PENDING)]
         found = (_read_head(self.directory / name, number) for number, name in names)
         return [deed for deed in found if deed is not None]
 
-    def lines(self, deed: Deed) -> list[ChangedLine]:
+    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
         """The lines that an operation changed; raises NotFound, Damaged."""
         try:
             with plain_stream(deed.path, _BUFFER) as stream:
@@ -213,7 +213,9 @@ class History:
             ) from error
         return found
 
-    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         kept = b""
         if line.kept:
@@ -234,7 +236,7 @@ class History:
         self,
         act: Act,
         edits: Sequence[Edit],
-        touched: Sequence[Touched],
+        touched: Sequence[TouchedLine],
         keeps: Iterable[Keep],
         source: Readable,
         store: SessionStore,
@@ -293,7 +295,7 @@ class History:
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()
 
-    def settle(self, deed: Deed, *, happened: bool) -> None:
+    def settle(self, deed: KeptOperation, *, happened: bool) -> None:
         """Note of a pending operation what the session told."""
         self._begun = deed.path
         if happened:
@@ -329,7 +331,7 @@ class _Recorder:
         self._store = store
         self._keeps = keeps
 
-    def record(self, edit: Edit, about: Touched) -> tuple[dict[str, Any], bytes]:
+    def record(self, edit: Edit, about: TouchedLine) -> tuple[dict[str, Any], bytes]:
         """Describe one edit; the second answer is what must be kept of the former line."""
         keep = self._keeps.get(about.index)
         line: dict[str, Any] = {
@@ -344,7 +346,7 @@ class _Recorder:
             "hash": keep.hash if keep else None,
         }
         kept = b""
-        if keep and isinstance(keep.line, Span):
+        if keep and isinstance(keep.line, FileSpan):
             # The usual case of a backlog: the stored file is the line, and need not be read.
             line["was"], recipe = keep.hash, whole_file(keep.size)
         else:
@@ -395,7 +397,7 @@ def _overlapping(stream: IO[bytes]) -> Iterator[bytes]:
         before = (before + block)[-_LONGEST_NAMED:]
 
 
-def undone_entries(deeds: Sequence[Deed]) -> dict[int, int]:
+def undone_entries(deeds: Sequence[KeptOperation]) -> dict[int, int]:
     """How many lines of each operation are undone now, by its number; redoing undoes an undo."""
     undone = dict.fromkeys((deed.number for deed in deeds), 0)
     for deed in reversed(deeds):  # what undoes something comes after it
@@ -414,12 +416,12 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _read_head(path: Path, number: int) -> Deed | None:
+def _read_head(path: Path, number: int) -> KeptOperation | None:
     try:
         with plain_stream(path) as stream:
             head = orjson.loads(stream.readline(LARGEST_RECORD))
         act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
-        return Deed(number, act, int(head["entries"]), path)
+        return KeptOperation(number, act, int(head["entries"]), path)
     except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):
         return None  # it expired meanwhile, a crash left it, or it is none of ours
     except OSError as error:

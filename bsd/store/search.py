@@ -27,9 +27,9 @@ from bsd.store.search_file import (
     WAIT_SECONDS,
     Damaged,
     Known,
-    Seen,
+    KnownState,
+    KnownTitle,
     Slice,
-    Told,
     Words,
     connect,
     problem_of,
@@ -120,7 +120,7 @@ class Snippet:
 
 
 @immutable
-class Hit:
+class SearchHit:
     """An entry in which all words were found."""
 
     session: SessionName
@@ -214,11 +214,11 @@ class SearchIndex:
         """Whose sessions were read."""
         return {agent for (agent,) in self._db.execute("SELECT DISTINCT agent FROM sessions")}
 
-    def seen(self, agent: str) -> dict[str, Seen]:
+    def seen(self, agent: str) -> dict[str, KnownState]:
         """The sessions of an agent as they were when they were last read, by name."""
         query = f"SELECT name, {', '.join(Seen._fields)} FROM sessions"  # noqa: S608 - our own columns
         query += " WHERE agent = ?"
-        return {name: Seen(*row) for name, *row in self._db.execute(query, (agent,))}
+        return {name: KnownState(*row) for name, *row in self._db.execute(query, (agent,))}
 
     def known_among(self, names: Iterable[str]) -> dict[str, Known]:
         """Those of these sessions that were read, by name."""
@@ -249,7 +249,9 @@ class SearchIndex:
         )
         return {name: models or "" for name, models in rows}
 
-    def told(self, agent: str | None = None, only: SessionName | None = None) -> dict[str, Told]:
+    def told(
+        self, agent: str | None = None, only: SessionName | None = None
+    ) -> dict[str, KnownTitle]:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
@@ -257,7 +259,7 @@ class SearchIndex:
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
-        return {name: Told(*row) for name, *row in rows}
+        return {name: KnownTitle(*row) for name, *row in rows}
 
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
@@ -418,7 +420,7 @@ class SearchIndex:
         agent: str | None = None,
         limit: int = 20,
         extracted_from: SessionName | None = None,
-    ) -> list[Hit]:
+    ) -> list[SearchHit]:
         """The best entries first, each once; raises Invalid if there is no word in `words`.
 
         With `extracted_from` only what was taken out of that session is looked at.
@@ -438,7 +440,7 @@ class SearchIndex:
                 "place": EXTRACTED,
             },
         )
-        hits: list[Hit] = []
+        hits: list[SearchHit] = []
         seen: set[tuple[str, str | int]] = set()
         for piece, name, entry, line, place, rank in rows:
             key = (name, line if entry is None else entry)
@@ -447,7 +449,9 @@ class SearchIndex:
             seen.add(key)
             snippet = self._snippet(expression, piece)
             hits.append(
-                Hit(SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank))
+                SearchHit(
+                    SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank)
+                )
             )
             if len(hits) == limit:
                 break

@@ -39,7 +39,7 @@ class Known:
     shelf_mtime: int
 
 
-class Seen(NamedTuple):
+class KnownState(NamedTuple):
     """What tells whether a session and its store are as they were; of many sessions, so small."""
 
     dev: int
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     offset: int
 
 
-class Told(NamedTuple):
+class KnownTitle(NamedTuple):
     """How a session is called and how new it is, by what was counted in it; and of which file."""
 
     size: int

@@ -20,7 +20,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.history import ChangedLine, HistoryDamaged, Touched, as_ended
+from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
 from bsd.surgery.kept import member_of, same_values
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
@@ -131,7 +131,7 @@ def _take_out(
         except SpliceError:
             continue
         edits.append(Edit(one.offset, one.length, new))
-        touched.append(Touched(one.index, one.entry_id))
+        touched.append(TouchedLine(one.index, one.entry_id))
         new_bytes += len(new)
     revised.take(Plan(revised.identity, tuple(edits), Report(""), touched=tuple(touched)))
     return complete

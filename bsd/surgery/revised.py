@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bsd.store.entry_notes import NOTHING
 from bsd.store.extracted import Keep
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import Line
@@ -19,7 +19,7 @@ class _Changed:
 
     length: int
     new: bytes
-    touched: Touched
+    touched: TouchedLine
 
 
 class Revised:

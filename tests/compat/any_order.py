@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
@@ -189,7 +189,7 @@ class Patient:
         trash.restore(item.id)
 
     def _expire(self) -> None:
-        cleaned = Retention(
+        cleaned = RetentionRun(
             self._layout, actor="test", clock=lambda: self._now + _MUCH_LATER
         ).clean_store("24h")
         self.content_expired |= cleaned.cleaned > 0

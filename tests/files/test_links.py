@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
@@ -52,7 +52,7 @@ def test_locks(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
     with pytest.raises(Forbidden, match=OUT), own_lock(layout, NAME):
         pass
     later = time.time() + 90_000
-    done = Retention(layout, actor="test", clock=lambda: later).clean_store("24h")
+    done = RetentionRun(layout, actor="test", clock=lambda: later).clean_store("24h")
     assert (done.cleaned, done.errors) == (0, 1)
     assert not list(outside.iterdir())
     layout.locks.unlink()
@@ -119,7 +119,7 @@ def test_drafts_and_orphans(layout: Layout, outside: Path) -> None:
     layout.edits.symlink_to(outside)
     layout.orphans.symlink_to(outside)
     later = time.time() + 90_000 * 365
-    Retention(layout, actor="test", clock=lambda: later).clean_history("14d")
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("14d")
     descriptor = os.open(layout.session_file(NAME), os.O_RDONLY)
     about = Orphan(layout.session_file(NAME), str(NAME), "s1", "late", 5, 0)
     try:

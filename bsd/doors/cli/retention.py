@@ -60,14 +60,14 @@ def _foretell(call: Call, *, trust_clock: bool) -> None:
 
 
 def _run(call: Call, *, trust_clock: bool) -> int:
-    from bsd.care.retention import Retention
+    from bsd.care.retention import RetentionRun
     from bsd.foundation.ages import trust
 
     call.finish_due()
     if trust_clock:
         trust(call.layout)
     started = time.time()
-    done = Retention(call.layout, actor="cli").clean_all(call.pruning.current)
+    done = RetentionRun(call.layout, actor="cli").clean_all(call.pruning.current)
     if done.held is None:
         call.pruning.note_run("last_retention_run_at", started)
     if call.json:

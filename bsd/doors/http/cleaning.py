@@ -19,7 +19,7 @@ def run_all(desk: Desk, actor: str) -> dict[str, Any]:
     """Delete what is expired now."""
     clock = desk.patience.clock
     started = clock()
-    run = retention.Retention(desk.layout, actor=actor, clock=clock)
+    run = retention.RetentionRun(desk.layout, actor=actor, clock=clock)
     done = run.clean_all(desk.config.current)
     if done.held is None:
         desk.config.note_run("last_retention_run_at", started)

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from bsd.agents.owners import layout_of
 from bsd.care import catalog
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
@@ -171,9 +171,9 @@ class World:
     def _retention(self) -> None:
         """Content of today stays; long afterwards, all of it goes."""
         later = self._chance.choice([0.0, 0.0, _MUCH_LATER])
-        Retention(self.roots[0].layout, actor="test", clock=lambda: self._now + later).clean_store(
-            "24h"
-        )
+        RetentionRun(
+            self.roots[0].layout, actor="test", clock=lambda: self._now + later
+        ).clean_store("24h")
 
     def _mend(self) -> None:
         remark = self._surgeon.remark

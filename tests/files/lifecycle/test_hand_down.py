@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.care import hand_down
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.http.extracted import open_content
@@ -147,9 +147,11 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert verify(layout).clean
     later = time.time() + 15 * DAY
     with own_lock(layout, BRANCH):
-        done = Retention(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
+        done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash(
+            "14d"
+        )
     assert (done.cleaned, done.errors) == (0, 1), "not while somebody is at the branch"
-    done = Retention(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
+    done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
     age(path)
@@ -182,7 +184,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
         age(file, 23 * 3600)
     trash_of(layout).delete(NAME, permanent=True)
     soon = time.time() + 2 * 3600
-    assert Retention(layout, actor="daemon", clock=lambda: soon).clean_store("24h").cleaned == 2
+    assert RetentionRun(layout, actor="daemon", clock=lambda: soon).clean_store("24h").cleaned == 2
     assert not layout.store_dir(BRANCH).exists()
 
 

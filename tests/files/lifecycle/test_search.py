@@ -15,7 +15,7 @@ import pytest
 
 from bsd.care import catalog, indexing, statistics
 from bsd.care import search as lifecycle
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.search import search
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Invalid, Unavailable
@@ -299,7 +299,7 @@ def test_retention_takes_the_text_out_of_the_index(
     search(layout, "quokka")
     assert in_the_files(layout, "quokka")
 
-    done = Retention(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
+    done = RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
 
     assert done.cleaned == 1
     assert not in_the_files(layout, "quokka")
@@ -312,7 +312,7 @@ def test_retention_finds_what_was_indexed_before_it_was_extracted(
 ) -> None:
     assert found(layout, "quokka")
     surgeon.extract(NAME)
-    Retention(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not in_the_files(layout, "quokka")
     assert in_the_files(layout, "aardvark")
 
@@ -323,7 +323,7 @@ def test_retention_forgets_a_session_that_is_gone(
     surgeon.extract(NAME)
     search(layout, "quokka")
     session.unlink()
-    Retention(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not in_the_files(layout, "quokka")
     assert not in_the_files(layout, "aardvark")
 
@@ -332,7 +332,7 @@ def test_retention_without_an_index_creates_none(
     layout: Layout, session: Path, surgeon: Surgeon
 ) -> None:
     surgeon.extract(NAME)
-    Retention(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not layout.search_db.exists()
 
 

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
@@ -85,10 +85,10 @@ def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Su
 def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, expired: str) -> None:
     path, original = restored_session(layout, surgeon)
     if expired != "store":
-        Retention(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
         assert History(layout, NAME).deeds() == []
     if expired != "history":
-        Retention(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
         assert not layout.store_dir(NAME).exists()
     leave(surgeon)
     assert path.read_bytes() == original

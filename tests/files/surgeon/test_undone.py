@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.care.retention import Retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
@@ -72,7 +72,7 @@ def test_the_daemon_leaves_it_inline_for_good(
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
     assert daemon.extract(NAME).entries == 0
     assert taken_back.read_bytes() == before
-    Retention(layout, actor="test", clock=lambda: 2e9 + YEAR).clean_history("24h")
+    RetentionRun(layout, actor="test", clock=lambda: 2e9 + YEAR).clean_history("24h")
     assert History(layout, NAME).deeds() == []
     StateDb(layout.state_db).forget(NAME)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
@@ -220,9 +220,9 @@ def test_of_a_session_that_is_gone_it_goes_with_the_history(
         path.unlink()
     layout.store_dir(NAME).rmdir()
     taken_back.rename(taken_back.with_suffix(".elsewhere"))
-    Retention(layout, actor="test", clock=lambda: later).clean_history("never")
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("never")
     assert undone(layout)
-    Retention(layout, actor="test", clock=lambda: later).clean_history("24h")
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("24h")
     assert list(layout.history.iterdir()) == []
 
 

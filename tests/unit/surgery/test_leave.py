@@ -15,7 +15,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import EXTRACTABLE
 from bsd.store.entry_notes import KeptLine, Stamps, learn
-from bsd.store.history import ChangedLine, Deed, HistoryDamaged
+from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
@@ -233,7 +233,7 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
-        def lines(self, deed: Deed) -> list[ChangedLine]:
+        def lines(self, deed: KeptOperation) -> list[ChangedLine]:
             raise HistoryDamaged(f"{deed}")
 
     guest, _ = visited()
