@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -237,15 +237,9 @@ class Moves:
             place.meta.unlink()
             sync_names(place.meta)
             self._after_step("meta")
-        _log.info(f"restore_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
-        self._record(
-            journal,
-            "restore_from_trash",
-            item,
-            files_restored=item.extracted_files,
-            bytes_restored=item.size + item.extracted_bytes,
-        )
-        self._after_step("audited")
+        amount = item.size + item.extracted_bytes
+        counts = {"files_restored": item.extracted_files, "bytes_restored": amount}
+        self._tell(journal, "restore_from_trash", item, counts)
 
     def _return_store(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
         store = SessionStore(self._layout, item.name)
@@ -310,15 +304,9 @@ class Moves:
         self._remove(item, self.place(item))
         if journal.permanent:
             return  # that has been told
-        _log.info(f"delete_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
-        self._record(
-            journal,
-            "delete_from_trash",
-            item,
-            files_removed=item.extracted_files,
-            bytes_removed=item.size + item.extracted_bytes,
-        )
-        self._after_step("audited")
+        amount = item.size + item.extracted_bytes
+        counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
+        self._tell(journal, "delete_from_trash", item, counts)
 
     def _remove(self, item: Trashed, place: TrashPlace) -> None:
         """Remove all parts, the meta file last."""
@@ -333,6 +321,13 @@ class Moves:
         with suppress(FileNotFoundError):
             sync_dir(place.trash)
         self._after_step("gone")
+
+    def _tell(
+        self, journal: Journal, action: str, item: Trashed, counts: Mapping[str, int]
+    ) -> None:
+        _log.info(f"{action}: {item.name}", actor=journal.actor, trash_id=item.id)
+        self._record(journal, action, item, **counts)
+        self._after_step("audited")
 
     def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
         self._audit.record(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import sys
@@ -112,8 +113,6 @@ def find_socket(root: Path, environ: Mapping[str, str], configured: str | None =
 
 
 def _line_of(error: Exception) -> str:
-    import re  # noqa: PLC0415 - only an error needs it
-
     found = re.search(r"at line (\d+)", str(error))
     return f", line {found[1]}" if found else ""
 

@@ -204,7 +204,7 @@ class Output(logging.Handler):
 
     def close(self) -> None:
         """Tell what is owed, and let go."""
-        with suppress(Exception):
+        with suppress(Exception):  # as in `emit`
             self._tell_left_out(all=True)
         super().close()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -112,8 +113,6 @@ class ConfigService:
     def _audit(
         self, actor: str, changed: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        from bsd.foundation.audit import AuditLog  # noqa: PLC0415 - most calls change no settings
-
         AuditLog(self._path.with_name("audit.jsonl")).record(
             actor=actor,
             action="config",
