@@ -9,7 +9,7 @@ what histories name, or nobody could take back there what was done to an entry t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
 from bsd.store.contents import StoredPlace, contents_of, entry_key
 from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
@@ -69,22 +70,19 @@ class _NeededLine:
 
 
 class HandDown:
-    """Hands down. `wait` is in seconds, for another bsd that works on a session."""
+    """Hands down; `patience` is for sessions on which another bsd works."""
 
     def __init__(
         self,
         layout: Layout,
-        wait: float,
-        sleep: Callable[[float], None],
+        patience: Patience,
         actor: str,
-        clock: Callable[[], float],
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout
-        self._wait = wait
-        self._sleep = sleep
+        self._patience = patience
         self._actor = actor
-        self._audit = AuditLog(layout.audit_file, clock)
+        self._audit = AuditLog(layout.audit_file, patience.clock)
         self._after_step = after_step
         self._contents = contents_of(layout)
         # Transcripts that name nothing at all, as they were: they are read once.
@@ -110,8 +108,9 @@ class HandDown:
             return
         with ExitStack() as locks:
             for name in sorted({session.name for session in needs} - set(locked)):
-                wait = 0.0 if at_once else self._wait
-                locks.enter_context(own_lock(self._layout, name, wait, sleep=self._sleep))
+                wait = 0.0 if at_once else self._patience.wait
+                lock = own_lock(self._layout, name, wait, sleep=self._patience.sleep)
+                locks.enter_context(lock)
             # Looked at anew: while it was waited for, a session may have changed, or moved.
             again = self._needs(leaving, going)
             if {one.name for one in again} - {one.name for one in needs}:

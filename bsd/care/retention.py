@@ -38,6 +38,7 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
+from bsd.session.rest import Patience
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, session_named_in
 
@@ -163,7 +164,8 @@ class RetentionRun:
 
         Counts files. What an earlier process has left half done is finished first.
         """
-        trash = Trash(self._layout, keep, actor=self._actor, wait=self._wait, clock=self._clock)
+        patience = Patience(self._wait, clock=self._clock)
+        trash = Trash(self._layout, keep, actor=self._actor, patience=patience)
         trash.recover()
         return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,6 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
-from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
@@ -60,30 +58,26 @@ _log = get_logger("trash")
 class Trash:
     """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
 
-    `keep` is the setting `trash_retention`; `wait` and `quiet` are seconds.
+    `keep` is the setting `trash_retention`.
     """
 
-    def __init__(  # noqa: PLR0913 - who waits, by which clock, each by its name
+    def __init__(
         self,
         layout: Layout,
         keep: str,
         *,
         actor: str = "cli",
-        wait: float = 30.0,
-        quiet: float = UNCERTAIN_SECONDS,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        patience: Patience = Patience(),
         exchanger: Exchanger | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._patience = Patience(wait, quiet, clock, sleep)
-        self._clock = clock
+        self._patience = patience
         self._after_step = after_step
-        self._hand_down = HandDown(layout, wait, sleep, actor, clock, after_step)
-        self._rest = Rest(layout, exchanger or DirectExchanger(), self._patience, InFlight(layout))
+        self._hand_down = HandDown(layout, patience, actor, after_step)
+        self._rest = Rest(layout, exchanger or DirectExchanger(), patience, InFlight(layout))
 
     # --- looking ---
 
@@ -230,7 +224,7 @@ class Trash:
 
     def _now(self) -> float:
         """The time, as exact as it is written down."""
-        return round(self._clock() * 1000) / 1000
+        return round(self._patience.clock() * 1000) / 1000
 
     def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
         now = self._now()
@@ -438,7 +432,7 @@ class Trash:
         return found
 
     def _moves(self) -> Moves:
-        return Moves(self.layout, self._clock, self._after_step)
+        return Moves(self.layout, self._patience.clock, self._after_step)
 
 
 @contextmanager

@@ -46,6 +46,14 @@ from bsd.store.recipe import (
 )
 from bsd.text.change import Edit, Readable
 
+_VERSION = 1
+_NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
+_DONE, _PENDING = ".jsonl", ".pending"
+_BUFFER = 1 << 20
+_LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around them
+# How a marker and a line of ours name a stored file; gateways write lines anew, some with spaces.
+NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
+
 
 @immutable
 class Neighbour:
@@ -80,15 +88,6 @@ class Gap:
         """Read what `as_json` wrote; raises ValueError, TypeError."""
         after, before = (one and Neighbour(*one) for one in document)
         return cls(after or None, before or None)
-
-
-_VERSION = 1
-_NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
-_DONE, _PENDING = ".jsonl", ".pending"
-_BUFFER = 1 << 20
-_LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around them
-# How a marker and a line of ours name a stored file; gateways write lines anew, some with spaces.
-NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
 class HistoryDamaged(Unavailable):

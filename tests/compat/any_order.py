@@ -182,7 +182,12 @@ class Patient:
         self.written.append(author.lines)
 
     def _trash(self) -> None:
-        trash = Trash(self._layout, "never", actor="test", wait=0.0, clock=lambda: self._now)
+        trash = Trash(
+            self._layout,
+            "never",
+            actor="test",
+            patience=Patience(wait=0.0, clock=lambda: self._now),
+        )
         trash.delete(self.name)
         assert not self.path.exists()
         [item] = trash.items()

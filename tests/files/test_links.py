@@ -18,6 +18,7 @@ from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.opening import open_memory
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
@@ -103,7 +104,7 @@ def test_what_was_settled(layout: Layout, surgeon: Surgeon, outside: Path) -> No
 
 def test_journals_of_the_trash(layout: Layout, outside: Path) -> None:
     layout.moving.symlink_to(outside)
-    trash = Trash(layout, "14d", wait=0.0, quiet=0.0)
+    trash = Trash(layout, "14d", patience=Patience(wait=0.0, quiet=0.0))
     with pytest.raises(Forbidden, match=OUT):
         trash.delete(NAME)
     with pytest.raises(Forbidden, match=OUT):

@@ -65,10 +65,7 @@ class Desk:
             self.layout,
             self.config.current.trash_retention,
             actor=actor,
-            wait=self.patience.wait,
-            quiet=self.patience.quiet,
-            clock=self.patience.clock,
-            sleep=self.patience.sleep,
+            patience=self.patience,
             exchanger=self.exchanger,
         )
 

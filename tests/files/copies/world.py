@@ -161,7 +161,9 @@ class World:
         root = self.roots[0]
         path = self._path(lambda one: one.name in ("openclaw", "flat"))
         name = SessionName(path.parents[1].name, path.stem)
-        trash = Trash(root.layout, "never", actor="test", wait=0.0, clock=self.now)
+        trash = Trash(
+            root.layout, "never", actor="test", patience=Patience(wait=0.0, clock=self.now)
+        )
         deleted = trash.delete(name, permanent=self._chance.random() < 0.5)
         if not deleted.permanent and self._chance.random() < 0.5:
             trash.restore(deleted.items[0].id)

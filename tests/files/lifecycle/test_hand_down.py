@@ -19,6 +19,7 @@ from bsd.doors.http.extracted import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests import verbs
@@ -63,7 +64,8 @@ def later() -> float:
 
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, "clock": later, **more})
+    how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
+    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, "clock": later, **more}), **how)
 
 
 def extracted(layout: Layout) -> str:

@@ -344,7 +344,7 @@ def test_a_deleted_session_leaves_the_index(
     surgeon.extract(NAME)
     set_at_rest(session)
     assert found(layout, "quokka")
-    trash = Trash(layout, "14d", wait=0.0)
+    trash = Trash(layout, "14d", patience=Patience(wait=0.0))
 
     trash.delete(NAME, permanent=permanent)
 

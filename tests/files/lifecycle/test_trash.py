@@ -43,7 +43,8 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, **more})
+    how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
+    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, **more}), **how)
 
 
 def put(layout: Layout, name: SessionName = NAME, *, store: int = 2) -> Path:

@@ -138,7 +138,7 @@ def test_even_if_that_one_is_in_the_trash(
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
     age(path)
-    Trash(layout, "30d", clock=clock.now, sleep=clock.sleep).delete(NAME)
+    Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(NAME)
     leave(surgeon, FORK)
     assert fork.read_bytes() == original
 
@@ -166,7 +166,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
 def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:
     path, original = restored_session(layout, surgeon)
     shutil.rmtree(layout.extracted)
-    trash = Trash(layout, "30d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     age(path)
     trash.delete(NAME)
     trash.restore(str(NAME))

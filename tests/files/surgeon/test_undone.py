@@ -199,7 +199,7 @@ def test_of_what_a_crash_left_the_session_tells(
 def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     layout: Layout, clock: Clock, daemon: Surgeon, taken_back: Path
 ) -> None:
-    trash = Trash(layout, "30d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     trash.delete(NAME)
     assert not layout.history_dir(NAME).exists()
     # Another session of this name leaves something behind.
