@@ -1,4 +1,4 @@
-"""What is left without its session: stores whose transcript is not there, late bytes without a place.
+"""What is left without its session: stores without a transcript, late bytes without a place.
 
 Programs delete transcripts, compress them, put them aside, and give them other names. What was
 taken out of them stays in the store until its time is up, and nothing is wrong with that; but

@@ -67,14 +67,14 @@ class Trash:
         keep: str,
         *,
         actor: str = "cli",
-        patience: Patience = Patience(),
+        patience: Patience | None = None,
         exchanger: Exchanger | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._patience = patience
+        self._patience = patience = patience or Patience()
         self._after_step = after_step
         self._hand_down = HandDown(layout, patience, actor, after_step)
         self._rest = Rest(layout, exchanger or DirectExchanger(), patience, InFlight(layout))

@@ -99,8 +99,10 @@ def os_problem(error: OSError | BsdError, doing: str) -> BsdError:
 
     One that is such an error already stays as it is.
     """
-    if isinstance(error, BsdError):
-        return error
+    return error if isinstance(error, BsdError) else _of_the_system(error, doing)
+
+
+def _of_the_system(error: OSError, doing: str) -> BsdError:
     text = f"{doing}: {error.strerror or error}"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:

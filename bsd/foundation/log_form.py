@@ -59,8 +59,9 @@ def console_form(*, colors: bool) -> logging.Formatter:
         exception_formatter=structlog.dev.plain_traceback,
         sort_keys=False,
     )
-    steps = [_members, structlog.processors.format_exc_info, _tamed, renderer]
-    return structlog.stdlib.ProcessorFormatter(processors=steps)
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[_members, structlog.processors.format_exc_info, _tamed, renderer]
+    )
 
 
 def _members(_: object, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is noted of entries for as long as their session is there, and who else under the root knows.
+"""What is noted of entries as long as their session is there, and who else under the root knows.
 
 Beside the history of a session, `undone.json` names the entries whose extraction somebody has taken
 back: they stay inline until they are extracted by hand or freed. `restored.json` holds each

@@ -216,7 +216,7 @@ class SearchIndex:
 
     def seen(self, agent: str) -> dict[str, KnownState]:
         """The sessions of an agent as they were when they were last read, by name."""
-        query = f"SELECT name, {', '.join(Seen._fields)} FROM sessions"  # noqa: S608 - our own columns
+        query = f"SELECT name, {', '.join(KnownState._fields)} FROM sessions"  # noqa: S608 - our own columns
         query += " WHERE agent = ?"
         return {name: KnownState(*row) for name, *row in self._db.execute(query, (agent,))}
 
