@@ -13,10 +13,10 @@ from bsd.agents.entry import Entry, sent_tokens
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.hashes import line_hash
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
+from bsd.surgery.view import line_hash
 from tests.unit.surgery.theatre import HEADER, Session, config, jsonl
 
 TEXT = "x" * 3000
