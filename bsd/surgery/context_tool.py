@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from bsd.agents.dialect import Format
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
-from bsd.surgery.targets import Discard, Replacement, Target
+from bsd.surgery.targets import ContextChanged, Discard, Replacement, Target
 
 
 def plan_context(

@@ -11,11 +11,20 @@ from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, never
-from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Action, Discard, Refused
+from bsd.surgery.targets import (
+    DISCARD,
+    DISCARDED,
+    DISTILL,
+    Action,
+    ContextChange,
+    ContextChanged,
+    Discard,
+    Refused,
+    change_plan,
+)
 from bsd.surgery.view import SHORTEST, known_hashes
 from bsd.text.change import Edit
 from bsd.text.splice import SpliceError

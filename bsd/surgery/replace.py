@@ -16,13 +16,22 @@ from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan, text_or_note
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.rules import away_test
 from bsd.surgery.similar import Similar, excerpt, quoted
-from bsd.surgery.targets import EMPTY_MARKER, REPLACE, SHORTEST_MATCH, Refused, Replacement
+from bsd.surgery.targets import (
+    EMPTY_MARKER,
+    REPLACE,
+    SHORTEST_MATCH,
+    ContextChange,
+    ContextChanged,
+    Refused,
+    Replacement,
+    change_plan,
+    text_or_note,
+)
 from bsd.text.change import Edit
 from bsd.text.splice import SpliceError
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.context_tool import plan_context
 from bsd.surgery.plan import Means, Plan, Source
-from bsd.surgery.targets import ACTIONS, read_targets
+from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
 from bsd.verbs.verb import Route, Tool, Verb, argument
 
 _TARGETS: dict[str, Any] = {

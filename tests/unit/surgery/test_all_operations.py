@@ -17,14 +17,13 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.sample import session_lines
-from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Plan
 from bsd.surgery.redact import Call, RedactionKind, plan_redact
 from bsd.surgery.replace import plan_replace, texts_of
 from bsd.surgery.restore import plan_restore
-from bsd.surgery.targets import Discard, Replacement
+from bsd.surgery.targets import ContextChanged, Discard, Replacement
 from bsd.surgery.view import line_hash
 from tests.unit.surgery.calls import Talk, call, faults, text, thought
 from tests.unit.surgery.test_undo import Patient
