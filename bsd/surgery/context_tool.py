@@ -8,8 +8,8 @@ from bsd.agents.dialect import Format
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Plan, Source
-from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ContextChanged, Discard, Replacement, Target
 
 

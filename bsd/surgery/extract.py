@@ -26,8 +26,7 @@ from bsd.store.markers import Markers, away_paths
 from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Chosen, Reason
+from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.settled import Settling
 from bsd.surgery.survey import Outcome, Progress, Survey
 from bsd.surgery.tokens import Rate, is_charged

@@ -11,8 +11,7 @@ import json
 
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.store.checkpoint import Checkpoint
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Reason
+from bsd.surgery.rules import Policy, Reason
 from bsd.surgery.survey import Outcome, Survey
 
 # Settled wherever the entry stands.

@@ -23,11 +23,11 @@ from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked, Source
-from bsd.surgery.policy import Policy
 from bsd.surgery.prefix import Prefix
 from bsd.surgery.rules import (
     Decision,
     Option,
+    Policy,
     Reason,
     Standing,
     Subject,

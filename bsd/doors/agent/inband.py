@@ -27,7 +27,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.text.reader import TranscriptFile
 
 _log = get_logger("agent")

@@ -17,7 +17,7 @@ from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.parsed_size import is_too_large
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.plan import Source
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.text.reader import Line, parse_entry
 
 REDACTED = "_redacted"

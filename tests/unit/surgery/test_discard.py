@@ -12,8 +12,8 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard
-from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
 from bsd.surgery.targets import DISCARDED, Discard, Refused, Replacement, read_targets
 from bsd.surgery.view import line_hash, views
 from tests.unit.surgery.calls import Talk, call, faults, text, thought

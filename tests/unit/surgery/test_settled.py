@@ -16,8 +16,7 @@ from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Reason
+from bsd.surgery.rules import Policy, Reason
 from bsd.surgery.settled import fingerprint
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
