@@ -9,11 +9,10 @@ from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.immutable import immutable
 from bsd.surgery.plan import Source
-from bsd.surgery.prefix import Binds, Prefix, never
 from bsd.surgery.rules import own_tool
+from bsd.surgery.sight import Binds, LastTurn, Prefix, never
 from bsd.surgery.targets import ACTIONS
 from bsd.surgery.tokens import Meter, Rate
-from bsd.surgery.turn import LastTurn
 from bsd.text.reader import Line, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"

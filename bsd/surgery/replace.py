@@ -18,8 +18,8 @@ from bsd.store.history import Touched
 from bsd.surgery.content import put_texts
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
-from bsd.surgery.prefix import WARNING, Binds, never
 from bsd.surgery.rules import away_test
+from bsd.surgery.sight import WARNING, Binds, never
 from bsd.surgery.similar import Similar, excerpt, quoted
 from bsd.surgery.targets import (
     EMPTY_MARKER,

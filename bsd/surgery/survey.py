@@ -23,7 +23,6 @@ from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked, Source
-from bsd.surgery.prefix import Prefix
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -36,8 +35,8 @@ from bsd.surgery.rules import (
     subject_of,
     thinks,
 )
+from bsd.surgery.sight import LastTurn, Prefix
 from bsd.surgery.tokens import Meter, Rate
-from bsd.surgery.turn import LastTurn
 from bsd.text.reader import Line, parse_entry
 
 Progress = Callable[[int], None]
