@@ -17,7 +17,7 @@ from bsd.store.index import Record
 from bsd.store.state import StateDb
 from bsd.store.whereabouts import happened
 from bsd.surgery.plan import Plan
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 

@@ -27,8 +27,7 @@ from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.rules import Chosen, Policy, Reason
-from bsd.surgery.settled import Settling
-from bsd.surgery.survey import Outcome, Progress, Survey
+from bsd.surgery.survey import Outcome, Progress, Settling, Survey
 from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry

@@ -17,9 +17,8 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.rules import Policy, Reason
-from bsd.surgery.settled import fingerprint
 from bsd.surgery.sight import id_hash
-from bsd.surgery.survey import Survey
+from bsd.surgery.survey import Survey, fingerprint
 from bsd.text.reader import BytesTranscript
 from tests.unit.surgery.sessions import sessions
 from tests.unit.surgery.test_extract import message, turn
