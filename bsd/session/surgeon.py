@@ -31,9 +31,9 @@ from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.remark import plan_remark
 from bsd.surgery.restore import (
     Restored,
+    plan_remark,
     plan_restore_all,
     restored_lines,
 )
