@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bsd.agents.dialect import Format
-from bsd.surgery.pin import Extractable, ExtractableSet, plan_set_extractable
+from bsd.surgery.edit import Extractable, ExtractableSet, plan_set_extractable
 from bsd.surgery.plan import Means, Plan, Source
 from bsd.verbs.restore import ENTRY
 from bsd.verbs.verb import Route, Verb, argument
