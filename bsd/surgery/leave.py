@@ -23,9 +23,8 @@ from bsd.store.history import ChangedLine, HistoryDamaged, Touched, as_ended
 from bsd.store.lasting import NOTHING, Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.kept import member_of, same_values
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan, Report, Revised, Source
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
-from bsd.surgery.revised import Revised
 from bsd.surgery.undo import Past
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry, parse_kept

@@ -28,10 +28,9 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report, Revised, Source
 from bsd.surgery.redact import Call, RedactionKind, plan_redact
 from bsd.surgery.restore import Restored
-from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
 from bsd.text.reader import Line, parse_entry

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import Touched
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.revised import Revised
+from bsd.surgery.plan import Plan, Report, Revised
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript, Line
 
