@@ -12,7 +12,7 @@ import pytest
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
-from bsd.surgery.family_tree import FamilyTree
+from bsd.surgery.conversation import FamilyTree
 from bsd.surgery.view import outline_of
 from bsd.text.reader import BytesTranscript
 from tests.compat.any_order import Patient, Step
