@@ -1,16 +1,18 @@
-"""Plans `discard` and `distill`: a whole entry's text gives way to a note or a summary."""
+"""Other texts in place of an entry's values; `discard` and `distill` do it to a whole entry."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bsd.agents.dialect import Facts, Format, Value
+from bsd.agents.entry import Entry
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
+from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.history import Touched
-from bsd.surgery.content import put_texts
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.sight import WARNING, Binds, never
@@ -27,10 +29,46 @@ from bsd.surgery.targets import (
 )
 from bsd.surgery.view import SHORTEST, known_hashes
 from bsd.text.change import Edit
-from bsd.text.splice import SpliceError
+from bsd.text.splice import SpliceError, edit, encode_string
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
 _MOST_LISTED = 5
+
+
+def put_texts(
+    raw: bytes, entry: Entry, texts: Sequence[tuple[Value, str]], put: Mapping[str, bytes] = {}
+) -> bytes:
+    """Put texts in the place of values, and members into the entry; raises SpliceError.
+
+    What was in the store of such a value is no longer spoken of by the line. A block that is no
+    text becomes a text block.
+    """
+    replaced = {value.path: _encoded(value, text) for value, text in texts}
+    members = dict(put)
+    remove: list[ValuePath] = []
+    marker = Marker.of(entry)
+    if marker and (gone := _no_longer_away(marker, replaced)):
+        left = tuple(key for key in marker.keys if key not in gone)
+        if left:
+            members[MARKER] = Marker(
+                marker.ref, marker.hash, marker.size, left, marker.at
+            ).to_json()
+        else:
+            remove.append((MARKER,))
+    return edit(raw, replace=replaced, remove=remove, put=members)
+
+
+def _encoded(value: Value, text: str) -> bytes:
+    return value.shape.holding(encode_string(text))
+
+
+def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[str]:
+    """Keys of values that a text takes the place of; a block's key names the whole block."""
+    return {
+        key
+        for key, path in paths_of(marker.keys).items()
+        if path in replaced or any(other[:-1] == path for other in replaced)
+    }
 
 
 @immutable

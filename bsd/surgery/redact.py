@@ -20,9 +20,8 @@ from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.markers import away_paths
 from bsd.store.whereabouts import gaps_of
-from bsd.surgery.content import put_texts
 from bsd.surgery.conversation import ASSISTANT, USER, FamilyTree, Row, Seen, identifier
-from bsd.surgery.discard import content_values, texts_for
+from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.rules import own_tool

@@ -16,8 +16,8 @@ from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
-from bsd.surgery.content import put_texts
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
+from bsd.surgery.discard import put_texts
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.rules import away_test
 from bsd.surgery.sight import WARNING, Binds, never
