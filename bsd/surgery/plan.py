@@ -1,4 +1,4 @@
-"""What a planner reads and returns: new bytes for lines, what the store must keep, a report (DESIGN §1)."""
+"""What a planner returns: new bytes for lines, what the store must keep, a report (DESIGN §1)."""
 
 from __future__ import annotations
 
