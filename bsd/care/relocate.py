@@ -18,7 +18,7 @@ from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
 from bsd.foundation.leases import open_plain, somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import open_elsewhere, strength
-from bsd.session.commit.build import FileChanged, copy_range
+from bsd.session.commit.protocol import FileChanged, copy_range
 
 _log = get_logger("trash")
 

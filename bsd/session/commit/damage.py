@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bsd.foundation.leases import tail_hash
 from bsd.foundation.plain import open_plain
-from bsd.session.commit.build import header_hash
 from bsd.session.commit.inflight import Mark, Span
+from bsd.session.commit.protocol import header_hash
 
 _BLOCK = 1 << 20
 _PIECE = 4 << 10

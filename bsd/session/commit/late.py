@@ -21,8 +21,8 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.foundation.parsed_size import is_too_large
-from bsd.session.commit.build import header_hash
 from bsd.session.commit.inflight import Mark
+from bsd.session.commit.protocol import header_hash
 from bsd.text.change import Identity
 
 _BLOCK = 1 << 20

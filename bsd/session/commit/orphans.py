@@ -17,7 +17,7 @@ from bsd.foundation.errors import Forbidden
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, make_private_dir
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
-from bsd.session.commit.build import copy_range
+from bsd.session.commit.protocol import copy_range
 
 _BYTES = ".late"
 _ABOUT = ".json"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bsd.foundation.file_metadata import keep_metadata
 from bsd.foundation.leases import is_spliced
 from bsd.session.commit import build
-from bsd.session.commit.build import FileChanged, splice
+from bsd.session.commit.protocol import FileChanged, splice
 from bsd.text.change import Change, Edit, Identity
 from tests.files.commit.scene import NAME
 
