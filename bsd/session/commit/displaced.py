@@ -36,10 +36,20 @@ from bsd.foundation.leases import (
 )
 from bsd.foundation.mount import Strength
 from bsd.foundation.process import seconds_up
-from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
 from bsd.session.commit.exchangers import Exchanger, Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
-from bsd.session.commit.late import Insert, NoPlace, Target, is_json, split_lines, without
+from bsd.session.commit.late import (
+    Insert,
+    NoPlace,
+    Target,
+    begins_a_line,
+    ends_in_zeros,
+    is_json,
+    lies_under,
+    only_lacks,
+    split_lines,
+    without,
+)
 from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.commit.protocol import commit, header_hash
 from bsd.session.commit.recovered import Access, Recovered, State
