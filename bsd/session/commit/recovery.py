@@ -18,10 +18,9 @@ from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.mount import Strength
-from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
+from bsd.session.commit.displaced import KEEP_NS, Access, Displaced, Means, Recovered, State
 from bsd.session.commit.exchangers import Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight, InFlightRecord
-from bsd.session.commit.recovered import Access, Recovered, State
 
 _log = get_logger("recovery")
 

@@ -21,7 +21,7 @@ from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.source_settings import SourceSettings
-from bsd.session.commit.recovered import State
+from bsd.session.commit.displaced import State
 from bsd.session.surgeon import Status
 from bsd.surgery.edit import becoming, setting
 from tests import verbs
