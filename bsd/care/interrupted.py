@@ -5,7 +5,7 @@ from __future__ import annotations
 from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.session.commit.recovery import Recovered
+from bsd.session.commit.displaced import Recovered
 from bsd.session.surgeon import Surgeon
 
 _log = get_logger("surgeon")

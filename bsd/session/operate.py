@@ -15,10 +15,11 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.memory import give_back
+from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
-from bsd.session.commit.recovery import Recovered, recover
+from bsd.session.commit.recovery import recover
 from bsd.session.remember import begin, index
 from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session

@@ -14,8 +14,8 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.trace import traced
+from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
 from bsd.session.notes import Notes, told_expired
 from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth

@@ -16,11 +16,12 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
-from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore

@@ -121,7 +121,7 @@ class Access:
 
 
 @immutable
-class Means:
+class Given:
     """What `recover` was given, for each record."""
 
     inflight: InFlight
@@ -145,7 +145,7 @@ class _Late(Exception):
 class Displaced:
     """What is displaced by one commit; under bsd's own lock of its session."""
 
-    def __init__(self, record: InFlightRecord, means: Means) -> None:
+    def __init__(self, record: InFlightRecord, means: Given) -> None:
         self.record = record
         self.means = means
         self.access = means.access

@@ -11,8 +11,8 @@ import pytest
 
 from bsd.foundation import leases
 from bsd.foundation.mount import judge, open_elsewhere, strength
+from bsd.session.commit.displaced import State
 from bsd.session.commit.protocol import GiveUp
-from bsd.session.commit.recovery import State
 from tests.files.commit.scene import (
     EDITED,
     SESSION,

@@ -19,7 +19,7 @@ from bsd.daemon.rounds import sessions_by_stat
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.session.commit.recovery import State
+from bsd.session.commit.displaced import State
 from bsd.session.surgeon import Status
 from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
