@@ -35,7 +35,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @immutable
-class Span:
+class FileSpan:
     """Bytes of the session file as planned: kept without passing through the plan's memory."""
 
     offset: int
@@ -56,7 +56,7 @@ class Keep:
     sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
-    line: Span | bytes | None
+    line: FileSpan | bytes | None
 
 
 class Missing(StrEnum):
@@ -289,7 +289,7 @@ class SessionStore:
         os.utime(self.file(keep.ref))
 
     def _write(
-        self, keep: Keep, line: Span | bytes, source: Readable | None, present: set[str]
+        self, keep: Keep, line: FileSpan | bytes, source: Readable | None, present: set[str]
     ) -> None:
         stem = self._stem(keep.ref)
         if keep.ref + _FINISHED in present:
@@ -330,7 +330,7 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: Span | bytes, source: Readable | None) -> Iterable[bytes]:
+def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
     if isinstance(line, bytes):
         yield line
         return

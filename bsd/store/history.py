@@ -26,7 +26,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.plain import LARGEST_RECORD, NotPlain, plain_file, plain_stream
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, Readable, SessionStore, Stored, digest
 from bsd.store.gap import Gap
 from bsd.store.lasting import NOTHING, Lasting, Noting
 from bsd.store.recipe import (
@@ -302,7 +302,7 @@ class _Recorder:
             "hash": keep.hash if keep else None,
         }
         kept = b""
-        if keep and isinstance(keep.line, Span):
+        if keep and isinstance(keep.line, FileSpan):
             # The usual case of a backlog: the stored file is the line, and need not be read.
             line["was"], recipe = keep.hash, whole_file(keep.size)
         else:

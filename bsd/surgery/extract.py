@@ -19,7 +19,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.times import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.checkpoint import Checkpoint
-from bsd.store.extracted import Keep, Missing, Span, Stored
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
@@ -144,7 +144,7 @@ class _Home:
     ref: str
     hash: str
     size: int
-    line: Span | bytes | None  # as in Keep
+    line: FileSpan | bytes | None  # as in Keep
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
@@ -224,7 +224,7 @@ class _Surgery:
             sizes=dict(zip(keys, sizes, strict=True)),
             line=home.line,
         )
-        was = home.hash if isinstance(home.line, Span) else None
+        was = home.hash if isinstance(home.line, FileSpan) else None
         return _Operation(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
@@ -243,7 +243,7 @@ class _Surgery:
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
                 if found and (home := self._again(*found, raw, values)):
                     return home
-        span = Span(outcome.offset, outcome.length)
+        span = FileSpan(outcome.offset, outcome.length)
         return _Home(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
 
     def _home_of_marked(

@@ -73,7 +73,7 @@ class Note:
     sha256: str
 
 
-class Span(NamedTuple):
+class EditedSpan(NamedTuple):
     """Bytes of the old file that a commit replaces, and how many come in their place."""
 
     offset: int
@@ -85,7 +85,7 @@ class Span(NamedTuple):
 class Edits:
     """How the new file was made of the old one."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[EditedSpan, ...]
     sha256: str  # of the hashes of the old file's bytes under each span, in order
 
 
@@ -226,7 +226,7 @@ def _mark(value: dict[str, Any]) -> Mark:
 
 
 def _edits(ready: dict[str, Any]) -> Edits:
-    spans = tuple(Span(*map(_whole, span)) for span in ready["edits"])
+    spans = tuple(EditedSpan(*map(_whole, span)) for span in ready["edits"])
     end, last = 0, ready["old"]["identity"]["size"]
     for span in spans:
         if not end <= span.offset <= span.offset + span.length <= last:

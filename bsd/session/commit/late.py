@@ -28,7 +28,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.foundation.parsed_size import is_too_large
-from bsd.session.commit.inflight import Mark, Span
+from bsd.session.commit.inflight import EditedSpan, Mark
 from bsd.session.commit.protocol import header_hash
 from bsd.text.change import Identity
 
@@ -286,7 +286,11 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def only_lacks(
-    displaced: int, edits: tuple[Span, ...], size: int, successor: Mark, places: Iterable[Path]
+    displaced: int,
+    edits: tuple[EditedSpan, ...],
+    size: int,
+    successor: Mark,
+    places: Iterable[Path],
 ) -> bool:
     """Whether a displaced file has no bytes but zeros and those that its successor has.
 
@@ -300,7 +304,7 @@ def only_lacks(
     )
 
 
-def lies_under(displaced: int, edits: tuple[Span, ...]) -> str:
+def lies_under(displaced: int, edits: tuple[EditedSpan, ...]) -> str:
     """What stands under the edits, as the record of the commit tells it."""
     told = hashlib.sha256()
     for edit in edits:
@@ -347,7 +351,9 @@ def _is(mark: Mark, fd: int) -> bool:
     )
 
 
-def _all_stands_there(displaced: int, successor: int, edits: tuple[Span, ...], size: int) -> bool:
+def _all_stands_there(
+    displaced: int, successor: int, edits: tuple[EditedSpan, ...], size: int
+) -> bool:
     at = there = 0
     for edit in edits:
         if not _same_or_zeros(displaced, at, successor, there, edit.offset - at):

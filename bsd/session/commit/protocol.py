@@ -31,7 +31,7 @@ from bsd.foundation.mount import Strength
 from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
-from bsd.session.commit.inflight import Draft, Edits, InFlight, Mark, Span
+from bsd.session.commit.inflight import Draft, EditedSpan, Edits, InFlight, Mark
 from bsd.text.change import Change, Edit, Identity
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class _Commit:
         os.fsync(target)
         self.after_step("synced")
         new = Identity.of(os.fstat(target))
-        spans = [Span(edit.offset, edit.length, len(edit.new)) for edit in change.edits]
+        spans = [EditedSpan(edit.offset, edit.length, len(edit.new)) for edit in change.edits]
         edits = Edits(tuple(spans), built.edited_sha256)
         draft.complete(
             mark(source, change.planned_on), mark(target, new), edits, strong=self.strong

@@ -18,7 +18,7 @@ from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavaila
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store import durable, extracted
 from bsd.store.durable import Syncing
-from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
@@ -30,9 +30,9 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(Layout(tmp_path), SessionName("main", "s1"))
 
 
-def keep(index: int, line: Span | bytes | None = None, **changes: str) -> Keep:
+def keep(index: int, line: FileSpan | bytes | None = None, **changes: str) -> Keep:
     raw = LINES[index]
-    span = Span(sum(map(len, LINES[:index])), len(raw))
+    span = FileSpan(sum(map(len, LINES[:index])), len(raw))
     return Keep(
         ref=changes.get("ref", f"{index:04d}_tool_result"),
         entry_id=raw[7:8].decode(),

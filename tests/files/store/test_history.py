@@ -10,7 +10,7 @@ import pytest
 
 from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.store.history import (
     Act,
     Deed,
@@ -99,7 +99,7 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     line = LINES[2]
     keep = Keep(
         *("0002_user", "c", 2, "user", digest(line), len(line), ("x",), {"x": 302}),
-        Span(edits()[2].offset, len(line)),
+        FileSpan(edits()[2].offset, len(line)),
     )
     store.keep([keep], source)
     history.begin(ACT, edits()[2:], touched()[2:], [keep], source, store)

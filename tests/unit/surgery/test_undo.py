@@ -17,7 +17,7 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
-from bsd.store.extracted import Keep, Missing, Span, Stored, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import Act, ChangedLine, Deed, undone_entries
 from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
 from bsd.surgery.edit import plan_edit, plan_set_extractable, read_document, setting
@@ -67,7 +67,7 @@ class Memory:
         for edit, about in zip(plan.edits, plan.touched, strict=True):
             was = before[edit.offset : edit.offset + edit.length]
             keep: Keep | None = keeps.get(about.index)
-            if keep and isinstance(keep.line, Span):
+            if keep and isinstance(keep.line, FileSpan):
                 recipe, kept = whole_file(keep.size), b""
             elif keep:
                 paths = [parse_path(key) for key in keep.keys]
