@@ -12,7 +12,7 @@ from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.redact import Call, Redaction, plan_redact
+from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
@@ -71,7 +71,7 @@ def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict
     return _done(UNDO, surgeon, name, Undo(number))
 
 
-def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
+def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
     """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
 
     def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, Redaction]:

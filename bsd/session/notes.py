@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bsd.surgery.plan import Plan, Report
     from bsd.surgery.restore import Restored
     from bsd.surgery.result import Tally
-    from bsd.surgery.survey import Outcome as Judged
+    from bsd.surgery.survey import Judged
     from bsd.surgery.undo import Undone
 
 _log = get_logger("extraction")

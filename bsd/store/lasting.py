@@ -80,8 +80,8 @@ class Lasting:
     """Both files of one session. Whoever writes holds bsd's own lock of the session."""
 
     def __init__(self, directory: Path, name: SessionName) -> None:
-        self.undone = Undone(directory / UNDONE, name)
-        self.restored = Restored(directory / RESTORED, name)
+        self.undone = UndoneFile(directory / UNDONE, name)
+        self.restored = RestoredFile(directory / RESTORED, name)
 
     def note(self, number: int, noting: Noting) -> None:
         """Make durable what an operation wants noted before it takes effect; raises BsdError.
@@ -166,7 +166,7 @@ class _Document(ABC, Generic[_Told]):
 _Said = list[tuple[int, list[str]]]
 
 
-class Undone(_Document[_Said]):
+class UndoneFile(_Document[_Said]):
     """The entries whose extraction is taken back."""
 
     def entries(self, in_vain: Collection[int] = ()) -> frozenset[str]:
@@ -193,7 +193,7 @@ class Undone(_Document[_Said]):
         before = self._read_or_begin_anew() if self.is_there else []
         self._replace(before, [one for one in before if abs(one[0]) != number])
 
-    def join(self, other: Undone) -> None:
+    def join(self, other: UndoneFile) -> None:
         """Take over what another file says, and remove it."""
         if other.is_there:
             mine, theirs = self._read_or_begin_anew(), other._read_or_begin_anew()
@@ -218,7 +218,7 @@ def _sum(said: _Said, in_vain: Collection[int] = ()) -> set[str]:
     return found
 
 
-class Restored(_Document[Stamps]):
+class RestoredFile(_Document[Stamps]):
     """Each `_restored` that bsd has set."""
 
     def stamps(self) -> Stamps:
@@ -231,7 +231,7 @@ class Restored(_Document[Stamps]):
         learn(known, stamps)
         self._write(_as_json(known))
 
-    def join(self, other: Restored) -> None:
+    def join(self, other: RestoredFile) -> None:
         """Take over what another file says, and remove it."""
         if other.is_there:
             known = self._read_or_begin_anew()

@@ -16,7 +16,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
-from bsd.store.lasting import RESTORED, Lasting, Restored, Stamps
+from bsd.store.lasting import RESTORED, Lasting, RestoredFile, Stamps
 
 _log = get_logger("history")
 
@@ -65,7 +65,7 @@ class Kept:
                 yield Original(entry_id, line, keys, own=at == self._store.directory)
 
 
-def _stamps(restored: Restored) -> Stamps:
+def _stamps(restored: RestoredFile) -> Stamps:
     try:
         return restored.stamps()
     except BsdError as problem:  # what else is kept may tell as much

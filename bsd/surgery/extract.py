@@ -23,11 +23,11 @@ from bsd.store.extracted import FileSpan, Keep, Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
-from bsd.surgery.kept import Original, Return, original_of, same_values
+from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.rules import Chosen, Policy, Reason
-from bsd.surgery.survey import Outcome, Progress, Settling, Survey
+from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry
@@ -65,7 +65,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     only: str | None = None,
     budget_bytes: int = BUDGET,
     dry_run: bool = False,
-    tell: Callable[[Outcome], None] | None = None,
+    tell: Callable[[Judged], None] | None = None,
     progress: Progress | None = None,
     since: Checkpoint | None = None,
     undone: Collection[str] = (),
@@ -111,7 +111,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     return tally.plan(source, survey, checkpoint)
 
 
-def _treat(outcome: Outcome, surgery: _Surgery, tally: _Tally, settling: Settling) -> None:
+def _treat(outcome: Judged, surgery: _Surgery, tally: _Tally, settling: Settling) -> None:
     """Operate on an entry, if that is what was decided."""
     decision = outcome.decision
     if decision.reason is not Reason.EXTRACT:
@@ -149,7 +149,7 @@ class _Home:
 
 
 @immutable
-class _Operation:
+class _NewLine:
     """One entry's new line."""
 
     edit: Edit
@@ -176,7 +176,7 @@ class _Surgery:
         self._rate = survey.rate
         self._at = at
 
-    def operate(self, outcome: Outcome) -> _Operation | str:
+    def operate(self, outcome: Judged) -> _NewLine | str:
         """Return an entry's operation, or why its line is left alone."""
         raw = self._source.read(outcome.offset, outcome.length)
         if is_too_large(raw, MOST_EXTRA_EDITED):
@@ -188,7 +188,7 @@ class _Surgery:
         except SpliceError:
             return NOT_EDITABLE
 
-    def _operate(self, outcome: Outcome, raw: bytes) -> _Operation:
+    def _operate(self, outcome: Judged, raw: bytes) -> _NewLine:
         entry_id = outcome.entry_id or ""
         chosen = outcome.decision.chosen
         removes = [path for one in chosen for path in one.value.removes]
@@ -225,9 +225,9 @@ class _Surgery:
             line=home.line,
         )
         was = home.hash if isinstance(home.line, FileSpan) else None
-        return _Operation(Edit(outcome.offset, outcome.length, line, was), keep, savings)
+        return _NewLine(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
-    def _home(self, outcome: Outcome, raw: bytes) -> _Home:
+    def _home(self, outcome: Judged, raw: bytes) -> _Home:
         """Find the stored file that holds the entry's values already, or name a new one."""
         values = [one.value for one in outcome.decision.chosen]
         if (outcome.marked or _PLACEHOLDER in raw) and (entry := parse_entry(raw)) is not None:
@@ -247,7 +247,7 @@ class _Surgery:
         return _Home(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
 
     def _home_of_marked(
-        self, outcome: Outcome, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
+        self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
     ) -> _Home:
         """Find one file for what is away and what leaves now: a marker names only one."""
         paths = away_paths(entry, marker)
@@ -290,7 +290,7 @@ class _Surgery:
         stored_line = self._stored.own(ref, hash_)
         if isinstance(stored_line, Missing):
             return None
-        original = Original.of(stored_line)
+        original = OriginalLine.of(stored_line)
         if original is None:
             return None
         paths = [value.path for value in values]
@@ -302,7 +302,7 @@ class _Surgery:
             return None
         return _Home(ref, hash_, len(stored_line), None, away or {})
 
-    def _free_ref(self, outcome: Outcome) -> str:
+    def _free_ref(self, outcome: Judged) -> str:
         return self._stored.free_ref(_first_ref(outcome), self._refs)
 
 
@@ -310,11 +310,11 @@ def _hash(raw: bytes) -> str:
     return f"sha256:{sha256(raw).hexdigest()}"
 
 
-def _first_ref(outcome: Outcome) -> str:
+def _first_ref(outcome: Judged) -> str:
     return f"{outcome.index:04d}_{_type_of(outcome)}"
 
 
-def _type_of(outcome: Outcome) -> str:
+def _type_of(outcome: Judged) -> str:
     """Return the word for an entry in its file's name: the type of what leaves it first."""
     return _as_name(outcome.decision.chosen[0].value.type or outcome.kind)
 
@@ -389,7 +389,7 @@ class _Tally:
         if due_at is not None and (self.due_at is None or due_at < self.due_at):
             self.due_at = due_at
 
-    def take(self, operation: _Operation | str) -> None:
+    def take(self, operation: _NewLine | str) -> None:
         """Add an operation."""
         if isinstance(operation, str):
             self.leave(operation)

@@ -164,7 +164,7 @@ class RedactionKind(StrEnum):
 
 
 @immutable
-class Call:
+class CallToRedact:
     """A call to redact; its id or its entry's id, or both, say which."""
 
     name: str  # of the tool, as it stands in the session
@@ -199,7 +199,7 @@ class Redaction(Answer):
 
 
 def plan_redact(
-    source: Source, fmt: Format, calls: Sequence[Call], stored: Stored
+    source: Source, fmt: Format, calls: Sequence[CallToRedact], stored: Stored
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
@@ -226,7 +226,7 @@ def plan_redact(
 class _Target:
     """A call, found or not, and how it shall leave."""
 
-    call: Call
+    call: CallToRedact
     row: Row | None = None
     found: ToolCall | None = None
     result: Row | None = None
@@ -246,7 +246,7 @@ class _Target:
         return Redacted(name, self.call.name, entry_id, self.how, self.why)
 
 
-def _find(tree: FamilyTree, call: Call) -> _Target:
+def _find(tree: FamilyTree, call: CallToRedact) -> _Target:
     target = _Target(call)
     named = call.call_id is not None or call.entry_id is not None
     found = tree.find(call.name, call.call_id, call.entry_id) if named else []

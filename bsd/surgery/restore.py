@@ -20,7 +20,7 @@ from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting, Stamp
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
+from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
@@ -149,7 +149,7 @@ def restored_lines(
 
 
 @immutable
-class _Marked:
+class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 
     marker: Marker
@@ -162,9 +162,9 @@ class _Marked:
         return [key for key, path in self.paths.items() if names_value(name, path)]
 
 
-def _marked(located: Located, markers: Markers) -> list[_Marked]:
+def _marked(located: Located, markers: Markers) -> list[_MarkedValues]:
     return [
-        _Marked(
+        _MarkedValues(
             marker,
             paths_of(marker.keys),
             frozenset(away_paths(located.entry, marker)),
@@ -174,7 +174,7 @@ def _marked(located: Located, markers: Markers) -> list[_Marked]:
     ]
 
 
-def _matching(found: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+def _matching(found: Sequence[_MarkedValues], names: Iterable[str]) -> frozenset[str]:
     """Return the keys that these names mean; raises Invalid."""
     meant = {name: {key for marked in found for key in marked.matching(name)} for name in names}
     if unknown := [name for name, keys in meant.items() if not keys]:
@@ -185,7 +185,7 @@ def _matching(found: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*meant.values())
 
 
-def _nothing_away(located: Located, found: Sequence[_Marked]) -> Conflict:
+def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     if not found and RESTORED in located.entry:
         return Conflict(
             "Entry was previously restored but content is not currently extracted. If you need "
@@ -199,7 +199,7 @@ def _nothing_away(located: Located, found: Sequence[_Marked]) -> Conflict:
 
 def _restore_entry(
     located: Located,
-    found: Sequence[_Marked],
+    found: Sequence[_MarkedValues],
     wanted: frozenset[str] | None,
     fmt: Format,
     now: float,
@@ -221,7 +221,7 @@ def _restore_entry(
 
 def _bring_back(
     located: Located,
-    found: Sequence[_Marked],
+    found: Sequence[_MarkedValues],
     wanted: frozenset[str] | None,
     fmt: Format,
     now: float,
@@ -257,7 +257,7 @@ def _bring_back(
 def _restore(
     answer: Restored,
     line: Line,
-    marked: _Marked,
+    marked: _MarkedValues,
     away: list[str],
     fmt: Format,
     now: float,
@@ -284,7 +284,7 @@ def _restore(
     return replace(line, raw=new)
 
 
-def _stamp(answer: Restored, line: Line, entry: Entry, original: Original, now: float) -> Stamp:
+def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, now: float) -> Stamp:
     """What the new `_restored` takes the place of."""
     return Stamp(
         answer.entry_id,
@@ -295,7 +295,7 @@ def _stamp(answer: Restored, line: Line, entry: Entry, original: Original, now: 
 
 
 def _apply(
-    back: Return, raw: bytes, entry: Entry, marked: _Marked, restored: Container[str]
+    back: Return, raw: bytes, entry: Entry, marked: _MarkedValues, restored: Container[str]
 ) -> bytes:
     marker = marked.marker
     if not marked.in_line and Marker.of(entry):

@@ -80,7 +80,7 @@ _RULES = 2
 
 
 @immutable
-class Outcome:
+class Judged:
     """One entry, judged."""
 
     index: int  # 0-based line number
@@ -279,7 +279,7 @@ class Survey:
         self._subjects.append(replace(subject, options=options))
         return len(self._subjects) - 1
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self) -> Iterator[Judged]:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
         kinds = list(self._kinds)
@@ -296,7 +296,7 @@ class Survey:
                 prefix.covers(index) and (sent or not sight.compacted(row)),
             )
             number = self._subject[row]
-            yield Outcome(
+            yield Judged(
                 index,
                 self._offset[row],
                 self._length[row],
@@ -429,11 +429,11 @@ class Settling:
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
         self._shift = 0  # bytes by which what follows moves
-        self._end: Outcome | None = None  # the first that is not settled
+        self._end: Judged | None = None  # the first that is not settled
         self._unbinds = False  # a signature leaves that binds what is before it
         self._bound = False  # one binds an entry before the end
 
-    def add(self, outcome: Outcome, reason: str, shift: int = 0) -> None:
+    def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
         if reason == Reason.EXTRACT and self._survey.signed:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
@@ -451,7 +451,7 @@ class Settling:
         self._shift += shift
         self._bound |= outcome.bound
 
-    def stop(self, outcome: Outcome) -> None:
+    def stop(self, outcome: Judged) -> None:
         """End here, at an entry that was not looked at."""
         self._end = self._end or outcome
 

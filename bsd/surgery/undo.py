@@ -27,7 +27,7 @@ from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
 from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import Original, Return, made_again
+from bsd.surgery.kept import OriginalLine, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry, parse_kept
@@ -297,7 +297,7 @@ class _Undoing:
         content = self._stored.load(held or marker.ref, marker.hash)
         if isinstance(content, Missing):  # but not lost: it is inline
             content = made_again(now, was, marker.hash) or content
-        original = None if isinstance(content, Missing) else Original.of(content)
+        original = None if isinstance(content, Missing) else OriginalLine.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
             raise self._content_lost(line, why, marker.ref)

@@ -21,8 +21,8 @@ from bsd.text.members import Members, Patch
 from bsd.text.scan import (
     BrokenLine,
     DuplicateKey,
-    Found,
     NoSuchValue,
+    ScanResult,
     Search,
     SpliceError,
     TooDeep,
@@ -165,7 +165,7 @@ def _look(
     paths: tuple[ValuePath, ...],
     remove: Collection[ValuePath],
     back: tuple[ValuePath, ...],
-) -> tuple[Found, bool]:
+) -> tuple[ScanResult, bool]:
     """Find all that an edit names, and say whether the members of objects had to be listed.
 
     Mostly it is enough to know where the member before another one ends: not if one comes back,
@@ -179,7 +179,7 @@ def _look(
     return scan(raw, _apart(paths, members, listed=True)), True
 
 
-def _is_first(found: Found, members: Collection[ValuePath]) -> bool:
+def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
     """Whether one of some members is the first of its object."""
     for path in members:  # noqa: SIM110 - `any` would take longer than all the rest
         if found.has(path) and found.end_before(path) < 0:
@@ -245,7 +245,7 @@ def encode_string(text: str) -> bytes:
 class _Objects:
     """The objects of one line whose members are edited, each once."""
 
-    def __init__(self, raw: bytes, found: Found, *, listed: bool) -> None:
+    def __init__(self, raw: bytes, found: ScanResult, *, listed: bool) -> None:
         self._raw = raw
         self._found = found
         self._listed = listed

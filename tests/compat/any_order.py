@@ -21,7 +21,7 @@ from bsd.session.session import Session
 from bsd.session.surgeon import Patience, Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView
 from tests import verbs
@@ -162,7 +162,7 @@ class Patient:
 
     def _redact(self) -> None:
         calls = [
-            Call(name, self._chance.choice(list(RedactionKind)), call, one.id)
+            CallToRedact(name, self._chance.choice(list(RedactionKind)), call, one.id)
             for one in self._entries()
             for call, name in one.calls
         ]

@@ -26,7 +26,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.text.change import Change
 from bsd.text.reader import TranscriptFile
 from tests import verbs
@@ -102,7 +102,9 @@ def operate(act: str, root: Path, after_step: Step) -> str:
         if act == "redact":
             try:
                 told = verbs.redact(
-                    surgeon, NAME, [Call("read", RedactionKind.CONSUMED, one) for one in CALLS]
+                    surgeon,
+                    NAME,
+                    [CallToRedact("read", RedactionKind.CONSUMED, one) for one in CALLS],
                 )
             except Busy as busy:  # in this world
                 return busy.message

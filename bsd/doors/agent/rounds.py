@@ -29,7 +29,7 @@ from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan, Report, Revised, Source
-from bsd.surgery.redact import Call, RedactionKind, plan_redact
+from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.surgery.restore import Restored
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
@@ -249,11 +249,11 @@ class Round:
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""
-        wishes: dict[tuple[int, str], Call] = {}
+        wishes: dict[tuple[int, str], CallToRedact] = {}
         for one in answers:
             call = one.call
             consumed = call.tool == _REMOTE and not one.failed
-            wishes[_place(call)] = Call(
+            wishes[_place(call)] = CallToRedact(
                 call.name,
                 RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
                 call.call_id or None,

@@ -10,7 +10,7 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.times import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.survey import Outcome
+from bsd.surgery.survey import Judged
 from bsd.text.splice import set_member
 from tests.unit.surgery.theatre import HEADER, NOW, Session, config, data, jsonl, without_restored
 
@@ -206,7 +206,7 @@ def test_one_entry_only() -> None:
 
 def test_every_outcome_is_told() -> None:
     old = session(message("e1", "toolResult", LONG))
-    told: list[Outcome] = []
+    told: list[Judged] = []
     plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, tell=told.append)
     assert [(o.index, o.entry_id, o.kind, o.decision.reason.value) for o in told] == [
         (1, "e1", "tool_result", "extract"),
