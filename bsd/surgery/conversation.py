@@ -10,7 +10,7 @@ from itertools import pairwise
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
 from bsd.agents.entry import Entry, block_at, mentions
 from bsd.agents.marker import EXTRACTABLE
-from bsd.foundation.immutable import immutable
+from bsd.surgery.locate import Located, name_of
 from bsd.surgery.plan import Source
 from bsd.surgery.rules import own_tool
 from bsd.surgery.sight import Binds, LastTurn, Prefix, never
@@ -26,21 +26,12 @@ _CONTEXT = "context"
 _LONG = 500  # characters: of arguments and objects, so much as extraction weighs, too
 
 
-@immutable
-class Seen:
-    """An entry of a session, while its line is at hand."""
-
-    line: Line
-    entry: Entry
-    facts: Facts
-
-
-def read_through(source: Source, fmt: Format) -> Iterator[Seen]:
+def read_through(source: Source, fmt: Format) -> Iterator[Located]:
     """All entries of a session, in the order of the file; lines that hold none are left out."""
     for line in source.lines():
         entry = parse_entry(line.raw)
         if entry is not None:
-            yield Seen(line, entry, fmt.facts(entry))
+            yield Located(line, entry, fmt.facts(entry))
 
 
 def identifier(fmt: Format) -> Callable[[bytes], str | None]:
@@ -76,7 +67,7 @@ class Conversation:
         self._tools: dict[str, str] = {}  # id of a call of a protected tool → its name
         self._own: set[str] = set()  # ids of calls of our own tools
 
-    def follow(self, seen: Seen) -> None:
+    def follow(self, seen: Located) -> None:
         """Note the next entry."""
         index, facts = seen.line.index, seen.facts
         self._last_turn.follow(index, facts)
@@ -110,7 +101,7 @@ class Conversation:
         """So many tokens are so many characters of text in a line: none if it is not in sight."""
         return self.rate.of(characters) if self._prefix.sight.sends(index) else 0
 
-    def own_protection(self, seen: Seen) -> str | None:
+    def own_protection(self, seen: Located) -> str | None:
         """Why an entry is protected, as far as it can be told where it stands."""
         if seen.entry.get(EXTRACTABLE) is False:
             return PINNED
@@ -177,7 +168,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return self.id if self.id is not None else f"#{self.index}"
+        return name_of(self.id, self.index)
 
 
 class FamilyTree:
@@ -201,7 +192,7 @@ class FamilyTree:
             self._parents[row] = parent
             self._followers[parent].append(row)
 
-    def _add(self, seen: Seen) -> None:
+    def _add(self, seen: Located) -> None:
         facts, line = seen.facts, seen.line
         self.conversation.follow(seen)
         row = Row(
@@ -223,11 +214,11 @@ class FamilyTree:
         if facts.parent is not None:
             self._children[facts.parent].append(row)
 
-    def read(self, row: Row) -> Seen:
+    def read(self, row: Row) -> Located:
         """An entry again, in full."""
         raw = self._source.read(row.offset, row.length)
         entry: Entry = parse_entry(raw) or {}
-        return Seen(Line(row.index, row.offset, raw), entry, self._fmt.facts(entry))
+        return Located(Line(row.index, row.offset, raw), entry, self._fmt.facts(entry))
 
     def find(
         self, name: str, call_id: str | None, entry_id: str | None

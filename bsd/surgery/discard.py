@@ -13,7 +13,8 @@ from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.history import Touched
-from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
+from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
+from bsd.surgery.locate import Located
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.sight import WARNING, Binds, never
 from bsd.surgery.targets import (
@@ -142,16 +143,16 @@ def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Va
     return [(value, others if at else first) for at, value in enumerate(values)]
 
 
-def content_values(seen: Seen, fmt: Format) -> list[Value]:
+def content_values(seen: Located, fmt: Format) -> list[Value]:
     """Everything of an entry that the model reads, but thinking and calls."""
     return [value for value in fmt.values(seen.entry) if may_change(value)]
 
 
 def _address(
-    seen: Seen, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
+    seen: Located, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
 ) -> _Addressed:
     facts, line = seen.facts, seen.line
-    name = facts.id if facts.id is not None else f"#{line.index}"
+    name = seen.name
     edit, changed, characters = None, None, 0
     if problem is None:
         first = DISCARDED if target.summary is None else target.summary

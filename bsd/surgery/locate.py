@@ -31,8 +31,13 @@ class Located:
 
     @property
     def name(self) -> str:
-        """How `locate` finds it again."""
-        return f"#{self.line.index}"
+        """How it is called in answers."""
+        return name_of(self.facts.id, self.line.index)
+
+
+def name_of(entry_id: str | None, index: int) -> str:
+    """How an entry is called in answers: by its id, or by `#` and its 0-based line number."""
+    return entry_id if entry_id is not None else f"#{index}"
 
 
 def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> Located:

@@ -20,9 +20,10 @@ from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.markers import away_paths
 from bsd.store.whereabouts import gaps_of
-from bsd.surgery.conversation import ASSISTANT, USER, FamilyTree, Row, Seen, identifier
+from bsd.surgery.conversation import ASSISTANT, USER, FamilyTree, Row, identifier
 from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
+from bsd.surgery.locate import Located, name_of
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
@@ -58,13 +59,13 @@ class LineChange:
     def moves_blocks(self) -> bool:
         return bool(self.blocks_out or self.blocks_in)
 
-    def apply(self, seen: Seen, fmt: Format, stored: Stored) -> bytes:
+    def apply(self, seen: Located, fmt: Format, stored: Stored) -> bytes:
         """Make the new line; raises CannotChange, SpliceError."""
         raw, entry = seen.line.raw, seen.entry
         if self.moves_blocks and self._shifts_extracted(entry):
             raw = inline_again(seen, fmt, stored)
             entry = parse_kept(raw) or {}
-        seen = Seen(seen.line, entry, fmt.facts(entry))
+        seen = Located(seen.line, entry, fmt.facts(entry))
         raw = self._put_note(raw, seen, fmt)
         for call in self.marked:
             raw = _cut_arguments(raw, entry, call)
@@ -75,7 +76,7 @@ class LineChange:
             raw = self._move_blocks(raw, entry)
         return raw
 
-    def _put_note(self, raw: bytes, seen: Seen, fmt: Format) -> bytes:
+    def _put_note(self, raw: bytes, seen: Located, fmt: Format) -> bytes:
         put = {REDACTED: b"true"} if self.redacted else {}
         values = content_values(seen, fmt) if self.note is not None else []
         if not values:
@@ -104,7 +105,7 @@ class LineChange:
         return False
 
 
-def inline_again(seen: Seen, fmt: Format, stored: Stored) -> bytes:
+def inline_again(seen: Located, fmt: Format, stored: Stored) -> bytes:
     """The line with everything back that was taken out of it; raises CannotChange."""
     marker, entry_id = Marker.of(seen.entry), seen.facts.id
     if marker is None or entry_id is None:
@@ -414,13 +415,9 @@ class _Redaction:
             tuple(target.told() for target in targets if target.how),
             tuple(target.told() for target in targets if not target.how),
             tuple(row.name for row in sorted(self._gone, key=lambda one: one.index)),
-            tuple(self._names(touched)),
+            tuple(name_of(one.entry_id, one.index) for one in touched),
         )
         return self._as_plan(source, edits, touched, len(answer.redacted)), answer
-
-    def _names(self, touched: Sequence[Touched]) -> Iterator[str]:
-        for one in touched:
-            yield one.entry_id if one.entry_id is not None else f"#{one.index}"
 
     def _as_plan(
         self, source: Source, edits: Sequence[Edit], touched: Sequence[Touched], calls: int
@@ -455,7 +452,7 @@ class _Blocks:
     remaining: bool  # something stays that can stand alone
 
     @classmethod
-    def of(cls, seen: Seen, targets: Sequence[_Target]) -> _Blocks:
+    def of(cls, seen: Located, targets: Sequence[_Target]) -> _Blocks:
         found = [target.found for target in targets if target.found is not None]
         if not all(call.path for call in found):
             return cls((), 0, frozenset(), has_calls=False, remaining=False)

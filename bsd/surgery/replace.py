@@ -16,8 +16,9 @@ from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
-from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
+from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.discard import put_texts
+from bsd.surgery.locate import Located
 from bsd.surgery.plan import Plan, Source
 from bsd.surgery.rules import away_test
 from bsd.surgery.sight import WARNING, Binds, never
@@ -118,7 +119,7 @@ class _Finder:
         self.extracted = False  # there is text that is not at hand
         self._include_user = include_user
 
-    def look(self, seen: Seen, fmt: Format) -> None:
+    def look(self, seen: Located, fmt: Format) -> None:
         """Search one entry."""
         self.conversation.follow(seen)
         if not self._is_searched(seen):
@@ -132,17 +133,17 @@ class _Finder:
                 if not is_users(value, seen.facts) or self._include_user:
                     self._search(number, seen, value, text, protection)
                 elif search.users is None and any(_ranges(text, search.operation)):
-                    search.users = name_of(seen)
+                    search.users = seen.name
 
-    def _is_searched(self, seen: Seen) -> bool:
+    def _is_searched(self, seen: Located) -> bool:
         if not seen.facts.is_message or seen.facts.is_header:
             return False
         return not self.conversation.is_own_answer(seen.facts)
 
     def _search(
-        self, number: int, seen: Seen, value: Value, text: str, protection: str | None
+        self, number: int, seen: Located, value: Value, text: str, protection: str | None
     ) -> None:
-        name, search = name_of(seen), self.searches[number]
+        name, search = seen.name, self.searches[number]
         for start, end in _ranges(text, search.operation):
             search.count += 1
             if search.count <= _MOST_LISTED:
@@ -221,7 +222,7 @@ class _Finder:
                 for value, text in texts_of(seen, fmt):
                     if text and (self._include_user or not is_users(value, seen.facts)):
                         for one in similar.values():
-                            one.look(name_of(seen), text)
+                            one.look(seen.name, text)
         told = []
         for problem in problems:
             number = int(problem.field[len("targets[") : -1])
@@ -249,12 +250,7 @@ class _Finder:
                 reach = max(reach, match, key=lambda one: one.end)
 
 
-def name_of(seen: Seen) -> str:
-    """How an entry is called in answers: its id, or `#` and its line number."""
-    return seen.facts.id if seen.facts.id is not None else f"#{seen.line.index}"
-
-
-def texts_of(seen: Seen, fmt: Format) -> Iterator[tuple[Value, str | None]]:
+def texts_of(seen: Located, fmt: Format) -> Iterator[tuple[Value, str | None]]:
     """The texts of an entry that may be changed; None for one that is in the store."""
     away = away_test(seen.entry, seen.facts.id)
     for value in fmt.values(seen.entry):
@@ -296,7 +292,7 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextC
         try:
             new = put_texts(seen.line.raw, seen.entry, texts)
         except SpliceError as error:
-            message = f"entry {name_of(seen)} cannot be edited safely: {error.message}"
+            message = f"entry {seen.name} cannot be edited safely: {error.message}"
             problems += [FieldError(f"targets[{one.operation}]", message) for one in here]
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))

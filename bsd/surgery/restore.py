@@ -21,7 +21,7 @@ from bsd.store.history import Touched
 from bsd.store.lasting import Noting, Stamp
 from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
-from bsd.surgery.locate import Located, locate
+from bsd.surgery.locate import Located, locate, name_of
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import Line, parse_entry
@@ -371,5 +371,5 @@ def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tupl
         bytes_before=size,
         bytes_after=size + sum(len(one.new) - one.length for one in edits),
     )
-    names = tuple(one.entry_id or f"#{one.index}" for one in touched)
+    names = tuple(name_of(one.entry_id, one.index) for one in touched)
     return Plan(source.identity, tuple(edits), report, touched=tuple(touched)), names

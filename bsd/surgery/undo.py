@@ -28,6 +28,7 @@ from bsd.store.markers import away_paths
 from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import OriginalLine, Return, made_again
+from bsd.surgery.locate import name_of
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import parse_entry, parse_kept
@@ -431,7 +432,7 @@ def _was(line: ChangedLine, neighbour: Neighbour) -> bool:
 
 
 def _name(line: ChangedLine) -> str:
-    return line.entry_id if line.entry_id is not None else f"#{line.index}"
+    return name_of(line.entry_id, line.index)
 
 
 def _list(names: Sequence[str]) -> str:
