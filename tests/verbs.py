@@ -11,8 +11,9 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
@@ -74,7 +75,7 @@ def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict
 def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
     """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
 
-    def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
+    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
         return plan_redact(source, fmt, calls, means.stored)
 
     def note(notes: Notes, report: Report | None, answer: Redaction) -> None:

@@ -19,7 +19,8 @@ from bsd.foundation.trace import traced
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
-from bsd.surgery.plan import Means, Source
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
@@ -59,7 +60,9 @@ class Examiner:
         with source:
             yield from views(source, fmt, start=start, limit=limit)
 
-    def look(self, name: SessionName, query: Callable[[Source, Format, Means], _Answer]) -> _Answer:
+    def look(
+        self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
+    ) -> _Answer:
         """Ask something of a session as it stands; raises NotFound and what the query raises."""
         session = Session(self.layout, name)
         source, fmt = session.open_to_read()

@@ -30,7 +30,7 @@ from bsd.store.whereabouts import undone_in
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import (
     Restored,
     plan_remark,
@@ -40,7 +40,7 @@ from bsd.surgery.restore import (
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import Undone, plan_undo
 from bsd.surgery.view import EntryView
-from bsd.text.reader import TranscriptFile
+from bsd.text.reader import Transcript, TranscriptFile
 
 __all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
 
@@ -229,7 +229,7 @@ class Surgeon(Examiner):
     def perform(
         self,
         name: SessionName,
-        plan: Callable[[Source, Format, Means], tuple[Plan, Answer]],
+        plan: Callable[[Transcript, Format, Means], tuple[Plan, Answer]],
         note: Callable[[Notes, Report | None, Answer], None],
         *,
         dry_run: bool = False,

@@ -22,6 +22,7 @@ from bsd.foundation.trace import traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.durable import Syncing
 from bsd.store.index import Index
+from bsd.text.change import Readable
 
 _log = get_logger("store")
 
@@ -97,12 +98,6 @@ class Stored(Protocol):
     def free_ref(self, ref: str, used: Container[str]) -> str:
         """`ref`, or the first name like it that neither is taken nor among `used`."""
         ...
-
-
-class Readable(Protocol):
-    """The planned session file, from which spans are kept."""
-
-    def read(self, offset: int, length: int) -> bytes: ...
 
 
 def digest(data: bytes) -> str:

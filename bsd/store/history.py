@@ -26,7 +26,7 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, make_private_dir
 from bsd.foundation.plain import LARGEST_RECORD, NotPlain, plain_file, plain_stream
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.store.extracted import FileSpan, Keep, Missing, Readable, SessionStore, Stored, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.store.gap import Gap
 from bsd.store.lasting import NOTHING, Lasting, Noting
 from bsd.store.recipe import (
@@ -38,7 +38,7 @@ from bsd.store.recipe import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.text.change import Edit
+from bsd.text.change import Edit, Readable
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")

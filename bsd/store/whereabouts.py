@@ -7,25 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
 from bsd.store.gap import Gap, Neighbour
 from bsd.store.history import ChangedLine, History, HistoryDamaged
-from bsd.text.reader import Line
+from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]
 
 _ENTRY, _END = 2, 1  # how much it tells that a neighbour, or an end of the file, is where it was
-
-
-class Lines(Protocol):
-    """A session, to be read through."""
-
-    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
 
 
 @immutable
@@ -37,7 +30,7 @@ class Found:
     length: int
 
 
-def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, Found]:
+def find_lines(source: Transcript, wanted: Sequence[ChangedLine]) -> dict[int, Found]:
     """Which of these lines still stand as the operation left them: position in `wanted` → place.
 
     Of several equal lines each is found once, the one at its old line number first.
@@ -59,7 +52,9 @@ def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, Found]
     return found
 
 
-def find_gaps(source: Lines, wanted: Sequence[ChangedLine], identify: Identify) -> dict[int, Found]:
+def find_gaps(
+    source: Transcript, wanted: Sequence[ChangedLine], identify: Identify
+) -> dict[int, Found]:
     """Where lines that the operation took out belong now: position in `wanted` → place."""
     left_at = _left_at(wanted)
     gaps = {number: line.gap for number, line in enumerate(wanted) if line.went and line.gap}
@@ -73,7 +68,7 @@ def find_gaps(source: Lines, wanted: Sequence[ChangedLine], identify: Identify) 
 
 
 def gaps_of(
-    source: Lines, gone: Mapping[int, object], new: Mapping[int, bytes], identify: Identify
+    source: Transcript, gone: Mapping[int, object], new: Mapping[int, bytes], identify: Identify
 ) -> dict[int, Gap]:
     """What will be beside each of these lines when they are gone: line number → gap.
 
@@ -101,7 +96,7 @@ def gaps_of(
     return gaps
 
 
-def happened(source: Lines, changed: Sequence[ChangedLine]) -> bool:
+def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     """Whether an operation took effect, if nobody but its author may have changed these lines."""
     found = find_lines(source, changed)
     left_at = _left_at(changed)
@@ -115,7 +110,7 @@ def happened(source: Lines, changed: Sequence[ChangedLine]) -> bool:
     return bool(found) and not any(places.values())
 
 
-def undone_in(source: Lines, history: History) -> frozenset[str]:
+def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """The entries of a session whose extraction is taken back; raises Unavailable.
 
     Of an operation whose process ended before it could note it, the session tells.
@@ -147,7 +142,7 @@ def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
 
 
 def _between(
-    source: Lines, identify: Identify
+    source: Transcript, identify: Identify
 ) -> Iterator[tuple[Neighbour | None, Neighbour | None, Found]]:
     """Every place between two lines, and before the first and after the last one."""
     before: Neighbour | None = None
@@ -169,7 +164,7 @@ def _fit(gap: Gap, before: Neighbour | None, here: Neighbour | None) -> int:
     return fit if gap.after is not None or before is not None else fit + _END
 
 
-def _places(source: Lines, wanted: set[tuple[str, int, bool]]) -> dict[str, list[Found]]:
+def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str, list[Found]]:
     sizes: dict[int, list[bool]] = defaultdict(list)
     hashes = {hash_ for hash_, _, _ in wanted}
     for _, size, ended in wanted:

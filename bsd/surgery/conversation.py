@@ -11,12 +11,11 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
 from bsd.agents.entry import Entry, block_at, mentions
 from bsd.agents.marker import EXTRACTABLE
 from bsd.surgery.locate import Located, name_of
-from bsd.surgery.plan import Source
 from bsd.surgery.rules import own_tool
 from bsd.surgery.sight import Binds, LastTurn, Prefix, never
 from bsd.surgery.targets import ACTIONS
 from bsd.surgery.tokens import Meter, Rate
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 TURN_OPEN = "its turn is not over, or it is the latest answer"
 PINNED = "it is pinned (_extractable: false)"
@@ -26,7 +25,7 @@ _CONTEXT = "context"
 _LONG = 500  # characters: of arguments and objects, so much as extraction weighs, too
 
 
-def read_through(source: Source, fmt: Format) -> Iterator[Located]:
+def read_through(source: Transcript, fmt: Format) -> Iterator[Located]:
     """All entries of a session, in the order of the file; lines that hold none are left out."""
     for line in source.lines():
         entry = parse_entry(line.raw)
@@ -174,7 +173,7 @@ class Row:
 class FamilyTree:
     """All entries of one session, and how they hang together."""
 
-    def __init__(self, source: Source, fmt: Format) -> None:
+    def __init__(self, source: Transcript, fmt: Format) -> None:
         self._source = source
         self._fmt = fmt
         self.rows: list[Row] = []

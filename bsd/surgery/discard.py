@@ -15,7 +15,7 @@ from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.history import Touched
 from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.locate import Located
-from bsd.surgery.plan import Plan, Source
+from bsd.surgery.plan import Plan
 from bsd.surgery.sight import WARNING, Binds, never
 from bsd.surgery.targets import (
     DISCARD,
@@ -30,6 +30,7 @@ from bsd.surgery.targets import (
 )
 from bsd.surgery.view import SHORTEST, known_hashes
 from bsd.text.change import Edit
+from bsd.text.reader import Transcript
 from bsd.text.splice import SpliceError, edit, encode_string
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
@@ -87,7 +88,7 @@ class _Addressed:
 
 
 def plan_discard(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     targets: Sequence[Discard],
     *,

@@ -30,9 +30,9 @@ from bsd.store.extracted import digest
 from bsd.store.history import Touched
 from bsd.store.lasting import Noting
 from bsd.surgery.locate import Located, locate
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan, Report
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry
+from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import edit, find, remove_members, set_member
 
 _DEEPEST = 200
@@ -92,7 +92,7 @@ class Shown:
     seen: str  # hash of the line: whether it changed meanwhile
 
 
-def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
+def show_entry(source: Transcript, fmt: Format, entry: str) -> Shown:
     """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
     located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
@@ -100,7 +100,7 @@ def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
 
 
 def plan_edit(
-    source: Source, fmt: Format, entry: str, wish: Wish, seen: str | None = None
+    source: Transcript, fmt: Format, entry: str, wish: Wish, seen: str | None = None
 ) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
@@ -428,7 +428,7 @@ class ExtractableSet(Answer):
 
 
 def plan_set_extractable(
-    source: Source, fmt: Format, entry: str, value: Extractable
+    source: Transcript, fmt: Format, entry: str, value: Extractable
 ) -> tuple[Plan, ExtractableSet]:
     """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
 

@@ -25,12 +25,12 @@ from bsd.store.lasting import Noting
 from bsd.store.markers import Markers, away_paths
 from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Plan, Report, Saving, Source
+from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry
+from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import (
     SpliceError,
     edit,
@@ -56,7 +56,7 @@ _LONGEST_TYPE = 40  # characters of a file name
 
 
 def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
-    source: Source,
+    source: Transcript,
     fmt: Format,
     config: PruningConfig,
     now: float,
@@ -166,7 +166,7 @@ class _Surgery:
     """Makes the new line of one entry after the other."""
 
     def __init__(
-        self, source: Source, fmt: Format, stored: Stored, survey: Survey, at: str
+        self, source: Transcript, fmt: Format, stored: Stored, survey: Survey, at: str
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -411,7 +411,7 @@ class _Tally:
             self.memory += _COST + len(operation.edit.new)
             self.memory += len(kept) if type(kept) is bytes else 0
 
-    def plan(self, source: Source, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
+    def plan(self, source: Transcript, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
         """Return the plan."""
         size = source.identity.size
         report = Report(

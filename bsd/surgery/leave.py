@@ -23,11 +23,11 @@ from bsd.store.history import ChangedLine, HistoryDamaged, Touched, as_ended
 from bsd.store.lasting import NOTHING, Stamps, learn
 from bsd.store.originals import Original
 from bsd.surgery.kept import member_of, same_values
-from bsd.surgery.plan import Plan, Report, Revised, Source
+from bsd.surgery.plan import Plan, Report, Revised
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
 from bsd.surgery.undo import Past
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.reader import Transcript, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
@@ -63,7 +63,7 @@ class _Stamped:
 
 
 def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was before
-    source: Source,
+    source: Transcript,
     fmt: Format,
     now: float,
     stored: Stored,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -16,19 +15,7 @@ from bsd.store.history import Touched
 from bsd.store.lasting import NOTHING, Noting
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit, Identity
-from bsd.text.reader import Line
-
-
-class Source(Protocol):
-    """The session file a planner reads: every line in order, or one line again."""
-
-    identity: Identity
-
-    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
-
-    def lines_holding(self, needle: bytes) -> Iterator[Line]: ...
-
-    def read(self, offset: int, length: int) -> bytes: ...
+from bsd.text.reader import Line, Transcript
 
 
 @immutable
@@ -122,7 +109,7 @@ class Revised:
     wrote it; one that will be gone is not listed.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Transcript) -> None:
         self._source = source
         self.identity = source.identity
         self._changed: dict[int, _Changed] = {}

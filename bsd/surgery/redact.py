@@ -24,11 +24,11 @@ from bsd.surgery.conversation import ASSISTANT, USER, FamilyTree, Row, identifie
 from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.locate import Located, name_of
-from bsd.surgery.plan import Plan, Report, Saving, Source
+from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
 from bsd.text.elements import elements, prepend_elements, remove_elements
-from bsd.text.reader import parse_kept
+from bsd.text.reader import Transcript, parse_kept
 from bsd.text.splice import edit, encode_string
 
 # What a marked call still says of itself.
@@ -200,7 +200,7 @@ class Redaction(Answer):
 
 
 def plan_redact(
-    source: Source, fmt: Format, calls: Sequence[CallToRedact], stored: Stored
+    source: Transcript, fmt: Format, calls: Sequence[CallToRedact], stored: Stored
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
@@ -396,7 +396,7 @@ class _Redaction:
                 self._new[row.index] = new
         return []
 
-    def finish(self, source: Source, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
+    def finish(self, source: Transcript, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
         """The plan, and what is told of each call."""
         for target in targets:
             rows = [one for one in (target.row, target.result) if one is not None]
@@ -420,7 +420,7 @@ class _Redaction:
         return self._as_plan(source, edits, touched, len(answer.redacted)), answer
 
     def _as_plan(
-        self, source: Source, edits: Sequence[Edit], touched: Sequence[Touched], calls: int
+        self, source: Transcript, edits: Sequence[Edit], touched: Sequence[Touched], calls: int
     ) -> Plan:
         size = source.identity.size
         saved = sum(edit.length - len(edit.new) for edit in edits)

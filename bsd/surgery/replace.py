@@ -19,7 +19,7 @@ from bsd.store.history import Touched
 from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.discard import put_texts
 from bsd.surgery.locate import Located
-from bsd.surgery.plan import Plan, Source
+from bsd.surgery.plan import Plan
 from bsd.surgery.rules import away_test
 from bsd.surgery.sight import WARNING, Binds, never
 from bsd.surgery.targets import (
@@ -34,6 +34,7 @@ from bsd.surgery.targets import (
     text_or_note,
 )
 from bsd.text.change import Edit
+from bsd.text.reader import Transcript
 from bsd.text.splice import SpliceError
 
 _MOST_LISTED = 10
@@ -76,7 +77,7 @@ class _Search:
 
 
 def plan_replace(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     operations: Sequence[Replacement],
     *,
@@ -157,7 +158,7 @@ class _Finder:
                 what = excerpt(text, at, at + len(search.operation.start))
                 search.starts_in = f"entry {name}: {what}"
 
-    def problems(self, source: Source, fmt: Format) -> list[FieldError]:
+    def problems(self, source: Transcript, fmt: Format) -> list[FieldError]:
         """Everything that is wrong, in the order of the operations."""
         problems: list[FieldError] = []
         missing: dict[int, str] = {}  # operation → marker that is nowhere
@@ -213,7 +214,11 @@ class _Finder:
         return search.operation.start, f"Pattern not found: start={start} end={end}"
 
     def _with_nearest(
-        self, problems: list[FieldError], missing: Mapping[int, str], source: Source, fmt: Format
+        self,
+        problems: list[FieldError],
+        missing: Mapping[int, str],
+        source: Transcript,
+        fmt: Format,
     ) -> list[FieldError]:
         """Add the nearest similar text to the problems of markers that are nowhere."""
         similar = {number: Similar(marker) for number, marker in missing.items()}
@@ -275,7 +280,7 @@ def _hint(finder: _Finder) -> str:
     return "`bsd show AGENT/SESSION` shows the texts as they are now"
 
 
-def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
+def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
     operations = [search.operation for search in finder.searches]
     by_line: dict[int, list[Match]] = defaultdict(list)
     for search in finder.searches:

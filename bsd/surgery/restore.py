@@ -22,9 +22,9 @@ from bsd.store.lasting import Noting, Stamp
 from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate, name_of
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan, Report
 from bsd.text.change import Edit
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 from bsd.text.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
@@ -79,7 +79,7 @@ class Restored(Answer):
 
 
 def plan_restore(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     entry: str,
     keys: Sequence[str] | None,
@@ -100,7 +100,7 @@ def plan_restore(
 
 
 def plan_restore_all(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     now: float,
     stored: Stored,
@@ -131,7 +131,7 @@ def plan_restore_all(
 
 
 def restored_lines(
-    source: Source, fmt: Format, stored: Stored
+    source: Transcript, fmt: Format, stored: Stored
 ) -> Iterator[tuple[bytes, Restored | None]]:
     """Every line of a session with what is away of it inline, for a copy: nothing is planned.
 
@@ -307,7 +307,7 @@ def _apply(
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
 
 
-def _marked_lines(source: Source, fmt: Format) -> Iterator[Located]:
+def _marked_lines(source: Transcript, fmt: Format) -> Iterator[Located]:
     return filter(None, (_located(line, fmt) for line in source.lines()))
 
 
@@ -321,7 +321,7 @@ def _located(line: Line, fmt: Format) -> Located | None:
 
 
 def _plan(
-    source: Source, edits: list[Edit], answers: list[Restored], *, complete: bool = True
+    source: Transcript, edits: list[Edit], answers: list[Restored], *, complete: bool = True
 ) -> Plan:
     size = source.identity.size
     report = Report(
@@ -341,7 +341,7 @@ def _plan(
 # --- markers that a program has dropped ---
 
 
-def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tuple[str, ...]]:
+def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, tuple[str, ...]]:
     """Plan a marker for each entry whose placeholders stand alone, and whose content is stored.
 
     The answer names these entries, by id or `#line`. One that several stored lines are away from

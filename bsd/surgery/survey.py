@@ -25,7 +25,7 @@ from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
 from bsd.foundation.value_path import ValuePath
 from bsd.store.checkpoint import NO_ID, Checkpoint
-from bsd.surgery.plan import Leaked, Source
+from bsd.surgery.plan import Leaked
 from bsd.surgery.rules import (
     Decision,
     Option,
@@ -40,7 +40,7 @@ from bsd.surgery.rules import (
 )
 from bsd.surgery.sight import LastTurn, Prefix
 from bsd.surgery.tokens import Meter, Rate
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
@@ -143,7 +143,7 @@ class Survey:
     @classmethod
     def of(  # noqa: PLR0913 - wishes, each by its name
         cls,
-        source: Source,
+        source: Transcript,
         fmt: Format,
         policy: Policy,
         now: float,

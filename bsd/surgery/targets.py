@@ -14,9 +14,10 @@ from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.store.history import Touched
-from bsd.surgery.plan import Plan, Report, Saving, Source
+from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
+from bsd.text.reader import Transcript
 
 Action = Literal["replace", "discard", "distill"]
 REPLACE: Final = "replace"
@@ -206,7 +207,7 @@ class ContextChanged(Answer):
 
 
 def change_plan(
-    source: Source,
+    source: Transcript,
     action: str,
     edits: Sequence[Edit],
     touched: Sequence[Touched],

@@ -29,9 +29,9 @@ from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happene
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import OriginalLine, Return, made_again
 from bsd.surgery.locate import name_of
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan, Report
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.reader import Transcript, parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
@@ -102,7 +102,7 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
     )
 
 
-def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
+def tell_history(past: Past, source: Transcript | None) -> list[dict[str, Any]]:
     """List the operations that are kept, the newest first, in the fields of the contract.
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
@@ -141,7 +141,7 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
 
 
 def plan_undo(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     number: int | None,
     past: Past,
@@ -179,7 +179,7 @@ def plan_undo(
 
 
 def _find(
-    source: Source, fmt: Format, past: Past, deed: Deed, over: Container[int]
+    source: Transcript, fmt: Format, past: Past, deed: Deed, over: Container[int]
 ) -> tuple[dict[int, Found], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
@@ -211,7 +211,7 @@ def _find(
     return found, [lines[at] for at in gone]
 
 
-def _ids(source: Source, fmt: Format) -> set[str | None]:
+def _ids(source: Transcript, fmt: Format) -> set[str | None]:
     entries = (parse_entry(line.raw) for line in source.lines())
     return {fmt.facts(entry).id for entry in entries if entry}
 
@@ -219,7 +219,9 @@ def _ids(source: Source, fmt: Format) -> set[str | None]:
 class _Undoing:
     """Takes back one line after the other."""
 
-    def __init__(self, source: Source, fmt: Format, past: Past, stored: Stored, deed: Deed) -> None:
+    def __init__(
+        self, source: Transcript, fmt: Format, past: Past, stored: Stored, deed: Deed
+    ) -> None:
         self._source = source
         self._fmt = fmt
         self._past = past

@@ -29,10 +29,9 @@ from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
 from bsd.surgery.kept import nothing_away, original_of
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Source
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.text.change import Identity
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits
@@ -100,7 +99,7 @@ def preview_of(text: str) -> str:
 
 
 def views(
-    source: Source, fmt: Format, *, start: int = 0, limit: int | None = None
+    source: Transcript, fmt: Format, *, start: int = 0, limit: int | None = None
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
@@ -150,7 +149,7 @@ class Context(Answer):
     entries: tuple[ContextEntry, ...]
 
 
-def context(name: SessionName, source: Source, fmt: Format) -> Context:
+def context(name: SessionName, source: Transcript, fmt: Format) -> Context:
     """Read what an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
@@ -180,7 +179,9 @@ def _row(entry: EntryView) -> ContextEntry:
     )
 
 
-def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -> dict[str, Any]:
+def extracted_content(
+    source: Transcript, fmt: Format, entry: str, stored: Stored
+) -> dict[str, Any]:
     """What was taken out of an entry, by key, without putting it back.
 
     Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
@@ -215,7 +216,7 @@ def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -
     }
 
 
-def _overview(source: Source, fmt: Format) -> tuple[int, Counter[str]]:
+def _overview(source: Transcript, fmt: Format) -> tuple[int, Counter[str]]:
     messages = 0
     hashes: Counter[str] = Counter()
     for line in source.lines():
@@ -306,11 +307,11 @@ class Outline:
         """About how many bytes it holds."""
         return 22 * len(self.offsets)
 
-    def is_of(self, source: Source) -> bool:
+    def is_of(self, source: Transcript) -> bool:
         """Whether it tells of just this file, as it is."""
         return self.identity == source.identity
 
-    def is_begun_of(self, source: Source) -> bool:
+    def is_begun_of(self, source: Transcript) -> bool:
         """Whether the file is the same one, and something was appended to it."""
         now, was = source.identity, self.identity
         if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
@@ -333,7 +334,7 @@ class Outline:
             if flag is None or self.flags[number] & _EXTRACTED == flag:
                 yield number
 
-    def views(self, source: Source, fmt: Format, numbers: Iterable[int]) -> Iterator[EntryView]:
+    def views(self, source: Transcript, fmt: Format, numbers: Iterable[int]) -> Iterator[EntryView]:
         """The entries that stand in these lines."""
         for number in numbers:
             start, after = self.offsets[number], number + 1
@@ -355,7 +356,7 @@ class Outline:
         return digest
 
 
-def outline_of(source: Source, fmt: Format, begun: Outline | None = None) -> Outline:
+def outline_of(source: Transcript, fmt: Format, begun: Outline | None = None) -> Outline:
     """Read a session, or only what was appended to the one that `begun` is of."""
     sketch = _Sketch(begun)
     lines = source.lines(begun.end, begun.complete) if begun else source.lines()
@@ -412,6 +413,6 @@ class _Sketch:
         return self.types.setdefault(kind, len(self.types))
 
 
-def _guard(source: Source, end: int) -> bytes:
+def _guard(source: Transcript, end: int) -> bytes:
     start = max(0, end - _GUARDED)
     return hashlib.sha256(source.read(start, end - start)).digest()

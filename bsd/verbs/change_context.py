@@ -8,10 +8,11 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.surgery.discard import plan_discard
-from bsd.surgery.plan import Means, Plan, Source
+from bsd.surgery.plan import Means, Plan
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS, REPLACE, ContextChanged, read_targets
+from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Tool, Verb, argument
 
 _TARGETS: dict[str, Any] = {
@@ -62,7 +63,7 @@ class ChangeContext:
 
 
 def _plan(
-    source: Source, fmt: Format, asked: ChangeContext, means: Means
+    source: Transcript, fmt: Format, asked: ChangeContext, means: Means
 ) -> tuple[Plan, ContextChanged]:
     config = means.config()
     plan = plan_replace if asked.action == REPLACE else plan_discard

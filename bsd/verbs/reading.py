@@ -18,8 +18,8 @@ from bsd.session.examiner import Examiner
 from bsd.session.session import Session
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Source
 from bsd.surgery.view import extracted_content
+from bsd.text.reader import Transcript
 from bsd.verbs.pages import Page, matching, page_of
 
 Content = Mapping[str, Any]  # key → value
@@ -91,7 +91,7 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     return _held(lambda: examiner.extracted_content(name, entry), inline)
 
 
-def held_by(source: Source, fmt: Format, entry: str, stored: Stored) -> Held:
+def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
     """The same of a session that is open."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
@@ -110,7 +110,7 @@ def _held(away: Callable[[], dict[str, Any]], inline: Callable[[], tuple[str, Co
     return Held(found["entry_id"], found["content"], found["unavailable"], lambda: inline()[1])
 
 
-def _inline(source: Source, fmt: Format, entry: str) -> tuple[str, Content]:
+def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
     located = locate(source, fmt, entry)
     paths = [value.path for value in fmt.values(located.entry)]
     values = {format_path(path): value_at(located.entry, path) for path in paths}

@@ -16,9 +16,8 @@ from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.parsed_size import is_too_large
 from bsd.store.checkpoint import Checkpoint
-from bsd.surgery.plan import Source
 from bsd.surgery.rules import Policy
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 REDACTED = "_redacted"
 # Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
@@ -87,7 +86,7 @@ class OwnCall:
 
 
 def own_calls(
-    source: Source, fmt: Format, policy: Policy, since: Checkpoint | None
+    source: Transcript, fmt: Format, policy: Policy, since: Checkpoint | None
 ) -> list[OwnCall]:
     """List the calls from a checkpoint on that nothing says have been dealt with.
 

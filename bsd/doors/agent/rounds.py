@@ -28,12 +28,12 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import Touched
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Means, Plan, Report, Revised, Source
+from bsd.surgery.plan import Means, Plan, Report, Revised
 from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.surgery.restore import Restored
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 from bsd.text.splice import SpliceError, edit, set_member
 from bsd.verbs.read_extracted import READ_EXTRACTED, ReadExtracted
 from bsd.verbs.verb import Verb, perform
@@ -104,7 +104,7 @@ class Round:
 
     def __init__(
         self,
-        source: Source,
+        source: Transcript,
         fmt: Format,
         store: SessionStore,
         config: PruningConfig,

@@ -115,8 +115,8 @@ def test_what_is_settled_is_not_read_again() -> None:
     read: list[int] = []
 
     class Reader(BytesTranscript):
-        def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Any:
-            for line in super().lines(start, first_index, end):
+        def lines(self, start: int = 0, first_index: int = 0) -> Any:
+            for line in super().lines(start, first_index):
                 read.append(line.index)
                 yield line
 
