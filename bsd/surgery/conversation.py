@@ -170,7 +170,7 @@ class Row:
         return name_of(self.id, self.index)
 
 
-class FamilyTree:
+class EntryTree:
     """All entries of one session, and how they hang together."""
 
     def __init__(self, source: Transcript, fmt: Format) -> None:

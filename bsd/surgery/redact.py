@@ -20,7 +20,7 @@ from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.markers import away_paths
 from bsd.store.whereabouts import gaps_of
-from bsd.surgery.conversation import ASSISTANT, USER, FamilyTree, Row, identifier
+from bsd.surgery.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.locate import Located, name_of
@@ -206,7 +206,7 @@ def plan_redact(
 
     A call that cannot be taken out without harm to the session is marked instead.
     """
-    tree = FamilyTree(source, fmt)
+    tree = EntryTree(source, fmt)
     targets = [_find(tree, call) for call in calls]
     consumed = [target for target in targets if target.how is RedactionKind.CONSUMED]
     if consumed and any(is_too_large(line.raw) for line in source.lines()):
@@ -247,7 +247,7 @@ class _Target:
         return Redacted(name, self.call.name, entry_id, self.how, self.why)
 
 
-def _find(tree: FamilyTree, call: CallToRedact) -> _Target:
+def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     target = _Target(call)
     named = call.call_id is not None or call.entry_id is not None
     found = tree.find(call.name, call.call_id, call.entry_id) if named else []
@@ -269,7 +269,7 @@ def _find(tree: FamilyTree, call: CallToRedact) -> _Target:
 class _Redaction:
     """One attempt: which lines go, and what the others become."""
 
-    def __init__(self, tree: FamilyTree, fmt: Format, stored: Stored) -> None:
+    def __init__(self, tree: EntryTree, fmt: Format, stored: Stored) -> None:
         self._tree = tree
         self._fmt = fmt
         self._stored = stored
@@ -321,16 +321,16 @@ class _Redaction:
         """Take calls and results out of one entry, if that leaves a session that holds."""
         gone = {target.result for target in targets if target.result is not None}
         blocks = _Blocks.of(self._tree.read(row), targets)
-        heirs: set[Row] = set()
+        answers: set[Row] = set()
         if not blocks.remaining:
             gone.add(row)
         elif not blocks.has_calls:
-            heirs = self._answers_after(row, gone)
-            gone |= {row} if heirs else set()
-        if len(heirs) > 1 or not self._may_go(gone):
+            answers = self._answers_after(row, gone)
+            gone |= {row} if answers else set()
+        if len(answers) > 1 or not self._may_go(gone):
             return False
         # Two answers would stand side by side: what this one still says, that one says first.
-        if any(not self._inherit(row, blocks, heir, targets) for heir in heirs):
+        if any(not self._hand_on(row, blocks, one, targets) for one in answers):
             return False
         for one in gone:
             self._gone.setdefault(one, []).extend(targets)
@@ -364,9 +364,9 @@ class _Redaction:
             for follower in self._tree.messages_from(child, all_gone):
                 yield before, follower
 
-    def _inherit(self, row: Row, blocks: _Blocks, heir: Row, targets: Sequence[_Target]) -> bool:
+    def _hand_on(self, row: Row, blocks: _Blocks, to: Row, targets: Sequence[_Target]) -> bool:
         """Let another message say first what is left of this one; False if it cannot."""
-        mine, theirs = self._tree.read(row), self._tree.read(heir)
+        mine, theirs = self._tree.read(row), self._tree.read(to)
         content = block_at(theirs.entry, blocks.path)
         if not isinstance(content, list) or not same_author(mine.entry, theirs.entry):
             return False
@@ -375,7 +375,7 @@ class _Redaction:
             kept = elements(raw, blocks.path, blocks.count)
         except Conflict:
             return False
-        change = self._change(heir, *targets)
+        change = self._change(to, *targets)
         change.content = blocks.path
         still = [block for at, block in enumerate(kept) if at not in blocks.gone]
         change.blocks_in = [*still, *change.blocks_in]
