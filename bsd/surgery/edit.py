@@ -33,7 +33,7 @@ from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry
-from bsd.text.splice import edit, find, remove_members, set_member
+from bsd.text.splice import edit, find
 
 _DEEPEST = 200
 # What ties entries, calls and results together, in the words of a format.
@@ -443,9 +443,9 @@ def plan_set_extractable(
     raw = located.line.raw
     previous = located.entry.get(EXTRACTABLE)
     if value is None:
-        new = remove_members(raw, [(EXTRACTABLE,)]) if EXTRACTABLE in located.entry else raw
+        new = edit(raw, remove=[(EXTRACTABLE,)]) if EXTRACTABLE in located.entry else raw
     else:
-        new = set_member(raw, EXTRACTABLE, _extractable_json(value))
+        new = edit(raw, put={EXTRACTABLE: _extractable_json(value)})
     edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
     size = source.identity.size
     report = Report(

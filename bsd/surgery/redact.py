@@ -27,9 +27,8 @@ from bsd.surgery.locate import Located, name_of
 from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
-from bsd.text.elements import elements, prepend_elements, remove_elements
 from bsd.text.reader import Transcript, parse_kept
-from bsd.text.splice import edit, encode_string
+from bsd.text.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
 # What a marked call still says of itself.
 _KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))

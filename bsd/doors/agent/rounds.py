@@ -34,7 +34,7 @@ from bsd.surgery.restore import Restored
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
 from bsd.text.reader import Line, Transcript, parse_entry
-from bsd.text.splice import SpliceError, edit, set_member
+from bsd.text.splice import SpliceError, edit
 from bsd.verbs.read_extracted import READ_EXTRACTED, ReadExtracted
 from bsd.verbs.verb import Verb, perform
 
@@ -289,7 +289,7 @@ class Round:
         # Escapes, since texts of transcripts hold lone surrogates.
         note = json.dumps(notes).encode()
         with self._unless_odd(call):
-            self._put(line, set_member(line.raw, ANSWERED, note), call.entry_id)
+            self._put(line, edit(line.raw, put={ANSWERED: note}), call.entry_id)
 
     @contextmanager
     def _unless_odd(self, call: OwnCall) -> Iterator[None]:
@@ -315,7 +315,7 @@ class Round:
             new = edit(line.raw, replace=flags) if flags else line.raw
             if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
                 # Written when the turn was over, it shall be there when somebody reads it.
-                new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
+                new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:
                 self._put(line, new, self._fmt.facts(entry).id)
 

@@ -11,7 +11,7 @@ from bsd.foundation.times import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Judged
-from bsd.text.splice import set_member
+from bsd.text.splice import edit
 from tests.unit.surgery.theatre import HEADER, NOW, Session, config, data, jsonl, without_restored
 
 LONG = "long text " * 60
@@ -359,7 +359,7 @@ def test_a_marker_whose_values_were_all_overwritten_holds_nobody_back() -> None:
     old.extract()
     [kept] = old.shelf.files.values()
     assert b"_extracted" not in kept
-    assert set_member(kept, "_x", b"1").startswith(before[:200])
+    assert edit(kept, put={"_x": b"1"}).startswith(before[:200])
     old.restore("e1")
     assert without_restored(old.raw.splitlines(keepends=True)[1]) == kept
 
