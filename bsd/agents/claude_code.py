@@ -21,9 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
+from bsd.agents.entry import (
+    Entry,
+    Rank,
+    Title,
+    asked,
+    entry_time_ms,
+    first_entries,
+    message_of,
+    named,
+    text_of,
+    texts_in,
+)
 from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.title import Rank, Title, asked, named, texts_in
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain

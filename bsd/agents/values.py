@@ -11,9 +11,8 @@ from typing import Any
 import orjson
 
 from bsd.agents.dialect import Format, Shape, ToolCall, Value
-from bsd.agents.entry import Entry, arguments_at, is_structural, text_of
+from bsd.agents.entry import Entry, Rank, arguments_at, is_structural, text_of
 from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
-from bsd.agents.title import Rank
 from bsd.foundation.value_path import ValuePath
 
 # Which member of a block holds a call's arguments, by the block's type.

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry, answer_of, model_of, tokens_of
+from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
 from bsd.agents.marker import Marker
-from bsd.agents.title import Rank, Title, better
 from bsd.care.catalog import SessionInfo
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -38,7 +37,7 @@ class Statistics:
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.agents.title.Rank`
+    title_rank: int = 0  # `bsd.agents.entry.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, fmt: Format | None, size: int) -> None:

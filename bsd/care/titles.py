@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import lru_cache
 
 from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owners import owner_of
-from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName

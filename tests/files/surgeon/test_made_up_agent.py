@@ -18,10 +18,9 @@ import orjson
 import pytest
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, first_entries, text_of
+from bsd.agents.entry import Entry, Rank, Title, first_entries, named, text_of
 from bsd.agents.owner import ENDING, Kind, Owner, PutBack, Registered, Registry
 from bsd.agents.owners import KINDS
-from bsd.agents.title import Rank, Title, named
 from bsd.agents.values import leaf_values, text_value
 from bsd.care import catalog
 from bsd.care.trash import Trash
