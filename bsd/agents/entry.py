@@ -214,19 +214,6 @@ def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
     return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
 
 
-def block_at(entry: Entry, path: ValuePath) -> object:
-    """The object that a call's path leads to: a block, or the entry itself."""
-    here: object = entry
-    for step in path:
-        if isinstance(here, dict) and isinstance(step, str):
-            here = here.get(step)
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
-        else:
-            return None
-    return here
-
-
 def same_author(one: Entry, other: Entry) -> bool:
     """Whether the same model wrote two messages, by the same way: their blocks may stand in one."""
     messages = (message_of(one), message_of(other))

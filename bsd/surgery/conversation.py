@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, block_at, mentions
+from bsd.agents.entry import Entry, mentions
 from bsd.agents.marker import EXTRACTABLE
+from bsd.foundation.value_path import value_at
 from bsd.surgery.locate import Located, name_of
 from bsd.surgery.rules import own_tool
 from bsd.surgery.sight import Binds, LastTurn, Prefix, never
@@ -132,7 +133,7 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
     """Whether a call is one of ours; `context` may be anybody's, unless its action is ours."""
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
-    arguments = block_at(entry, call.arguments) if call.arguments else None
+    arguments = value_at(entry, call.arguments) if call.arguments else None
     return isinstance(arguments, dict) and arguments.get("action") in ACTIONS
 
 

@@ -9,13 +9,13 @@ from enum import StrEnum
 from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import REDACTED, Entry, block_at, same_author, says_something
+from bsd.agents.entry import REDACTED, Entry, same_author, says_something
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.foundation.value_path import ValuePath, paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import Touched
 from bsd.store.markers import away_paths
@@ -84,7 +84,7 @@ class LineChange:
         return put_texts(raw, seen.entry, texts_for(values, note, note), put)
 
     def _move_blocks(self, raw: bytes, entry: Entry) -> bytes:
-        blocks = block_at(entry, self.content)
+        blocks = value_at(entry, self.content)
         if not isinstance(blocks, list):
             raise CannotChange("its content is no list of blocks")
         raw = remove_elements(raw, self.content, len(blocks), self.blocks_out)
@@ -128,7 +128,7 @@ def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
     path = call.arguments
     if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
         return raw
-    arguments = block_at(entry, path)
+    arguments = value_at(entry, path)
     if isinstance(arguments, dict):
         gone = [(*path, key) for key in arguments if key not in _KEPT_ARGUMENTS]
         return edit(raw, remove=gone) if gone else raw
@@ -366,7 +366,7 @@ class _Redaction:
     def _hand_on(self, row: Row, blocks: _Blocks, to: Row, targets: Sequence[_Target]) -> bool:
         """Let another message say first what is left of this one; False if it cannot."""
         mine, theirs = self._tree.read(row), self._tree.read(to)
-        content = block_at(theirs.entry, blocks.path)
+        content = value_at(theirs.entry, blocks.path)
         if not isinstance(content, list) or not same_author(mine.entry, theirs.entry):
             return False
         try:
@@ -456,7 +456,7 @@ class _Blocks:
         if not all(call.path for call in found):
             return cls((), 0, frozenset(), has_calls=False, remaining=False)
         path = found[0].path[:-1]
-        blocks = block_at(seen.entry, path)
+        blocks = value_at(seen.entry, path)
         listed = blocks if isinstance(blocks, list) else []
         gone = frozenset(at for call in found if isinstance(at := call.path[-1], int))
         return cls(

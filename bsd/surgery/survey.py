@@ -18,12 +18,12 @@ from math import isnan, nan
 from sys import intern, maxsize
 
 from bsd.agents.dialect import Facts, Format, ToolCall
-from bsd.agents.entry import Entry, block_at
+from bsd.agents.entry import Entry
 from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.checkpoint import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked
 from bsd.surgery.rules import (
@@ -401,7 +401,7 @@ def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterat
 
 def _arguments_text(entry: Entry, call: ToolCall) -> str:
     try:
-        return json.dumps(block_at(entry, call.arguments)) if call.arguments else ""
+        return json.dumps(value_at(entry, call.arguments)) if call.arguments else ""
     except RecursionError:  # nested deeper than Python can follow: nobody wrote that by mistake
         return ""
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry, block_at
+from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.value_path import value_at
 from bsd.store.checkpoint import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.text.reader import Line, Transcript, parse_entry
@@ -166,7 +167,7 @@ def _own_call(
 
 
 def _arguments(entry: Entry, call: ToolCall) -> Any:
-    given = block_at(entry, call.arguments) if call.arguments else None
+    given = value_at(entry, call.arguments) if call.arguments else None
     if isinstance(given, str):  # some write the object as its JSON text
         if is_too_large(given.encode("utf-8", "surrogatepass")):
             return given
