@@ -33,7 +33,7 @@ from bsd.agents.entry import (
     text_of,
     texts_in,
 )
-from bsd.agents.owner import ENDING, Kind, Owner, Process
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.immutable import immutable
 from bsd.foundation.plain import LARGEST_NOTE, read_plain
@@ -432,7 +432,7 @@ def _at_work(projects: Path, process: Process) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file())
 
 
-KIND = Kind(
+KIND = SourceKind(
     routes=(
         (None,),
         (None, None, "subagents"),

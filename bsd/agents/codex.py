@@ -34,7 +34,7 @@ from bsd.agents.entry import (
     text_of,
     texts_in,
 )
-from bsd.agents.owner import ENDING, Kind, Owner, Process
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
@@ -455,7 +455,7 @@ def _open_files(pid: int) -> list[Path]:
     return list(found)
 
 
-KIND = Kind(
+KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
     owner=CodexDay,

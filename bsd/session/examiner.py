@@ -23,7 +23,7 @@ from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:
-    from bsd.surgery.edit import Shown
+    from bsd.surgery.edit import EditableEntry
     from bsd.surgery.result import SessionResult
     from bsd.surgery.view import EntryView
 
@@ -105,7 +105,7 @@ class Examiner:
                     }
         return values, missing
 
-    def show_entry(self, name: SessionName, entry: str) -> Shown:
+    def show_entry(self, name: SessionName, entry: str) -> EditableEntry:
         """One entry as a person may edit it."""
         from bsd.surgery.edit import show_entry
 

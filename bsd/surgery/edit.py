@@ -83,7 +83,7 @@ class Edited(Answer):
 
 
 @immutable
-class Shown:
+class EditableEntry:
     """An entry, for somebody to edit."""
 
     entry_id: str | None
@@ -92,11 +92,11 @@ class Shown:
     seen: str  # hash of the line: whether it changed meanwhile
 
 
-def show_entry(source: Transcript, fmt: Format, entry: str) -> Shown:
+def show_entry(source: Transcript, fmt: Format, entry: str) -> EditableEntry:
     """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
     located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
-    return Shown(located.facts.id, located.line.index, text, digest(located.line.raw))
+    return EditableEntry(located.facts.id, located.line.index, text, digest(located.line.raw))
 
 
 def plan_edit(

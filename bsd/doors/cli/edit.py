@@ -24,7 +24,7 @@ from bsd.doors.cli.text import counted
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgery.edit import Shown, Wish
+    from bsd.surgery.edit import EditableEntry, Wish
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -110,7 +110,7 @@ def _tell(call: Call, session: SessionName, answer: dict[str, Any]) -> int:
     return 0
 
 
-def _unchanged(shown: Shown) -> dict[str, Any]:
+def _unchanged(shown: EditableEntry) -> dict[str, Any]:
     return {
         "edited": False,
         "entry_id": shown.entry_id,
@@ -121,7 +121,7 @@ def _unchanged(shown: Shown) -> dict[str, Any]:
 
 
 @contextmanager
-def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]:
+def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """A private file with the entry's JSON, kept if what was written could not be applied.
 
     In a directory of its own: what the editor puts beside it is private, too.
@@ -156,7 +156,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
 
-def _entry_name(shown: Shown) -> str:
+def _entry_name(shown: EditableEntry) -> str:
     return shlex.quote(shown.entry_id or f"#{shown.index}")
 
 

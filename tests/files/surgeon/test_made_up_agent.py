@@ -19,7 +19,7 @@ import pytest
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, ToolCall, Turn, Value
 from bsd.agents.entry import Entry, Rank, Title, first_entries, named, text_of
-from bsd.agents.owner import ENDING, Kind, Owner, PutBack, Registered, Registry
+from bsd.agents.owner import ENDING, Owner, PutBack, Registered, Registry, SourceKind
 from bsd.agents.owners import KINDS
 from bsd.agents.values import leaf_values, text_value
 from bsd.care import catalog
@@ -156,7 +156,7 @@ class Desk(Owner):
         return PutBack(tuple(lines))
 
 
-KIND = Kind(routes=((None,),), called="scrolls", owner=Desk)
+KIND = SourceKind(routes=((None,),), called="scrolls", owner=Desk)
 
 # --- and then it goes all the way ---
 
