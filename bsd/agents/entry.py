@@ -14,12 +14,10 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
-import orjson
-
 from bsd.agents.marker import is_placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
 from bsd.foundation.value_path import ValuePath
+from bsd.text.reader import parse_entry
 
 Entry = dict[str, Any]
 # A foreign file would be read to its end, were there no bound.
@@ -184,17 +182,7 @@ def _milliseconds(value: Any) -> float | None:
 
 def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> Iterator[Entry]:
     """The entries among the first `most` lines; what is not empty JSON objects is passed over."""
-    return (entry for raw in islice(first_lines, most) if (entry := _parsed(raw)))
-
-
-def _parsed(raw: bytes) -> Entry | None:
-    if is_too_large(raw):
-        return None
-    try:
-        entry = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return entry if isinstance(entry, dict) else None
+    return (entry for raw in islice(first_lines, most) if (entry := parse_entry(raw)))
 
 
 # --- what ties it to others, and a call to its arguments ---
