@@ -129,13 +129,15 @@ class Rest:
         Before the next commit displaces another one: then lines come back in their order. Tells
         why that must wait, if it must.
         """
-        records = self._inflight.remembered(name)
-        if not records:
+        touched = self._inflight.touched(name)
+        if not touched:
             return None
         # What is displaced has time until nobody can be on the way to it any more.
-        for found in self._recover([name], records=records, retire=False):
+        for found in self._recover([name], records=list(touched), retire=False):
             if found.state is State.WAITING:
                 return Unrest(f"late lines are still to be put back: {found.detail}")
+            if found.state is State.WATCHED:
+                self._inflight.note_watched(name, found.record, touched[found.record])
         return None
 
     # --- sessions that are to go away whole ---

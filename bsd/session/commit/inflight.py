@@ -226,10 +226,12 @@ def _mark(value: dict[str, Any]) -> Mark:
 
 
 def _edits(ready: dict[str, Any]) -> Edits:
-    spans = tuple(EditedSpan(*map(_whole, span)) for span in ready["edits"])
+    spans = tuple(EditedSpan(*span) for span in ready["edits"])
+    if not {type(number) for span in spans for number in span} <= {int}:
+        raise TypeError("offsets and lengths are whole numbers")
     end, last = 0, ready["old"]["identity"]["size"]
     for span in spans:
-        if not end <= span.offset <= span.offset + span.length <= last:
+        if not end <= span.offset <= span.offset + span.length <= last or span.new_length < 0:
             raise ValueError(f"{span} is out of order")
         end = span.offset + span.length
     return Edits(spans, str(ready["edited"]))
@@ -270,7 +272,8 @@ class InFlight:
         self.layout = layout
         self._found: dict[Path, Path] = {}
         self._exchanges: dict[int, bool] = {}  # by device: whether names can be exchanged there
-        self._exchanged: dict[SessionName, list[Path]] = {}
+        # Records that we left, each with the displaced file as it was when it was last looked at.
+        self._left: dict[SessionName, dict[Path, Identity | None]] = {}
         # How we left sessions, and when others had last written to them.
         self._own: dict[SessionName, tuple[Identity, int]] = {}
 
@@ -300,7 +303,7 @@ class InFlight:
 
     def remember(self, session: SessionName, record: Path) -> None:
         """Note that a commit by this process has left a record."""
-        self._exchanged.setdefault(session, []).append(record)
+        self._left.setdefault(session, {})[record] = None
 
     def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
         """Note that what a session is now was written by us, who found it as `before`."""
@@ -318,16 +321,25 @@ class InFlight:
         self._own.pop(session, None)
         return None
 
-    def remembered(self, session: SessionName) -> list[Path]:
-        """Records that commits by this process have left for a session, the oldest first."""
-        if session not in self._exchanged:
-            return []
-        left = [record for record in self._exchanged[session] if _is_there(record)]
-        if left:
-            self._exchanged[session] = left
-        else:
-            del self._exchanged[session]
-        return left
+    def touched(self, session: SessionName) -> dict[Path, Identity | None]:
+        """What commits by this process have left for a session and nobody has looked at since.
+
+        Records, the oldest first, whose displaced file has changed since `note_watched`; with that
+        file as it is now, None if there is none.
+        """
+        left = self._left.get(session)
+        if left is None:
+            return {}
+        for record in [record for record in left if _look(record) is None]:
+            del left[record]
+        if not left:
+            del self._left[session]
+        now = {record: _look(record.with_suffix(_FILE)) for record in left}
+        return {record: file for record, file in now.items() if not file or file != left[record]}
+
+    def note_watched(self, session: SessionName, record: Path, file: Identity | None) -> None:
+        """Note that nothing was to be done about a displaced file as it was then."""
+        self._left.get(session, {})[record] = file
 
     def directory_for(self, session: Path) -> Path:
         """The in-flight directory on the mount of `session`.
@@ -543,14 +555,13 @@ def _why_none(path: Path, trusted: frozenset[int]) -> str | None:
     return None
 
 
-def _is_there(record: Path) -> bool:
+def _look(path: Path) -> Identity | None:
     try:
-        record.lstat()
+        return Identity.of(path.lstat())
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
-        raise os_problem(error, f"looking for {record}") from error
-    return True
+        raise os_problem(error, f"looking for {path}") from error
 
 
 def _age(path: Path) -> tuple[int, str]:
