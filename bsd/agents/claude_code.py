@@ -35,8 +35,8 @@ from bsd.agents.entry import (
 )
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")

@@ -37,8 +37,8 @@ from bsd.agents.entry import (
 from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
+from bsd.foundation.files import open_plain
 from bsd.foundation.layout import SessionName
-from bsd.foundation.plain import open_plain
 from bsd.foundation.sources import PutAway
 from bsd.foundation.value_path import ValuePath
 

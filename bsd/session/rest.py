@@ -20,11 +20,11 @@ from pathlib import Path
 from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.files import UNCERTAIN_SECONDS
+from bsd.foundation.filesystem import open_elsewhere, strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
-from bsd.foundation.mount import open_elsewhere, strength
-from bsd.foundation.times import UNCERTAIN_SECONDS
 from bsd.session.commit.displaced import Access, Recovered, State
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, InFlightRecord

@@ -12,16 +12,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.files import (
+    LARGEST_LINE,
+    NotPlain,
+    TooLarge,
+    make_private_dir,
+    plain_file,
+    read_plain,
+    sync_dir,
+    write_all,
+)
+from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
-from bsd.foundation.trace import traced
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.durable import Syncing
-from bsd.store.index import Index
+from bsd.store.index import INDEX_FILE, Index
 from bsd.text.change import Readable
 
 _log = get_logger("store")
@@ -114,7 +121,7 @@ class SessionStore:
         self.name = name
         self._contents: Contents = contents_of(layout)  # asked when something is missing here
         self.directory = directory or layout.store_dir(name)
-        self.index = Index(self.directory / "index.json", name)
+        self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
         self._looks = 0
@@ -178,19 +185,11 @@ class SessionStore:
         if not isinstance(found, Missing):
             return found
         for place in self._contents.with_hash(hash):
-            line = self._read(place, hash)
-            if not isinstance(line, Missing):
+            if (line := place.line()) is not None:
                 return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
-
-    def _read(self, place: StoredPlace, hash: str) -> bytes | Missing:
-        try:
-            line = read_plain(place.directory / f"{place.ref}{_FINISHED}", LARGEST_LINE)
-        except OSError:  # it went, or may not be read: the next one may
-            return Missing.GONE
-        return line if digest(line) == hash else Missing.CORRUPT
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""

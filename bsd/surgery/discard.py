@@ -12,7 +12,7 @@ from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.locate import Located
 from bsd.surgery.plan import Plan
@@ -130,7 +130,7 @@ def plan_discard(
     answer = ContextChanged(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
-    touched = [Touched(one.index, one.entry_id) for one in in_order]
+    touched = [TouchedLine(one.index, one.entry_id) for one in in_order]
     return change_plan(source, action, edits, touched, answer, conversation.rate), answer
 
 

@@ -26,9 +26,9 @@ from bsd.foundation.value_path import (
     paths_of,
     value_at,
 )
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
-from bsd.store.history import Touched
-from bsd.store.lasting import Noting
+from bsd.store.history import TouchedLine
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report
 from bsd.text.change import Edit
@@ -131,7 +131,7 @@ def plan_edit(
     answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
-    touched = tuple(Touched(answer.index, answer.entry_id) for _ in edits)
+    touched = tuple(TouchedLine(answer.index, answer.entry_id) for _ in edits)
     return Plan(source.identity, edits, report, touched=touched), answer
 
 
@@ -460,7 +460,7 @@ def plan_set_extractable(
         previous=previous,
         index=located.line.index,
     )
-    touched = (Touched(answer.index, answer.entry_id),) if edits else ()
+    touched = (TouchedLine(answer.index, answer.entry_id),) if edits else ()
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
     return Plan(source.identity, edits, report, touched=touched, noting=freed), answer
 

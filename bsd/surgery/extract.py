@@ -14,15 +14,15 @@ from bsd.agents.dialect import Format, Value
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large
+from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored
-from bsd.store.history import Touched
-from bsd.store.lasting import Noting
+from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
+from bsd.store.state import Checkpoint
 from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving
@@ -433,7 +433,7 @@ class _Tally:
             tuple(self.edits),
             report,
             tuple(self.keeps),
-            tuple(Touched(keep.index, keep.entry_id) for keep in self.keeps),
+            tuple(TouchedLine(keep.index, keep.entry_id) for keep in self.keeps),
             complete=self.complete,
             due_at=self.due_at,
             checkpoint=checkpoint,

@@ -14,12 +14,12 @@ from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath, paths_of, value_at
+from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Missing, Stored
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.store.markers import away_paths
-from bsd.store.whereabouts import gaps_of
 from bsd.surgery.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
@@ -409,7 +409,7 @@ class _Redaction:
         edits, touched = [], []
         for row in sorted([*gone.values(), *changed], key=lambda one: one.index):
             edits.append(Edit(row.offset, row.length, self._new.get(row.index, b"")))
-            touched.append(Touched(row.index, row.id, gap=gaps.get(row.index)))
+            touched.append(TouchedLine(row.index, row.id, gap=gaps.get(row.index)))
         answer = Redaction(
             tuple(target.told() for target in targets if target.how),
             tuple(target.told() for target in targets if not target.how),
@@ -419,7 +419,7 @@ class _Redaction:
         return self._as_plan(source, edits, touched, len(answer.redacted)), answer
 
     def _as_plan(
-        self, source: Transcript, edits: Sequence[Edit], touched: Sequence[Touched], calls: int
+        self, source: Transcript, edits: Sequence[Edit], touched: Sequence[TouchedLine], calls: int
     ) -> Plan:
         size = source.identity.size
         saved = sum(edit.length - len(edit.new) for edit in edits)

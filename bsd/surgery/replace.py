@@ -15,7 +15,7 @@ from itertools import pairwise
 from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
 from bsd.surgery.discard import put_texts
 from bsd.surgery.locate import Located
@@ -286,7 +286,7 @@ def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, Cont
     for search in finder.searches:
         by_line[search.matches[0].index].append(search.matches[0])
     edits: list[Edit] = []
-    touched: list[Touched] = []
+    touched: list[TouchedLine] = []
     changed: dict[int, ContextChange] = {}
     problems: list[FieldError] = []
     for seen in read_through(source, fmt):
@@ -301,7 +301,7 @@ def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, Cont
             problems += [FieldError(f"targets[{one.operation}]", message) for one in here]
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))
-        touched.append(Touched(seen.line.index, seen.facts.id))
+        touched.append(TouchedLine(seen.line.index, seen.facts.id))
         changed |= {
             one.operation: _changed(one, operations[one.operation], finder.conversation)
             for one in here

@@ -27,8 +27,7 @@ from bsd.agents.marker import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trigger_rules import TriggerRule
+from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 from bsd.foundation.value_path import ValuePath, parse_path
 
 _ANY = "*"

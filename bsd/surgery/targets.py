@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
@@ -210,7 +210,7 @@ def change_plan(
     source: Transcript,
     action: str,
     edits: Sequence[Edit],
-    touched: Sequence[Touched],
+    touched: Sequence[TouchedLine],
     answer: ContextChanged,
     rate: Rate,
 ) -> Plan:

@@ -14,9 +14,9 @@ from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.text.reader import Line, Transcript, parse_entry
 

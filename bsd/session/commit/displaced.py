@@ -26,9 +26,10 @@ from typing import Any
 
 from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
-from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir
+from bsd.foundation import filesystem
 from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import Strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import (
@@ -39,7 +40,6 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
-from bsd.foundation.mount import Strength
 from bsd.foundation.process import seconds_up
 from bsd.session.commit.exchangers import Exchanger, Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
@@ -223,7 +223,7 @@ class Displaced:
         if self.record.strong:
             return take_lease(self.fd)
         quiet = self.now_ns() - os.fstat(self.fd).st_mtime_ns >= KEEP_NS
-        return quiet and set(mount.open_elsewhere(self.record.file)) <= {os.getpid()}
+        return quiet and set(filesystem.open_elsewhere(self.record.file)) <= {os.getpid()}
 
     def is_finished(self, watched: Mark) -> bool:
         """Tell whether all its bytes are accounted for, and nobody can add any."""

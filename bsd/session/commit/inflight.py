@@ -21,8 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir, write_all
+from bsd.foundation import filesystem
 from bsd.foundation.errors import (
     BsdError,
     Conflict,
@@ -31,10 +30,19 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    make_private_dir,
+    makers,
+    open_plain,
+    read_plain,
+    sync_dir,
+    why_not_our_directory,
+    why_not_our_file,
+    write_all,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
-from bsd.foundation.ours import makers, why_not_our_directory, why_not_our_file
-from bsd.foundation.plain import LARGEST_RECORD, open_plain, read_plain
+from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.session.commit.reach import remedy, source_around
 from bsd.text.change import Identity
 
@@ -388,11 +396,11 @@ class InFlight:
         with suppress(FileNotFoundError):
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
-            found = mount.strength(sessions)
+            found = filesystem.strength(sessions)
             raise LeftAlone(
                 f"its file system ({found.filesystem}) cannot exchange two names, without which "
                 "no file is replaced safely",
-                hint=mount.MOVE_ELSEWHERE,
+                hint=filesystem.MOVE_ELSEWHERE,
             )
 
     def can_exchange(self, sessions: Path, *, make: bool = False) -> bool | None:
@@ -527,9 +535,9 @@ class InFlight:
         try:
             for probe in probes if device not in self._exchanges else probes[:1]:
                 os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            mount.refuse_unless_reached(probes[0], sessions)
+            filesystem.refuse_unless_reached(probes[0], sessions)
             if device not in self._exchanges:
-                self._exchanges[device] = mount.exchanges(*probes)
+                self._exchanges[device] = filesystem.exchanges(*probes)
         finally:
             for probe in probes:
                 probe.unlink(missing_ok=True)

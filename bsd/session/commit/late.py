@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Self
 
 from bsd.agents.entry import Entry
-from bsd.foundation import plain
-from bsd.foundation.atomic import write_all
+from bsd.foundation import files
 from bsd.foundation.errors import Busy
+from bsd.foundation.files import write_all
 from bsd.foundation.immutable import immutable
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
-from bsd.foundation.parsed_size import is_too_large
 from bsd.session.commit.inflight import EditedSpan, Mark
 from bsd.session.commit.protocol import header_hash
 from bsd.text.change import Identity
@@ -334,7 +334,7 @@ def ends_in_zeros(fd: int) -> bool:
 def _opened(path: Path) -> Iterator[int]:
     """A descriptor of what lies there, if it is a plain file that can be read."""
     with suppress(OSError):
-        fd = plain.open_plain(path)
+        fd = files.open_plain(path)
         try:
             yield fd
         finally:

@@ -7,7 +7,7 @@ import pytest
 
 from bsd.agents.flat import FLAT
 from bsd.foundation.errors import NotFound
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Judged
