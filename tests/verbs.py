@@ -11,8 +11,11 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
+from bsd.surgery import edit, view
+from bsd.surgery.edit import EditableEntry
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
@@ -43,6 +46,25 @@ def _done(
 ) -> dict[str, Any]:
     answer: dict[str, Any] = perform(verb, _Only(surgeon), name, asked).as_json()
     return answer
+
+
+def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
+    """The entries of a session from line `start` on, as they stand."""
+    return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+
+
+def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:
+    """What was taken out of an entry, by key, without putting it back."""
+
+    def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+        return view.extracted_content(source, fmt, entry, means.stored)
+
+    return examiner.look(name, ask)
+
+
+def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
+    """One entry as a person may edit it."""
+    return examiner.look(name, lambda source, fmt, _: edit.show_entry(source, fmt, entry))
 
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:

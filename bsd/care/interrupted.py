@@ -27,7 +27,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
-    return surgeon.recover()
+    return surgeon.operator.recover()
 
 
 def _trash_retention(surgeon: Surgeon) -> str:

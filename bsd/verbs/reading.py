@@ -15,9 +15,9 @@ from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, value_at
 from bsd.session.examiner import Examiner
-from bsd.session.session import Session
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
+from bsd.surgery.plan import Means
 from bsd.surgery.view import extracted_content
 from bsd.text.reader import Transcript
 from bsd.verbs.pages import Page, matching, page_of
@@ -84,11 +84,12 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
 
     def inline() -> tuple[str, Content]:
-        source, fmt = Session(examiner.layout, name).open_to_read()
-        with source:
-            return _inline(source, fmt, entry)
+        return examiner.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
 
-    return _held(lambda: examiner.extracted_content(name, entry), inline)
+    def away(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+        return extracted_content(source, fmt, entry, means.stored)
+
+    return _held(lambda: examiner.look(name, away), inline)
 
 
 def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:

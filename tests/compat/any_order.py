@@ -200,7 +200,7 @@ class Patient:
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:
-        return list(self._surgeon.entries(self.name, start=1))
+        return verbs.entries(self._surgeon, self.name, start=1)
 
     def _entry(self) -> str:
         return f"#{self._chance.choice(self._entries()).index}"

@@ -73,7 +73,7 @@ class InBand:
             calls_due = Round(source, fmt, store, self.config.current, now, found, names)
             return calls_due.answer(calls)
 
-        done, answers = self.surgeon.carry_out(name, plan)
+        done, answers = self.surgeon.operator.carry_out(name, plan)
         if done.outcome is None:
             return False
         for answered in answers:

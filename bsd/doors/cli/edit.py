@@ -72,10 +72,8 @@ def edit(
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     from bsd.surgery.edit import becoming
 
-    surgeon = call.surgeon()
-    entry, shown = call.with_entry(
-        session, entry, lambda one: (one, surgeon.show_entry(session, one))
-    )
+    call.surgeon()  # what is in flight is finished or undone first
+    entry, shown = call.with_entry(session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -83,6 +81,15 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         if after == before:
             return _tell(call, session, _unchanged(shown))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
+
+
+def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
+    from bsd.session.session import Session
+    from bsd.surgery.edit import show_entry
+
+    source, fmt = Session(call.layout, session).open()
+    with source:
+        return show_entry(source, fmt, entry)
 
 
 def _apply(

@@ -141,7 +141,7 @@ class World:
 
     def _restore(self) -> None:
         name = self._name()
-        away = [one for one in self._surgeon.entries(name, start=0) if one.extracted]
+        away = [one for one in verbs.entries(self._surgeon, name, start=0) if one.extracted]
         if not away:
             return
         entry = self._chance.choice(away)
@@ -150,7 +150,7 @@ class World:
 
     def _pin(self) -> None:
         name = self._name()
-        entries = list(self._surgeon.entries(name, start=1))
+        entries = verbs.entries(self._surgeon, name, start=1)
         entry = self._chance.choice(entries)
         verbs.set_extractable(
             self._surgeon, name, f"#{entry.index}", self._chance.choice([True, False, 2])
