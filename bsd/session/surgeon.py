@@ -39,8 +39,6 @@ from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import Undone, plan_undo
 from bsd.text.reader import Transcript, TranscriptFile
 
-__all__ = ["Patience", "SessionResult", "Status", "Surgeon"]
-
 _log = get_logger("surgeon")
 
 _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"

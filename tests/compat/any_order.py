@@ -17,8 +17,9 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.value_path import parse_path
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
 from bsd.surgery.redact import CallToRedact, RedactionKind

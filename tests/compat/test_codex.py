@@ -24,7 +24,8 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.compat.codex import Codex
 from tests.compat.provider import provider

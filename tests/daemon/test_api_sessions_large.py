@@ -11,7 +11,8 @@ import pytest
 from bsd.doors.http.extracted import open_content
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests import verbs
 from tests.openclaw_tree import add_session
 

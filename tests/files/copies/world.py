@@ -23,7 +23,8 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests import verbs
 from tests.files.copies.programs import PROGRAMS, Program, lines_of, written
 from tests.sources.tree import EVERYTHING

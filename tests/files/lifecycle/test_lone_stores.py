@@ -17,7 +17,7 @@ from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import add_session
 from tests.sources import CLAUDE_CODE, CODEX, KINDS

@@ -19,9 +19,10 @@ from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
 from tests.openclaw_tree import set_at_rest

@@ -31,8 +31,8 @@ from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status
 from bsd.surgery.edit import setting
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest

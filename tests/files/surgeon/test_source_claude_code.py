@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.sources import CLAUDE_CODE
 from tests.sources.claude_code import claude_code_line, claude_code_lines

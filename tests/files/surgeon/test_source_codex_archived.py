@@ -20,7 +20,7 @@ from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.displaced import State
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.sources import CLAUDE_CODE, CODEX
 from tests.sources.claude_code import claude_code_line

@@ -12,7 +12,7 @@ import pytest
 from bsd.care import catalog
 from bsd.care.verify import verify
 from bsd.foundation.layout import SessionName
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest
 from tests.sources import CLAUDE_CODE

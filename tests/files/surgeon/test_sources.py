@@ -22,8 +22,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
 from bsd.session.commit.displaced import State
-from bsd.session.surgeon import Status
 from bsd.surgery.edit import becoming, setting
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.logs import capture_logs

@@ -19,9 +19,11 @@ from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import rest, session
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import (
     HEADER,

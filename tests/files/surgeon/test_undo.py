@@ -13,10 +13,12 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
+from bsd.surgery.result import Status
 from tests import verbs
 from tests.files.surgeon.conftest import NAME, Clock, age, conversation, make_surgeon, write
 
