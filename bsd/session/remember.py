@@ -16,7 +16,7 @@ from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
 from bsd.store.state import Checkpoint, StateDb
 from bsd.surgery.plan import Plan
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 

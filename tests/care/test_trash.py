@@ -24,7 +24,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.openclaw_tree import set_at_rest

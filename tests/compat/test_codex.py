@@ -24,7 +24,9 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
+from tests import verbs
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
@@ -209,7 +211,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     for line in there:
         entry = CODEX.facts(line).id
         assert entry is not None
-        content = surgeon(codex).extracted_content(name, entry)["content"]
+        content = verbs.extracted_content(surgeon(codex), name, entry)["content"]
         assert set(content.values()) <= texts
         assert content
 

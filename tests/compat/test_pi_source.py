@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
 from tests.agents.sources import PI
 from tests.agents.sources.tree import Home, away
 from tests.compat.pi import assert_same_session, assert_sendable, read

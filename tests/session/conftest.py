@@ -13,7 +13,8 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 
 NAME = SessionName("main", "s1")
 LONG = "x" * 600

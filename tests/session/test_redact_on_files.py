@@ -13,7 +13,7 @@ from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
 from tests.openclaw_tree import add_session
 from tests.session.conftest import NAME, Clock, age, make_surgeon
@@ -21,7 +21,7 @@ from tests.surgery.calls import Talk, call, faults, shown, text
 from tests.surgery.in_memory import jsonl
 from tests.verbs import performed
 
-CONSUME = [Call("restore_remote", RedactionKind.CONSUMED, "c1")]
+CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
 LONG = "long " * 200
 
 

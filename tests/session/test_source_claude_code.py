@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.agents.sources.tree import Home

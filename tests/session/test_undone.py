@@ -14,12 +14,14 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import GiveUp, Outcome
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
+from bsd.surgery.result import SessionResult, Status
 from tests.session.conftest import (
     NAME,
     Clock,

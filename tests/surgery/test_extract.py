@@ -10,8 +10,8 @@ from bsd.foundation.errors import NotFound
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.survey import Outcome
-from bsd.text.splice import set_member
+from bsd.surgery.survey import Judged
+from bsd.text.splice import edit
 from tests.surgery.in_memory import HEADER, NOW, Session, config, data, jsonl, without_restored
 
 LONG = "long text " * 60
@@ -206,7 +206,7 @@ def test_one_entry_only() -> None:
 
 def test_every_outcome_is_told() -> None:
     old = session(message("e1", "toolResult", LONG))
-    told: list[Outcome] = []
+    told: list[Judged] = []
     plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, tell=told.append)
     assert [(o.index, o.entry_id, o.kind, o.decision.reason.value) for o in told] == [
         (1, "e1", "tool_result", "extract"),
@@ -359,7 +359,7 @@ def test_a_marker_whose_values_were_all_overwritten_holds_nobody_back() -> None:
     old.extract()
     [kept] = old.shelf.files.values()
     assert b"_extracted" not in kept
-    assert set_member(kept, "_x", b"1").startswith(before[:200])
+    assert edit(kept, put={"_x": b"1"}).startswith(before[:200])
     old.restore("e1")
     assert without_restored(old.raw.splitlines(keepends=True)[1]) == kept
 

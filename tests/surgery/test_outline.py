@@ -12,8 +12,7 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.http.outlines import Outlines
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines
-from bsd.surgery.outline import outline_of
-from bsd.surgery.view import EntryView, views
+from bsd.surgery.view import EntryView, outline_of, views
 from bsd.text.change import Identity
 from bsd.text.reader import BytesTranscript
 

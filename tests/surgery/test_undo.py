@@ -20,8 +20,7 @@ from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import Act, ChangedLine, KeptOperation, undone_entries
 from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
-from bsd.surgery.edit import plan_edit, read_document, setting
-from bsd.surgery.pin import plan_set_extractable
+from bsd.surgery.edit import plan_edit, plan_set_extractable, read_document, setting
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.undo import Undone, _already_undone, plan_undo, tell_history

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bsd.text.elements import elements, prepend_elements, remove_elements
-from bsd.text.splice import SpliceError
+from bsd.text.splice import SpliceError, elements, prepend_elements, remove_elements
 from tests.text import nasty
 
 ITEMS = st.lists(

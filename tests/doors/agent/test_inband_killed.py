@@ -78,7 +78,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
     for number in killed:
         desk = Desk(Layout(tmp_path / number.decode()))
         at_rest(desk)
-        desk.surgeon().recover()
+        desk.surgeon().operator.recover()
         for _ in range(2):
             desk.look()
             at_rest(desk)

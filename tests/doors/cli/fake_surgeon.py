@@ -15,7 +15,8 @@ from bsd.doors.cli.call import Call
 from bsd.doors.cli.main import run
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
-from bsd.session.surgeon import EntryView, SessionResult, Status
+from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.view import EntryView
 from bsd.verbs.verb import Verb
 from tests.openclaw_tree import add_session
 

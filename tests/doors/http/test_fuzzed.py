@@ -32,6 +32,7 @@ from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.caretaker import Caretaker
+from tests import verbs
 from tests.doors.http.api import settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
@@ -118,7 +119,7 @@ class Stage:
         self._extracted = path.read_bytes()
         set_at_rest(path)
         read_all(self.layout)
-        entries = list(surgeon.entries(SAMPLE))
+        entries = verbs.entries(surgeon, SAMPLE)
         away = next(entry for entry in entries if entry.extracted)
         self.real = {
             "agent": ["main"],

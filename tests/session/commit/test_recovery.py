@@ -16,11 +16,12 @@ import pytest
 from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Conflict
 from bsd.session.commit import late as late_module
+from bsd.session.commit.displaced import Access, Recovered, State
 from bsd.session.commit.exchangers import DirectExchanger, Step
 from bsd.session.commit.inflight import read_record
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.protocol import GiveUp
-from bsd.session.commit.recovery import Access, Recovered, State, recover
+from bsd.session.commit.recovery import recover
 from tests.session.commit.scene import (
     EDITED,
     HEADER,
