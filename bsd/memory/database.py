@@ -23,7 +23,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.files import make_private_dir
 
 # As the plugin does: whoever writes is done long before that.
 WAIT_SECONDS = 5.0

@@ -10,15 +10,14 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.closing import Closing
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.memory import recall, schema
 from bsd.memory.classes import DEFAULT_CLASS, Classes, Classifier, backfill, rules_for
 from bsd.memory.database import WAIT_SECONDS, Database
@@ -44,7 +43,7 @@ from bsd.memory.recall import WantedFacts
 from bsd.memory.vectors import Vectors
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.memory_settings import MemorySettings
+    from bsd.foundation.settings_tables import MemorySettings
 
 _log = get_logger("memory")
 

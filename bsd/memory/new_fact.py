@@ -13,7 +13,7 @@ from typing import Any
 
 from bsd.foundation.definition import argument
 from bsd.foundation.errors import FieldError, Invalid, NotFound
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.memory.classes import (
     CHECKPOINT_ENTITY,
     CHECKPOINT_KEY,

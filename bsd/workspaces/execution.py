@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Invalid, Unavailable
-from bsd.foundation.sizes import format_size
+from bsd.foundation.spelling import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.cgroup import group
 from bsd.workspaces.isolation import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
-from bsd.foundation.sizes import format_size
+from bsd.foundation.spelling import format_size
 from bsd.workspaces import record, tree
 from bsd.workspaces.listing import mounted_in, survey
 from bsd.workspaces.place import (

@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bsd.foundation.answers import INTERNAL, Answer
-from bsd.foundation.atomic import write_all
+from bsd.foundation.files import write_all
 from bsd.foundation.logs import get_logger
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.workspaces import tree
 from bsd.workspaces.place import (
     OpenWorkspace,

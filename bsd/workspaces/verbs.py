@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.definition import Route, WingVerb, argument
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import Workspace, describe_session, list_sessions
 from bsd.workspaces.prune import Progress, PruneResult, prune_sessions
@@ -44,11 +44,9 @@ class Rules:
     @classmethod
     def of(cls, settings: Settings) -> Rules:
         """As the settings say, in which 0 is no limit."""
-        # Whoever has settings has loaded the library that checks them; others need not.
-        from bsd.foundation.workspace_settings import age_hours  # noqa: PLC0415
-
+        age = lifetime_seconds(settings.workspace_max_age, minimum=MINUTE)
         return cls(
-            age_hours(settings.workspace_max_age),
+            None if age is None else age / 3600,
             settings.workspace_max_count or None,
             settings.workspace_max_bytes or None,
         )

@@ -19,8 +19,8 @@ from bsd.doors.cli.output import note, print_json, print_table, say
 from bsd.doors.cli.restore_all import confirm
 from bsd.doors.cli.text import counted, safe, size
 from bsd.doors.cli.verbs import wing_command
-from bsd.foundation.durations import format_duration, parse_duration
 from bsd.foundation.errors import ConfigError, Conflict, Invalid
+from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
 from bsd.workspaces.verbs import Rules, WorkspaceRoot
