@@ -1,36 +1,55 @@
-"""Pruning: which workspaces nobody uses any more, and away with them."""
+"""Pruning: which workspaces nobody uses any more, and away with them.
+
+One is locked, looked at again, renamed, then deleted; or that is only pretended. Renaming is one
+step, made durable before anything in a workspace goes: whatever happens in between, a workspace is
+whole or away, and the next pruning deletes what has been left lying.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import format_size
-from bsd.workspaces import tree
-from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable
-from bsd.workspaces.place import DEFAULT_ROOT, Root, open_directory, open_root, system_errors
-from bsd.workspaces.removal import Condemned, Remover
-from bsd.workspaces.survey import survey
-from bsd.workspaces.tree import Obstacle
+from bsd.workspaces import record, tree
+from bsd.workspaces.listing import mounted_in, survey
+from bsd.workspaces.place import (
+    CONDEMNED,
+    DEFAULT_ROOT,
+    UNFINISHED,
+    OpenWorkspace,
+    Root,
+    Skip,
+    Unusable,
+    metadata_lock,
+    open_directory,
+    open_root,
+    system_errors,
+    try_lock,
+)
+from bsd.workspaces.record import SessionMetadata
+from bsd.workspaces.tree import Links, Measure, Obstacle
 
 _log = get_logger("workspaces")
 
 _BATCH = 128  # workspaces that lie renamed before one fsync makes that durable
+_TOKEN = 6  # bytes; twice as many digits
 _WHOLE = "a whole number, 0 or more"
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class PruneResult:
+class PruneResult(Answer):
     """What a pruning did, or (`dry_run`) would do; the same in both cases, bytes included.
 
     `skipped_sessions` and `errors` are left as they are: id → reason; `details` says the reasons
@@ -40,12 +59,17 @@ class PruneResult:
     """
 
     deleted_sessions: list[str] = field(default_factory=list)
-    skipped_sessions: dict[str, str] = field(default_factory=dict)
+    skipped_sessions: dict[str, str] = field(default_factory=dict, metadata=contract("id → reason"))
     reclaimed_bytes: int = 0
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict, metadata=contract("id → message"))
     dry_run: bool = False
-    details: dict[str, str] = field(default_factory=dict)
-    leftovers: int = 0
+    details: dict[str, str] = field(
+        default_factory=dict, metadata=contract("id → the reason in words")
+    )
+    leftovers: int = field(
+        default=0,
+        metadata=contract("Taken away by a broken-off pruning, deleted by this one"),
+    )
 
     def __str__(self) -> str:
         count = len(self.deleted_sessions)
@@ -58,9 +82,6 @@ class PruneResult:
         aside = f" ({', '.join(more)})" if more else ""
         noun = "session" if count == 1 else "sessions"
         return f"{did} {count} {noun}{aside}, reclaimed {format_size(self.reclaimed_bytes)}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
@@ -98,7 +119,7 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and who is told
         )
         result = PruneResult(dry_run=dry_run)
         with closing(Remover(root, dry_run=dry_run)) as remover:
-            run = _Run(root, now, result, remover, progress, stopping)
+            run = _Pruning(root, now, result, remover, progress, stopping)
             remover.sweep()
             run.finish_leftovers()
             run.prune(_Criteria(older_than_hours, max_count, max_total_bytes, where))
@@ -133,7 +154,7 @@ class _Criteria:
         )
 
 
-class _Run:
+class _Pruning:
     """One pruning under way."""
 
     def __init__(
@@ -304,3 +325,109 @@ def _is_age(hours: object) -> bool:
         return math.isfinite(float(hours)) and hours >= 0
     except OverflowError:
         return False
+
+
+# --- taking one away ---
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """A workspace that lies under another name, locked, and waits to be deleted."""
+
+    session_id: str
+    name: str
+    fd: int
+    metadata: SessionMetadata | None
+    bytes: int
+
+
+class Remover:
+    """Removes from one root, within one pruning; `dry_run` only says what that would do."""
+
+    def __init__(self, root: Root, *, dry_run: bool) -> None:
+        self._root = root
+        self._dry_run = dry_run
+        self._links = Links()
+        self._mounts = mounted_in(root)
+        self._own = root.open_own(create=not dry_run)
+
+    def close(self) -> None:
+        if self._own is not None:
+            os.close(self._own)
+
+    def condemn(self, planned: SessionMetadata) -> Condemned:
+        """Take a workspace away if it still is as planned and nobody uses it.
+
+        The caller closes what is returned, by `destroy`. Raises Unusable, Obstacle,
+        FileNotFoundError, OSError.
+        """
+        root, session_id = self._root, planned.session_id
+        descriptor = open_directory(root, session_id)
+        try:
+            space = OpenWorkspace(root, session_id, descriptor)
+            self._take(space)
+            self._look_again(space, planned)
+            found = self._measure(session_id, descriptor)
+            name = f"{CONDEMNED}{secrets.token_hex(_TOKEN)}-{session_id}"
+            if not self._dry_run and self._own is not None:
+                record.settle(space, self._own)
+                os.rename(session_id, name, src_dir_fd=root.fd, dst_dir_fd=root.fd)
+        except BaseException:  # whatever it is: nobody may find it locked for ever
+            os.close(descriptor)
+            raise
+        return Condemned(session_id, name, descriptor, planned, self._links.freed(found))
+
+    def take_up(self, name: str) -> Condemned | None:
+        """Go on with what a broken-off pruning has left; None if another is at it just now."""
+        session_id = name.removeprefix(CONDEMNED)[2 * _TOKEN + 1 :]
+        descriptor = open_directory(self._root, name)
+        try:
+            if not try_lock(descriptor, shared=False):
+                os.close(descriptor)
+                return None
+            found = self._measure(name, descriptor)
+        except BaseException:  # as above
+            os.close(descriptor)
+            raise
+        return Condemned(session_id, name, descriptor, None, self._links.freed(found))
+
+    def sweep(self) -> None:
+        """Remove what a killed call has begun to create."""
+        if self._dry_run or self._own is None:
+            return
+        for name in os.listdir(self._own):
+            if name.startswith(UNFINISHED):
+                # Whoever creates holds this lock until it has the name it should have.
+                with metadata_lock(self._own, name.removeprefix(UNFINISHED)):
+                    tree.remove_inside(self._own, name)
+
+    def destroy(self, condemned: Condemned) -> None:
+        """Delete it for good, and let it go; raises Obstacle, OSError: then the rest still lies."""
+        try:
+            if not self._dry_run:
+                tree.remove(condemned.fd)
+                os.rmdir(condemned.name, dir_fd=self._root.fd)
+        finally:
+            os.close(condemned.fd)
+
+    def sync(self) -> None:
+        """Make durable what was renamed."""
+        if not self._dry_run:
+            os.fsync(self._root.fd)
+
+    def _take(self, space: OpenWorkspace) -> None:
+        """Lock it, as one that is there."""
+        if not try_lock(space.fd, shared=False):
+            raise Unusable(Skip.IN_USE, "a program runs there, or somebody looks at it")
+        if self._root.identity(space.session_id) != space.identity:
+            raise FileNotFoundError
+
+    def _look_again(self, space: OpenWorkspace, planned: SessionMetadata) -> None:
+        now = record.understood(record.read_truth(space, self._own), space.session_id)
+        if now.updated_at != planned.updated_at:
+            raise Unusable(Skip.IN_USE, "it was used meanwhile")
+
+    def _measure(self, name: str, descriptor: int) -> Measure:
+        if name in self._mounts:
+            raise Obstacle(self._mounts[name], "another file system is mounted here")
+        return tree.measure(descriptor)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from bsd.memory.database import normalized_hash, storable
 from bsd.memory.recall import expression
-from bsd.memory.text import normalized_hash, storable
 
 
 def test_case_and_spaces_make_no_difference() -> None:

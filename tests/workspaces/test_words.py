@@ -10,8 +10,8 @@ import pytest
 from bsd.foundation.errors import ConfigError, NotFound
 from bsd.foundation.settings import Settings, load_settings
 from bsd.workspaces import PruneResult
-from bsd.workspaces.caretaker import Caretaker, Rules
 from bsd.workspaces.process import Limits
+from bsd.workspaces.verbs import Rules, WorkspaceRoot
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_never_is_no_age(text: str, hours: float | None, tmp_path: Path) -> None
     assert Rules.of(settings).older_than_hours == hours
 
 
-def test_without_a_root_the_caretaker_says_what_to_set() -> None:
+def test_without_a_root_it_is_said_what_to_set() -> None:
     with pytest.raises(NotFound, match="no workspace root is configured") as caught:
-        Caretaker(None).sessions()
+        WorkspaceRoot(None).sessions()
     assert "workspace_root" in (caught.value.hint or "")

@@ -12,11 +12,17 @@ import pytest
 
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.workspaces import SessionMetadata, execute, prune_sessions, record, touch_session, tree
-from bsd.workspaces.locks import lock, try_lock
-from bsd.workspaces.metadata import Unusable
-from bsd.workspaces.place import CONDEMNED, open_directory, open_root, workspace_in_use
-from bsd.workspaces.removal import Remover
-from bsd.workspaces.survey import mounted_in, survey
+from bsd.workspaces.listing import mounted_in, survey
+from bsd.workspaces.place import (
+    CONDEMNED,
+    Unusable,
+    lock,
+    open_directory,
+    open_root,
+    try_lock,
+    workspace_in_use,
+)
+from bsd.workspaces.prune import Remover
 from tests.workspaces.spaces import NOW, age, clock, make, names, note, old
 
 
@@ -156,7 +162,7 @@ def test_one_that_was_moved_away_while_it_was_being_locked_is_left_with_its_succ
         make(root, "a", hours=0)
         return try_lock(descriptor, shared=shared)
 
-    monkeypatch.setattr("bsd.workspaces.removal.try_lock", swap_first)
+    monkeypatch.setattr("bsd.workspaces.prune.try_lock", swap_first)
     done = prune_sessions(24, root, clock=clock)
     assert (done.deleted_sessions, done.errors) == ([], {})
     assert names(root) == ["a", "moved"]
@@ -324,13 +330,11 @@ def test_a_workspace_whose_deletion_fails_is_an_error_and_tried_again(
 
 
 def test_a_mount_in_a_workspace_keeps_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bsd.workspaces import survey as survey_module
-
     make(root, "a", hours=100)
     table = root.parent / "mountinfo"
     point = str(root / "a" / "my data").replace(" ", "\\040")
     table.write_text(f"36 35 98:0 / {point} rw,noatime - ext4 /dev/root rw\n")
-    monkeypatch.setattr(survey_module, "_MOUNTS", table)
+    monkeypatch.setattr("bsd.workspaces.listing._MOUNTS", table)
     with open_root(root) as opened:
         assert mounted_in(opened) == {"a": "my data"}
     for dry_run in (True, False):

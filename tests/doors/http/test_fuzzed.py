@@ -31,7 +31,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.workspaces.caretaker import Caretaker
+from bsd.workspaces.verbs import WorkspaceRoot
 from tests import verbs
 from tests.doors.http.api import settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
@@ -87,7 +87,7 @@ class Stage:
             find_text=partial(sessions_with, self.layout),
         )
         self.app = create_app(
-            FakeDaemon(), self._config, desk, workspaces=Caretaker(None, self.layout)
+            FakeDaemon(), self._config, desk, workspaces=WorkspaceRoot(None, self.layout)
         )
         self._settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
         self.server = ApiServer(self.app, self._settings)
