@@ -205,7 +205,7 @@ class Patient:
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:
-        return verbs.entries(self._surgeon, self.name, start=1)
+        return performed.entries(self._surgeon, self.name, start=1)
 
     def _entry(self) -> str:
         return f"#{self._chance.choice(self._entries()).index}"

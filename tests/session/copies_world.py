@@ -142,7 +142,7 @@ class World:
 
     def _restore(self) -> None:
         name = self._name()
-        away = [one for one in verbs.entries(self._surgeon, name, start=0) if one.extracted]
+        away = [one for one in performed.entries(self._surgeon, name, start=0) if one.extracted]
         if not away:
             return
         entry = self._chance.choice(away)
@@ -151,7 +151,7 @@ class World:
 
     def _pin(self) -> None:
         name = self._name()
-        entries = verbs.entries(self._surgeon, name, start=1)
+        entries = performed.entries(self._surgeon, name, start=1)
         entry = self._chance.choice(entries)
         performed.set_extractable(
             self._surgeon, name, f"#{entry.index}", self._chance.choice([True, False, 2])

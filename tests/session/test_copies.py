@@ -152,7 +152,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     entry = next(
         one for one in performed.context(surgeon, name)["entries"] if one["type"] == "tool_result"
     )
-    assert verbs.extracted_content(surgeon, name, f"#{entry['index']}")["content"]
+    assert performed.extracted_content(surgeon, name, f"#{entry['index']}")["content"]
     at.rename(store)
     contents_of(home.layout).changed()
     if kind is CLAUDE_CODE:
@@ -279,7 +279,7 @@ def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Surgeon) -> None:
     assert answer["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file is of another entry]"
     }
-    assert verbs.extracted_content(surgeon, spy, "mine")["content"] == {}
+    assert performed.extracted_content(surgeon, spy, "mine")["content"] == {}
     assert "foreign_file" in {one.kind for one in verify(layout).findings}
     assert LONG not in path.read_text()
 
@@ -336,10 +336,10 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
     (call,) = [one for one in original if one["payload"].get("call_id") == "call_1"][-1:]
     entry = next(
         view.id
-        for view in verbs.entries(surgeon, home.name)
+        for view in performed.entries(surgeon, home.name)
         if view.type == "tool_result" and view.result_of == "call_1"
     )
-    content = verbs.extracted_content(surgeon, home.name, str(entry))["content"]
+    content = performed.extracted_content(surgeon, home.name, str(entry))["content"]
     assert content == {"payload.output": call["payload"]["output"]}
 
 

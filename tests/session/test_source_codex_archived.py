@@ -84,7 +84,7 @@ def test_an_archived_thread_is_the_session_that_it_was(
     entry = next(
         row["id"] for row in performed.context(surgeon, home.name)["entries"] if row["extracted"]
     )
-    assert LONG in verbs.extracted_content(surgeon, home.name, entry)["content"].values()
+    assert LONG in performed.extracted_content(surgeon, home.name, entry)["content"].values()
     performed.restore(surgeon, home.name, entry)
     performed.undo(surgeon, home.name)
     performed.undo(surgeon, home.name)

@@ -196,7 +196,7 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
         for row in performed.context(surgeon, home.name)["entries"]
         if row["type"] == "tool_result"
     )
-    document = json.loads(verbs.show_entry(surgeon, home.name, entry).text)
+    document = json.loads(performed.show_entry(surgeon, home.name, entry).text)
     tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
     with pytest.raises(Invalid):
         surgeon.edit(home.name, entry, setting([(tie[home.kind.kind], "another")]))

@@ -243,7 +243,7 @@ def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
 
 def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
-    shown = verbs.show_entry(surgeon, NAME, "e0")
+    shown = performed.show_entry(surgeon, NAME, "e0")
     performed.set_extractable(surgeon, NAME, "e0", False)
     before = path.read_bytes()
     with pytest.raises(EntryChanged):

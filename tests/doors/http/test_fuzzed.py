@@ -32,11 +32,11 @@ from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
-from tests import verbs
 from tests.doors.http.api import settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
+from tests.verbs import performed
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
     from schemathesis import Case
@@ -119,7 +119,7 @@ class Stage:
         self._extracted = path.read_bytes()
         set_at_rest(path)
         read_all(self.layout)
-        entries = verbs.entries(surgeon, SAMPLE)
+        entries = performed.entries(surgeon, SAMPLE)
         away = next(entry for entry in entries if entry.extracted)
         self.real = {
             "agent": ["main"],
