@@ -439,7 +439,7 @@ def test_another_users_process_lives() -> None:
         lock_path(session).write_text(content)
         lock_path(session).chmod(0o644)
         answer = as_nobody("judge", session)
-        assert answer == {"event": "Held"}
+        assert answer == {"event": "HeldLock"}
         assert as_nobody("take", session)["event"] == "Busy"
         assert lock_path(session).read_text() == content
 
