@@ -29,12 +29,12 @@ def add_workspace_cron(
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
-    from bsd.workspaces.verbs import Rules, WorkspaceRoot  # noqa: PLC0415 - for few only
+    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
 
     workspaces = WorkspaceRoot(
         root,
         Layout(settings.root),
-        Rules.of(settings),
+        rules_of(settings),
         actor="daemon",
         clock=clock,
         steady=steady,

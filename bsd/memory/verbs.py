@@ -33,24 +33,25 @@ def _verb(
     arguments: type[_A],
     answer: type[_R],
     act: Callable[[Memory, _A], _R],
-    route: Route,
+    way: str,
+    doc: str,
     *,
-    changes: bool = True,
     about: str = "",
 ) -> WingVerb[Memory, _A, _R]:
+    """`way` is how HTTP comes to it, below /api/memory; a GET changes nothing.
+
+    People are told the same as in the API, unless `about` says it in other words.
+    """
+    method, _, below = way.partition(" ")
     return WingVerb(
         name=name,
         arguments=arguments,
         answer=answer,
         act=act,
-        route=route,
-        changes=changes,
-        about=about or route.doc,
+        changes=method != "GET",
+        route=Route(method, f"/api/memory/{below}", name, doc, tag="memory"),
+        about=about or doc,
     )
-
-
-def _route(method: str, path: str, name: str, doc: str) -> Route:
-    return Route(method, f"/api/memory/{path}", name, doc, tag="memory")
 
 
 # --- keeping facts ---
@@ -86,26 +87,24 @@ STORE = _verb(
     NewFact,
     StoredFact,
     Memory.store,
-    _route("POST", "store", "store", "Keep a fact, unless one of the same text is there already."),
+    "POST store",
+    "Keep a fact, unless one of the same text is there already.",
 )
 CONFIRM = _verb(
     "confirm",
     WhichFact,
     ConfirmedFact,
     lambda memory, asked: ConfirmedFact(confirmed=True, fact=memory.confirm(asked.id)),
-    _route(
-        "POST",
-        "confirm",
-        "confirm",
-        "Say that a fact still holds: it begins anew, with full confidence.",
-    ),
+    "POST confirm",
+    "Say that a fact still holds: it begins anew, with full confidence.",
 )
 FORGET = _verb(
     "forget",
     WhichFact,
     ForgottenFact,
     lambda memory, asked: ForgottenFact(forgotten=True, fact=memory.forget(asked.id)),
-    _route("POST", "forget", "forget", "Delete a fact for good, and its vector."),
+    "POST forget",
+    "Delete a fact for good, and its vector.",
 )
 
 
@@ -159,25 +158,16 @@ SEARCH = _verb(
     SearchFacts,
     RecallAnswer,
     _recall,
-    _route(
-        "GET",
-        "recall",
-        "search",
-        "The facts that hold any of the words, the best first; none lives on by that.",
-    ),
-    changes=False,
+    "GET recall",
+    "The facts that hold any of the words, the best first; none lives on by that.",
 )
 RECALL = _verb(
     "recall",
     RecallFacts,
     RecallAnswer,
     lambda memory, asked: _recall(memory, asked, as_of=asked.as_of, refresh=asked.refresh),
-    _route(
-        "POST",
-        "recall",
-        "recall",
-        "The facts that hold any of the words, the best first; they live on.",
-    ),
+    "POST recall",
+    "The facts that hold any of the words, the best first; they live on.",
     about="Find the facts that hold any of the words, the best first.",
 )
 
@@ -230,25 +220,16 @@ LOOK = _verb(
     LookFacts,
     LookupAnswer,
     _look_up,
-    _route(
-        "GET",
-        "lookup",
-        "look",
-        "What is known about one entity, the surest first; none of it lives on by that.",
-    ),
-    changes=False,
+    "GET lookup",
+    "What is known about one entity, the surest first; none of it lives on by that.",
 )
 LOOKUP = _verb(
     "lookup",
     LookupFacts,
     LookupAnswer,
     lambda memory, asked: _look_up(memory, asked, refresh=asked.refresh),
-    _route(
-        "POST",
-        "lookup",
-        "lookup",
-        "What is known about one entity, the surest first; it lives on.",
-    ),
+    "POST lookup",
+    "What is known about one entity, the surest first; it lives on.",
     about="Show what is known about one entity, the surest first.",
 )
 
@@ -295,12 +276,8 @@ PRUNE = _verb(
     PruneFacts,
     PrunedFacts,
     _prune,
-    _route(
-        "POST",
-        "prune",
-        "prune",
-        "Delete what has expired, and let fade what nobody recalls; or say what would be done.",
-    ),
+    "POST prune",
+    "Delete what has expired, and let fade what nobody recalls; or say what would be done.",
     about="Delete what has expired, and let fade what nobody recalls.",
 )
 BACKFILL = _verb(
@@ -308,25 +285,16 @@ BACKFILL = _verb(
     NoArguments,
     BackfillAnswer,
     lambda memory, _: BackfillAnswer(memory.backfill()),
-    _route(
-        "POST",
-        "backfill",
-        "backfill",
-        "Find the class of all facts anew, and when they expire by it.",
-    ),
+    "POST backfill",
+    "Find the class of all facts anew, and when they expire by it.",
 )
 STATS = _verb(
     "stats",
     NoArguments,
     MemoryStats,
     lambda memory, _: memory.stats(),
-    _route(
-        "GET",
-        "stats",
-        "stats",
-        "Counts of facts, by class too, and of those that are to be pruned.",
-    ),
-    changes=False,
+    "GET stats",
+    "Counts of facts, by class too, and of those that are to be pruned.",
     about="Count facts, by class, and those that are to be pruned.",
 )
 
@@ -374,24 +342,20 @@ def _save(memory: Memory, asked: SaveCheckpoint) -> SavedCheckpoint:
 
 
 SAVE_CHECKPOINT = _verb(
-    "save_checkpoint",
+    "save",
     SaveCheckpoint,
     SavedCheckpoint,
     _save,
-    _route("POST", "checkpoint", "save", "Keep what an agent is about to do, for some hours."),
+    "POST checkpoint",
+    "Keep what an agent is about to do, for some hours.",
 )
 RESTORE_CHECKPOINT = _verb(
-    "restore_checkpoint",
+    "restore",
     NoArguments,
     CheckpointAnswer,
     lambda memory, _: CheckpointAnswer(memory.restore_checkpoint()),
-    _route(
-        "GET",
-        "checkpoint",
-        "restore",
-        "The last checkpoint that has not expired; null if there is none.",
-    ),
-    changes=False,
+    "GET checkpoint",
+    "The last checkpoint that has not expired; null if there is none.",
 )
 
 VERBS = (

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bsd.foundation.answers import Answer
@@ -172,8 +173,8 @@ def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunSt
     """Run it to its end, and note how it ended, what held it, and what went wrong."""
     boxed = wish.not_isolated is None
     environment = {"PATH": PATH, "HOME": str(space.path), "LANG": "C.UTF-8", **wish.env}
-    usage = Usage(space, wish.limits.disk_bytes)
-    problem = _unfit(wish.command, space.path, environment["PATH"]) or usage.complaint()
+    too_large = partial(_too_large, space, wish.limits.disk_bytes)
+    problem = _unfit(wish.command, space.path, environment["PATH"]) or too_large()
     if problem:
         run.error = problem
         return
@@ -205,10 +206,10 @@ def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunSt
             stdin=wish.stdin,
             held=held if seccomp is None else (*held, seccomp),
             before=together.before,
-            objection=usage.complaint if wish.limits.disk_bytes else None,
+            objection=too_large if wish.limits.disk_bytes else None,
         )
         # A short one may have ended before anybody looked.
-        complaint = run.ended.stopped or together.complaint(wish.limits) or usage.complaint()
+        complaint = run.ended.stopped or together.complaint(wish.limits) or too_large()
         run.error = _error(run.ended, wish.limits, complaint)
 
 
@@ -350,22 +351,17 @@ def what_holds(
     return {name: how if getattr(limits, name) else NO_LIMIT for name, how in words.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a workspace may hold in all; 0 for no limit."""
+def _too_large(space: OpenWorkspace, most: int) -> str | None:
+    """Say that the workspace holds more bytes than `most`, if it does; 0 is no limit.
 
-    space: OpenWorkspace
-    most: int
-
-    def complaint(self) -> str | None:
-        """Say that it holds more, if it does; where it cannot be seen now, the next look tells."""
-        if not self.most:
-            return None
-        try:
-            held = tree.held_bytes(self.space.fd)
-        except (tree.Obstacle, OSError):
-            return None
-        if held <= self.most:
-            return None
-        most = format_size(self.most)
-        return f"the workspace holds {format_size(held)}, more than its limit of {most}"
+    Where that cannot be seen now, the next look tells.
+    """
+    if not most:
+        return None
+    try:
+        held = tree.held_bytes(space.fd)
+    except (tree.Obstacle, OSError):
+        return None
+    if held <= most:
+        return None
+    return f"the workspace holds {format_size(held)}, more than its limit of {format_size(most)}"

@@ -13,7 +13,7 @@ from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import Invalid
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
-    CONDEMNED,
+    AWAY,
     DEFAULT_ROOT,
     OpenWorkspace,
     Root,
@@ -128,7 +128,7 @@ class WorkspaceSurvey:
 
     known: list[SessionMetadata] = field(default_factory=list)
     left: dict[str, Unusable] = field(default_factory=dict)
-    condemned: list[str] = field(default_factory=list)  # names that a broken-off pruning has left
+    away: list[str] = field(default_factory=list)  # names that a broken-off pruning has left
 
 
 def survey(root: Root) -> WorkspaceSurvey:
@@ -143,8 +143,8 @@ def survey(root: Root) -> WorkspaceSurvey:
     try:
         witnesses = _witnesses(own)
         for name, is_link, is_directory in sorted(names):
-            if name.startswith(CONDEMNED) and is_directory:
-                found.condemned.append(name)
+            if name.startswith(AWAY) and is_directory:
+                found.away.append(name)
             if name.startswith(".") or not (is_link or is_directory):
                 continue
             try:

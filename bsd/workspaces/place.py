@@ -28,7 +28,7 @@ from bsd.foundation.layout import check_name
 
 DEFAULT_ROOT = Path("workspace")  # of the host's current directory, as the original had it
 OWN = ".bsd"
-CONDEMNED = ".bsd-pruned-"
+AWAY = ".bsd-pruned-"
 UNFINISHED = "new-"  # in our own directory: a workspace that is being made
 _LONGEST_ID = 200  # a name may have 255 bytes, and ours are put before it
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bsd.foundation.ages import look, steady
 from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
@@ -22,7 +22,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import Workspace, describe_session, list_sessions
-from bsd.workspaces.prune import Progress, PruneResult, prune_sessions
+from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
 from bsd.workspaces.repair import Repair, repair_all, repair_session_metadata
 from bsd.workspaces.sandbox import SessionSandbox, create_session_sandbox, touch_session
@@ -31,25 +31,18 @@ if TYPE_CHECKING:  # who has set nothing need not wait for the library that read
     from bsd.foundation.settings import Settings
 
 _log = get_logger("workspaces")
+_A = TypeVar("_A")
+_R = TypeVar("_R", bound=Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Which workspaces go; None for what does not count (as with `prune_sessions`)."""
-
-    older_than_hours: float | None = 24.0
-    max_count: int | None = None
-    max_total_bytes: int | None = None
-
-    @classmethod
-    def of(cls, settings: Settings) -> Rules:
-        """As the settings say, in which 0 is no limit."""
-        age = lifetime_seconds(settings.workspace_max_age, minimum=MINUTE)
-        return cls(
-            None if age is None else age / 3600,
-            settings.workspace_max_count or None,
-            settings.workspace_max_bytes or None,
-        )
+def rules_of(settings: Settings) -> Rules:
+    """Which workspaces go, as the settings say; in those 0 is no limit."""
+    age = lifetime_seconds(settings.workspace_max_age, minimum=MINUTE)
+    return Rules(
+        None if age is None else age / 3600,
+        settings.workspace_max_count or None,
+        settings.workspace_max_bytes or None,
+    )
 
 
 @traced(_log)
@@ -62,7 +55,7 @@ class WorkspaceRoot:
 
     root: Path | None
     layout: Layout | None = None
-    rules: Rules = Rules()
+    rules: Rules = field(default_factory=Rules)
     actor: str = "cli"
     clock: Callable[[], float] = time.time
     steady: Callable[[], float] = steady
@@ -268,97 +261,94 @@ class Repairs(Answer):
 # --- the verbs ---
 
 
+def _verb(
+    name: str,
+    arguments: type[_A],
+    answer: type[_R],
+    act: Callable[[WorkspaceRoot, _A], _R],
+    way: str,
+    doc: str,
+    *,
+    about: str = "",
+) -> WingVerb[WorkspaceRoot, _A, _R]:
+    """`way` is how HTTP comes to it, below /api/workspaces; a GET changes nothing."""
+    method, _, below = way.partition(" ")
+    return WingVerb(
+        name=name,
+        arguments=arguments,
+        answer=answer,
+        act=act,
+        changes=method != "GET",
+        route=Route(method, f"/api/workspaces{below}", name, doc, tag="workspaces"),
+        about=about,
+    )
+
+
 def _create(root: WorkspaceRoot, asked: CreateWorkspace) -> Created:
     made = root.create(asked.session_id)
     return Created(made.session_id, str(made.path), made.created)
 
 
-def _route(method: str, below: str, name: str, doc: str) -> Route:
-    return Route(method, f"/api/workspaces{below}", name, doc, tag="workspaces")
-
-
-LIST: WingVerb[WorkspaceRoot, ListWorkspaces, Workspaces] = WingVerb(
-    name="list",
-    arguments=ListWorkspaces,
-    answer=Workspaces,
-    act=lambda root, asked: Workspaces(str(root.place), root.sessions(sizes=asked.sizes)),
-    route=_route(
-        "GET",
-        "",
-        "workspaces",
-        "All workspaces, the longest unused first; `sizes` looks at every file in them.",
-    ),
+LIST = _verb(
+    "workspaces",
+    ListWorkspaces,
+    Workspaces,
+    lambda root, asked: Workspaces(str(root.place), root.sessions(sizes=asked.sizes)),
+    "GET",
+    "All workspaces, the longest unused first; `sizes` looks at every file in them.",
     about="List the workspaces, the longest unused first.",
 )
-SHOW: WingVerb[WorkspaceRoot, WhichWorkspace, Workspace] = WingVerb(
-    name="show",
-    arguments=WhichWorkspace,
-    answer=Workspace,
-    act=lambda root, asked: root.describe(asked.session_id),
-    route=_route("GET", "/{session_id}", "workspace", "One workspace, with its size."),
+SHOW = _verb(
+    "workspace",
+    WhichWorkspace,
+    Workspace,
+    lambda root, asked: root.describe(asked.session_id),
+    "GET /{session_id}",
+    "One workspace, with its size.",
 )
-CREATE: WingVerb[WorkspaceRoot, CreateWorkspace, Created] = WingVerb(
-    name="create",
-    arguments=CreateWorkspace,
-    answer=Created,
-    act=_create,
-    changes=True,
-    route=_route(
-        "POST", "", "create", "Create a workspace, or open the one of this name; its age stays."
-    ),
+CREATE = _verb(
+    "create",
+    CreateWorkspace,
+    Created,
+    _create,
+    "POST",
+    "Create a workspace, or open the one of this name; its age stays.",
     about="Create a workspace, or open the one of this name; without an ID one is made up.",
 )
-TOUCH: WingVerb[WorkspaceRoot, WhichWorkspace, TouchedWorkspace] = WingVerb(
-    name="touch",
-    arguments=WhichWorkspace,
-    answer=TouchedWorkspace,
-    act=lambda root, asked: TouchedWorkspace(asked.session_id, root.touch(asked.session_id)),
-    changes=True,
-    route=_route(
-        "POST",
-        "/{session_id}/touch",
-        "touch",
-        "Note that it is used now; `metadata` is null for one without any, which gets none.",
-    ),
+TOUCH = _verb(
+    "touch",
+    WhichWorkspace,
+    TouchedWorkspace,
+    lambda root, asked: TouchedWorkspace(asked.session_id, root.touch(asked.session_id)),
+    "POST /{session_id}/touch",
+    "Note that it is used now; `metadata` is null for one without any, which gets none.",
     about="Note that a workspace is used now. Exit code 1 if it has no metadata to note that in.",
 )
-PRUNE: WingVerb[WorkspaceRoot, PruneWorkspaces, PruneResult] = WingVerb(
-    name="prune",
-    arguments=PruneWorkspaces,
-    answer=PruneResult,
-    act=lambda root, asked: root.prune(asked.rules(root.rules), dry_run=asked.dry_run),
-    changes=True,
-    route=_route(
-        "POST", "/prune", "prune", "Delete what nobody uses any more, or say what would go."
-    ),
+PRUNE = _verb(
+    "prune",
+    PruneWorkspaces,
+    PruneResult,
+    lambda root, asked: root.prune(asked.rules(root.rules), dry_run=asked.dry_run),
+    "POST /prune",
+    "Delete what nobody uses any more, or say what would go.",
 )
-REPAIR_ALL: WingVerb[WorkspaceRoot, RepairAll, Repairs] = WingVerb(
-    name="repair_all",
-    arguments=RepairAll,
-    answer=Repairs,
-    act=lambda root, asked: Repairs(asked.dry_run, root.repair(dry_run=asked.dry_run)),
-    changes=True,
-    route=_route(
-        "POST",
-        "/repair",
-        "repair_all",
-        "Make missing and broken metadata anew from the files' times.",
-    ),
+REPAIR_ALL = _verb(
+    "repair_all",
+    RepairAll,
+    Repairs,
+    lambda root, asked: Repairs(asked.dry_run, root.repair(dry_run=asked.dry_run)),
+    "POST /repair",
+    "Make missing and broken metadata anew from the files' times.",
 )
-REPAIR: WingVerb[WorkspaceRoot, RepairOne, Repairs] = WingVerb(
-    name="repair",
-    arguments=RepairOne,
-    answer=Repairs,
-    act=lambda root, asked: Repairs(
+REPAIR = _verb(
+    "repair",
+    RepairOne,
+    Repairs,
+    lambda root, asked: Repairs(
         asked.dry_run, root.repair(asked.session_id, dry_run=asked.dry_run)
     ),
-    changes=True,
-    route=_route(
-        "POST",
-        "/{session_id}/repair",
-        "repair",
-        "Make the metadata of one anew, if they are missing or broken.",
-    ),
+    "POST /{session_id}/repair",
+    "Make the metadata of one anew, if they are missing or broken.",
 )
 VERBS: tuple[WingVerb[WorkspaceRoot, Any, Any], ...] = (
     *(LIST, CREATE, PRUNE, REPAIR_ALL, SHOW, TOUCH, REPAIR),

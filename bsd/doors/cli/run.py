@@ -134,7 +134,7 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
         import bsd.doors.agent.inband  # noqa: F401 - what is on the disk later may be another release
         from bsd.doors.http.app import create_app
         from bsd.memory.facts import open_memory
-        from bsd.workspaces.verbs import Rules, WorkspaceRoot
+        from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
         return create_app(
             daemon,
@@ -143,7 +143,7 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
             readonly=settings.readonly,
             memory=partial(open_memory, daemon.layout, settings.memory),
             workspaces=WorkspaceRoot(
-                settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
+                settings.workspace_root, daemon.layout, rules_of(settings), actor="api"
             ),
             config_changed=daemon.config_changed,
         )

@@ -23,7 +23,8 @@ from bsd.foundation.errors import ConfigError, Conflict, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
-from bsd.workspaces.verbs import Rules, WorkspaceRoot
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout
@@ -63,7 +64,7 @@ def _root(call: Call, place: str | None, *, writes: bool = True) -> WorkspaceRoo
     """The workspaces that are meant; logs and audits if there is an OpenClaw root."""
     settings = call.settings
     root = Path(place) if place else settings.workspace_root if settings else None
-    rules = Rules.of(settings) if settings else Rules()
+    rules = rules_of(settings) if settings else Rules()
     layout = _layout(call)
     if layout is not None:
         call.log(writes=writes)

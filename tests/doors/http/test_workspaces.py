@@ -15,7 +15,8 @@ from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.workspaces import create_session_sandbox, touch_session
-from bsd.workspaces.verbs import Rules, WorkspaceRoot
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.verbs import WorkspaceRoot
 from tests.doors.http.fake_daemon import FakeDaemon, ask
 
 
