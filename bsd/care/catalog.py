@@ -90,6 +90,17 @@ def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession
         yield from (describe(layout, *one, titles) for one in newest_first)
 
 
+def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionName, str]]:
+    """All sessions that are called something, in the order of `sessions`; no store is opened."""
+    titles = Titles(layout, agent)
+    for one, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
+        registry = owner_of(layout, one).registry()
+        ends = [(titles.of(name, stat), stat, name) for name, stat in found]
+        for end, _, name in sorted(ends, key=lambda each: when(*each[:2]), reverse=True):
+            if title := registry.title(name.session) or end.title:
+                yield name, title
+
+
 def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
     """The names of all sessions, those first whose files are newest; costs a stat each."""
     return (name for name, _ in with_stats(layout, agent))

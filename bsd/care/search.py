@@ -73,10 +73,9 @@ def by_title(
     """
     terms = [term.strip('"*') for term in terms_of(words.casefold())]
     found: list[tuple[SessionName, str]] = []
-    for info in catalog.sessions(layout, agent):
-        title = (info.title or "").casefold()
-        if info.title and info.name not in but and all(term in title for term in terms):
-            found.append((info.name, info.title))
+    for name, title in catalog.titled(layout, agent):
+        if name not in but and all(term in title.casefold() for term in terms):
+            found.append((name, title))
             if len(found) == limit:
                 break
     return found
