@@ -187,12 +187,13 @@ class History:
 
     def operations(self) -> list[KeptOperation]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
-        found = (_read_head(self.directory / name, number) for number, name in self._names())
-        return [operation for operation in found if operation is not None]
+        return self._among(self._names())
 
     def pending(self) -> list[KeptOperation]:
         """Those of which it is not known whether they took effect."""
-        names = [(number, name) for number, name in self._names() if name.endswith(_PENDING)]
+        return self._among(each for each in self._names() if each[1].endswith(_PENDING))
+
+    def _among(self, names: Iterable[tuple[int, str]]) -> list[KeptOperation]:
         found = (_read_head(self.directory / name, number) for number, name in names)
         return [operation for operation in found if operation is not None]
 
