@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
 from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
@@ -116,15 +116,18 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """
     if not history.entry_notes.undone.is_there:
         return frozenset()
-    in_vain = set()
-    for deed in history.pending():
+    in_vain = {one.number for one, took_effect in outcomes(source, history) if not took_effect}
+    return history.entry_notes.undone.entries(in_vain)
+
+
+def outcomes(source: Lines, history: History) -> Iterator[tuple[KeptOperation, bool]]:
+    """The operations of which nobody has noted that they took effect, and whether they did."""
+    for operation in history.pending():
         try:
-            took_effect = happened(source, history.lines(deed))
+            took_effect = happened(source, history.lines(operation))
         except (NotFound, HistoryDamaged):  # never complete, so nothing followed
             took_effect = False
-        if not took_effect:
-            in_vain.add(deed.number)
-    return history.entry_notes.undone.entries(in_vain)
+        yield operation, took_effect
 
 
 def _stands_at(places: Sequence[LinePlace], index: int) -> bool:

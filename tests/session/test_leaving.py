@@ -88,7 +88,7 @@ def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, ex
     path, original = restored_session(layout, surgeon)
     if expired != "store":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
-        assert History(layout, NAME).deeds() == []
+        assert History(layout, NAME).operations() == []
     if expired != "history":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
         assert not layout.store_dir(NAME).exists()

@@ -75,7 +75,7 @@ def test_the_daemon_leaves_it_inline_for_good(
     assert daemon.extract(NAME).entries == 0
     assert taken_back.read_bytes() == before
     RetentionRun(layout, actor="test", clock=lambda: 2e9 + YEAR).clean_history("24h")
-    assert History(layout, NAME).deeds() == []
+    assert History(layout, NAME).operations() == []
     StateDb(layout.state_db).forget(NAME)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
 

@@ -39,7 +39,7 @@ def check_undo(session: Patient, before: bytes) -> None:
     """Undo, redo and undo again."""
     after = session.raw
     assert after != before
-    number = session.memory.deeds()[-1].number
+    number = session.memory.operations()[-1].number
     session.undo(number)
     assert session.raw == before
     session.undo(number + 1)
@@ -242,7 +242,7 @@ def test_a_marked_call_keeps_action_and_entry_and_its_result_a_note() -> None:
         session, CallToRedact("purge_control", RedactionKind.MARKED, "c1", note="[restored e0]")
     )
     assert [one.why for one in again.left] == ["already redacted"]
-    assert len(session.memory.deeds()) == 1
+    assert len(session.memory.operations()) == 1
     check_undo(session, before)
 
 

@@ -37,7 +37,7 @@ class Memory:
     def __init__(self) -> None:
         self.acts: list[tuple[KeptOperation, list[ChangedLine], list[bytes]]] = []
 
-    def deeds(self) -> list[KeptOperation]:
+    def operations(self) -> list[KeptOperation]:
         return [deed for deed, _, _ in self.acts]
 
     def lines(self, deed: KeptOperation) -> list[ChangedLine]:
@@ -137,7 +137,7 @@ class Patient(Session):
         return self.fmt.facts(entry).id if entry else None
 
     def standing(self) -> list[KeptOperation]:
-        deeds = self.memory.deeds()
+        deeds = self.memory.operations()
         undone = undone_entries(deeds)
         return [deed for deed in deeds if undone[deed.number] < deed.entries]
 
@@ -160,7 +160,7 @@ def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], n
         session.extract(now, **draw(policies))
         return
     if kind in {"undo", "redo"}:
-        numbers = [deed.number for deed in session.memory.deeds()]
+        numbers = [deed.number for deed in session.memory.operations()]
         number = draw(st.sampled_from([None, *numbers])) if kind == "redo" else None
         before = session.raw
         try:
