@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from bsd.agents.dialect import Facts, Format
@@ -30,7 +30,7 @@ from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
 from bsd.surgery.locate import Located, locate
-from bsd.surgery.plan import Plan, Report
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import edit, find
@@ -119,20 +119,12 @@ def plan_edit(
     line = changes.apply(raw, new) if changes.paths else raw
     if changes.paths:
         _check(located, fmt, line, new)
-    size = source.identity.size
     edits = () if line == raw else (Edit(located.line.offset, len(raw), line),)
-    report = Report(
-        "edit",
-        entries=len(edits),
-        values=len(changes.paths),
-        bytes_before=size,
-        bytes_after=size + len(line) - len(raw),
-    )
     answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
-    touched = tuple(TouchedLine(answer.index, answer.entry_id) for _ in edits)
-    return Plan(source.identity, edits, report, touched=touched), answer
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
+    return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
 
 
 def becoming(text: str) -> Wish:
@@ -447,22 +439,16 @@ def plan_set_extractable(
     else:
         new = edit(raw, put={EXTRACTABLE: _extractable_json(value)})
     edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
-    size = source.identity.size
-    report = Report(
-        "set_extractable",
-        entries=len(edits),
-        bytes_before=size,
-        bytes_after=size + (len(new) - len(raw)),
-    )
     answer = ExtractableSet(
         entry_id=located.facts.id,
         extractable=value,
         previous=previous,
         index=located.line.index,
     )
-    touched = (TouchedLine(answer.index, answer.entry_id),) if edits else ()
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
-    return Plan(source.identity, edits, report, touched=touched, noting=freed), answer
+    plan = Plan.of("set_extractable", source.identity, edits, touched)
+    return replace(plan, noting=freed), answer
 
 
 def _extractable_json(value: bool | int) -> bytes:  # noqa: FBT001 - the value itself, not a switch

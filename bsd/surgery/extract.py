@@ -24,7 +24,6 @@ from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
 from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
-from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving
 from bsd.surgery.rules import Chosen, Policy, Reason
 from bsd.surgery.survey import Judged, Progress, Settling, Survey
@@ -62,7 +61,6 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     now: float,
     stored: Stored,
     *,
-    only: str | None = None,
     budget_bytes: int = BUDGET,
     dry_run: bool = False,
     tell: Callable[[Judged], None] | None = None,
@@ -73,13 +71,12 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
 ) -> Plan:
     """Plan the extraction of all that is due; `now` in epoch seconds.
 
-    `only` names one entry, as in `locate`. A dry run holds no edits and knows no budget, so its
-    report tells of the whole session. `tell` gets every outcome, for a log; `progress` gets the
-    bytes of the session read so far. From a checkpoint on (`since`, made by a plan with the same
-    settings) the report tells of what was read. The entries in `undone`, whose extraction somebody
-    has taken back, stay unless it is done `by_hand`. Raises NotFound, Conflict for a bad `only`.
+    A dry run holds no edits and knows no budget, so its report tells of the whole session. `tell`
+    gets every outcome, for a log; `progress` gets the bytes of the session read so far. From a
+    checkpoint on (`since`, made by a plan with the same settings) the report tells of what was
+    read. The entries in `undone`, whose extraction somebody has taken back, stay unless it is done
+    `by_hand`.
     """
-    wanted = None if only is None else locate(source, fmt, only).line.index
     policy = Policy.of(config)
     look = partial(
         Survey.of,
@@ -98,8 +95,6 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     tally = _Tally(maxsize if dry_run else budget_bytes, undone, dry_run=dry_run)
     settling = Settling(survey, policy)
     for number, outcome in enumerate(survey.outcomes()):
-        if wanted is not None and outcome.index != wanted:
-            continue
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
@@ -107,7 +102,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         _treat(outcome, extraction, tally, settling)
     if survey.too_large:
         tally.reasons[str(Reason.TOO_LARGE_IN_MEMORY)] += survey.too_large
-    checkpoint = None if wanted is not None or dry_run else settling.checkpoint()
+    checkpoint = None if dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
 
 

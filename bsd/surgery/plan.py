@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bsd.foundation.immutable import immutable
@@ -89,6 +89,34 @@ class Plan:
     due_at: float | None = None  # epoch seconds at which planning again could find more
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect
 
+    @classmethod
+    def of(
+        cls,
+        action: str,
+        planned_on: Identity,
+        edits: Iterable[Edit],
+        touched: Iterable[TouchedLine],
+        *,
+        values: int = 0,
+    ) -> Plan:
+        """These edits, in the order of the file, and the report that follows from them."""
+        edits = tuple(edits)
+        size = planned_on.size
+        report = Report(
+            action,
+            entries=len(edits),
+            values=values,
+            bytes_before=size,
+            bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
+        )
+        return cls(planned_on, edits, report, touched=tuple(touched))
+
+    def saving(self, type: str, tokens: int, rate: Rate) -> Plan:
+        """The same, of which is known what its values, all of one type, save in tokens."""
+        report = self.report
+        saved = Saving(report.values, report.bytes_saved, tokens)
+        return replace(self, report=replace(report, savings={type: saved}, rate=rate))
+
 
 # --- several planners, one plan ---
 
@@ -158,19 +186,11 @@ class Revised:
     def plan(self, action: str) -> Plan:
         """All of it as one plan."""
         changed = sorted(self._changed.items())
-        size = self.identity.size
-        report = Report(
+        plan = Plan.of(
             action,
-            entries=len(changed),
-            values=self.values,
-            bytes_before=size,
-            bytes_after=size + sum(len(one.new) - one.length for _, one in changed),
-        )
-        return Plan(
             self.identity,
-            tuple(Edit(offset, one.length, one.new) for offset, one in changed),
-            report,
-            tuple(self._keeps),
-            tuple(one.touched for _, one in changed),
-            noting=self._noting,
+            [Edit(offset, one.length, one.new) for offset, one in changed],
+            [one.touched for _, one in changed],
+            values=self.values,
         )
+        return replace(plan, keeps=tuple(self._keeps), noting=self._noting)

@@ -24,7 +24,7 @@ from bsd.surgery.conversation import ASSISTANT, USER, EntryTree, Row, identifier
 from bsd.surgery.discard import content_values, put_texts, texts_for
 from bsd.surgery.kept import Return, original_of
 from bsd.surgery.locate import Located, name_of
-from bsd.surgery.plan import Plan, Report, Saving
+from bsd.surgery.plan import Plan
 from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_kept
@@ -421,23 +421,13 @@ class _Redaction:
     def _as_plan(
         self, source: Transcript, edits: Sequence[Edit], touched: Sequence[TouchedLine], calls: int
     ) -> Plan:
-        size = source.identity.size
-        saved = sum(edit.length - len(edit.new) for edit in edits)
         conversation = self._tree.conversation
         tokens = sum(
             conversation.tokens(one.index, edit.length - len(edit.new))
             for one, edit in zip(touched, edits, strict=True)
         )
-        report = Report(
-            "redact",
-            entries=len(edits),
-            values=calls,
-            bytes_before=size,
-            bytes_after=size - saved,
-            savings={"tool_call": Saving(calls, saved, tokens)},
-            rate=conversation.rate,
-        )
-        return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
+        plan = Plan.of("redact", source.identity, edits, touched, values=calls)
+        return plan.saving("tool_call", tokens, conversation.rate)
 
 
 @immutable

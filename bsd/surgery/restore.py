@@ -22,7 +22,7 @@ from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate, name_of
-from bsd.surgery.plan import Plan, Report
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Line, Transcript, parse_entry
 from bsd.text.splice import SpliceError, edit, encode_string
@@ -323,19 +323,11 @@ def _located(line: Line, fmt: Format) -> Located | None:
 def _plan(
     source: Transcript, edits: list[Edit], answers: list[Restored], *, complete: bool = True
 ) -> Plan:
-    size = source.identity.size
-    report = Report(
-        "restore",
-        entries=len(edits),
-        values=sum(len(answer.keys_restored) for answer in answers),
-        bytes_before=size,
-        bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
-    )
-    touched = tuple(TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored)
+    touched = [TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored]
+    values = sum(len(answer.keys_restored) for answer in answers)
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
-    return Plan(
-        source.identity, tuple(edits), report, touched=touched, complete=complete, noting=noting
-    )
+    plan = Plan.of("restore", source.identity, edits, touched, values=values)
+    return replace(plan, complete=complete, noting=noting)
 
 
 # --- markers that a program has dropped ---
@@ -364,12 +356,5 @@ def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, 
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
         touched.append(TouchedLine(line.index, facts.id))
-    size = source.identity.size
-    report = Report(
-        "remark",
-        entries=len(edits),
-        bytes_before=size,
-        bytes_after=size + sum(len(one.new) - one.length for one in edits),
-    )
     names = tuple(name_of(one.entry_id, one.index) for one in touched)
-    return Plan(source.identity, tuple(edits), report, touched=tuple(touched)), names
+    return Plan.of("remark", source.identity, edits, touched), names

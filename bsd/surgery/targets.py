@@ -14,7 +14,7 @@ from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.store.history import TouchedLine
-from bsd.surgery.plan import Plan, Report, Saving
+from bsd.surgery.plan import Plan
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript
@@ -215,19 +215,9 @@ def change_plan(
     rate: Rate,
 ) -> Plan:
     """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
-    size = source.identity.size
-    after = size + sum(len(edit.new) - edit.length for edit in edits)
     tokens = sum(one.tokens_saved for one in answer.changed)
-    report = Report(
-        action,
-        entries=len(edits),
-        values=len(answer.changed),
-        bytes_before=size,
-        bytes_after=after,
-        savings={"other": Saving(len(answer.changed), size - after, tokens)},
-        rate=rate,
-    )
-    return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
+    plan = Plan.of(action, source.identity, edits, touched, values=len(answer.changed))
+    return plan.saving("other", tokens, rate)
 
 
 def text_or_note(text: str) -> str:

@@ -29,7 +29,7 @@ from bsd.store.markers import away_paths
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import OriginalLine, Return, made_again
 from bsd.surgery.locate import name_of
-from bsd.surgery.plan import Plan, Report
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
 from bsd.text.reader import Transcript, parse_entry, parse_kept
 
@@ -332,21 +332,17 @@ class _Undoing:
         )
 
     def plan(self, *, complete: bool) -> Plan:
-        size = self._source.identity.size
-        report = Report(
+        plan = Plan.of(
             "undo",
-            entries=len(self._edits),
-            values=self._deed.act.values,
-            bytes_before=size,
-            bytes_after=size + sum(len(edit.new) - edit.length for edit in self._edits),
-        )
-        return Plan(
             self._source.identity,
-            tuple(self._edits),
-            report,
-            tuple(self._keeps),
-            tuple(self.touched),
-            self._deed.number,
+            self._edits,
+            self.touched,
+            values=self._deed.act.values,
+        )
+        return replace(
+            plan,
+            keeps=tuple(self._keeps),
+            undoes=self._deed.number,
             complete=complete,
             noting=Noting(undone=tuple(self._back), freed=tuple(self._away)),
         )

@@ -203,10 +203,8 @@ class TranscriptFile(_InBlocks):
 class BytesTranscript(_InBlocks):
     """A session held in memory, for planning without a file."""
 
-    def __init__(
-        self, data: bytes, identity: Identity | None = None, *, block: int = BLOCK
-    ) -> None:
-        super().__init__(identity or Identity(0, 0, len(data), 0, 0), block)
+    def __init__(self, data: bytes, *, block: int = BLOCK) -> None:
+        super().__init__(Identity(0, 0, len(data), 0, 0), block)
         self._data = data
 
     def close(self) -> None:

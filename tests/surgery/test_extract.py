@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from bsd.agents.flat import FLAT
-from bsd.foundation.errors import NotFound
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
@@ -188,20 +187,6 @@ def test_a_budget_ends_a_plan_and_the_next_one_goes_on() -> None:
         dry_run=True,
     )
     assert (dry.complete, dry.report.entries, dry.report.bytes_after) == (True, 5, len(old.raw))
-
-
-def test_one_entry_only() -> None:
-    old = session(message("e1", "toolResult", LONG), message("e2", "toolResult", LONG))
-
-    def plan(only: str) -> list[str]:
-        found = plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, only=only)
-        return [keep.entry_id for keep in found.keeps]
-
-    assert plan("e2") == ["e2"]
-    assert plan("#1") == ["e1"]
-    assert plan("q1") == []
-    with pytest.raises(NotFound):
-        plan("nobody")
 
 
 def test_every_outcome_is_told() -> None:

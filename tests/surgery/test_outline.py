@@ -32,7 +32,8 @@ class Counted(BytesTranscript):
     """Counts what is read of it."""
 
     def __init__(self, data: bytes, number: int = 1) -> None:
-        super().__init__(data, Identity(1, 1, len(data), number, number))
+        super().__init__(data)
+        self.identity = Identity(1, 1, len(data), number, number)
         self.bytes = 0
 
     def read(self, offset: int, length: int) -> bytes:
