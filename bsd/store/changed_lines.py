@@ -120,7 +120,7 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
     return history.entry_notes.undone.entries(in_vain)
 
 
-def outcomes(source: Lines, history: History) -> Iterator[tuple[KeptOperation, bool]]:
+def outcomes(source: Transcript, history: History) -> Iterator[tuple[KeptOperation, bool]]:
     """The operations of which nobody has noted that they took effect, and whether they did."""
     for operation in history.pending():
         try:
