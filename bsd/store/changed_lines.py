@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
 from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
@@ -109,6 +109,14 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     return bool(found) and not any(places.values())
 
 
+def took_effect(source: Transcript, history: History, operation: KeptOperation) -> bool:
+    """Whether an operation did whose process ended before it could note it."""
+    try:
+        return happened(source, history.lines(operation))
+    except (NotFound, HistoryDamaged):  # never complete, so nothing followed
+        return False
+
+
 def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """The entries of a session whose extraction is taken back; raises Unavailable.
 
@@ -116,14 +124,7 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """
     if not history.entry_notes.undone.is_there:
         return frozenset()
-    in_vain = set()
-    for deed in history.pending():
-        try:
-            took_effect = happened(source, history.lines(deed))
-        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
-            took_effect = False
-        if not took_effect:
-            in_vain.add(deed.number)
+    in_vain = {one.number for one in history.pending() if not took_effect(source, history, one)}
     return history.entry_notes.undone.entries(in_vain)
 
 
