@@ -24,7 +24,7 @@ from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.record import SessionMetadata
-from tests.unit.api.fake import FakeDaemon
+from tests.doors.http.fake_daemon import FakeDaemon
 
 Verb = WingVerb[Any, Any, Any]
 VERBS: list[Verb] = [*memory.VERBS, *workspaces.VERBS]
