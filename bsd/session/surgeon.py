@@ -14,10 +14,9 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
 from bsd.session.notes import Notes, told_expired
-from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
+from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
 from bsd.session.session import Session
@@ -28,19 +27,16 @@ from bsd.store.history import History
 from bsd.store.state import StateDb, state_at
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.remark import plan_remark
+from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import (
     Restored,
+    plan_remark,
     plan_restore_all,
     restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import Undone, plan_undo
-from bsd.surgery.view import EntryView
-from bsd.text.reader import TranscriptFile
-
-__all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
+from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("surgeon")
 
@@ -51,8 +47,9 @@ _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FI
 class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended. With
-    `state` an extraction begins where the last one had settled everything, and tells of the rest.
+    `operator` carries out what others have planned. `actor` is written to audit and log; `noticed`
+    is told how each attempt to commit ended. With `state` an extraction begins where the last one
+    had settled everything, and tells of the rest.
     """
 
     def __init__(
@@ -70,13 +67,9 @@ class Surgeon(Examiner):
         super().__init__(layout, config, actor=actor, clock=self.patience.clock)
         self.actor = actor
         self._state = state
-        self._operator = Operator(
+        self.operator = Operator(
             layout, self.patience, actor=actor, exchanger=exchanger, noticed=noticed
         )
-
-    def recover(self) -> list[Recovered]:
-        """Finish or undo commits that an earlier process left half done."""
-        return self._operator.recover()
 
     def extract(
         self,
@@ -118,7 +111,7 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.EXTRACTED)
         with tally.judging():
-            for done, _ in self._operator.carry_out_all(name, plan, worth):
+            for done, _ in self.operator.carry_out_all(name, plan, worth):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
                 committed = done.outcome is not None
@@ -162,7 +155,7 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.RESTORED)
         with tally.judging():
-            for done, answers in self._operator.carry_out_all(name, plan):
+            for done, answers in self.operator.carry_out_all(name, plan):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 for answer in answers:
                     self._explain(answer)
@@ -199,7 +192,7 @@ class Surgeon(Examiner):
         ) -> tuple[Plan, tuple[str, ...]]:
             return plan_remark(source, fmt, store)
 
-        done, entries = self._operator.carry_out(name, plan)
+        done, entries = self.operator.carry_out(name, plan)
         if done.outcome:
             self._notes.changed_several("remark", name, done.plan.report, entries)
         return entries
@@ -207,7 +200,7 @@ class Surgeon(Examiner):
     def perform(
         self,
         name: SessionName,
-        plan: Callable[[Source, Format, Means], tuple[Plan, Answer]],
+        plan: Callable[[Transcript, Format, Means], tuple[Plan, Answer]],
         note: Callable[[Notes, Report | None, Answer], None],
         *,
         dry_run: bool = False,
@@ -225,13 +218,9 @@ class Surgeon(Examiner):
 
         if dry_run:
             return None, self._trial(name, planner)
-        done, answer = self._operator.carry_out(name, planner)
+        done, answer = self.operator.carry_out(name, planner)
         note(self._notes, done.plan.report if done.outcome else None, answer)
         return done.number, answer
-
-    def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
-        """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
-        return self._operator.carry_out(name, planner)
 
     def take_back(self, name: SessionName, number: int | None = None) -> Undone:
         """Take an operation back: the newest, or one by its number in the history.
@@ -247,7 +236,7 @@ class Surgeon(Examiner):
         entries: list[str] = []
         operations: list[int] = []
         self.layout.session_file(name)
-        for done, answer in self._operator.carry_out_all(name, plan):
+        for done, answer in self.operator.carry_out_all(name, plan):
             chosen = answer.deed.number
             entries += answer.entries
             if done.number is not None:

@@ -10,7 +10,8 @@ from bsd.agents.dialect import Format
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.surgery.edit import Edited, NumberText, Wish, plan_edit, read_document, setting
-from bsd.surgery.plan import Means, Plan, Source
+from bsd.surgery.plan import Means, Plan
+from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
 from bsd.verbs.verb import Body, Route, Verb, argument
 
@@ -39,7 +40,7 @@ class EditEntry:
     seen: str | None = None
 
 
-def _plan(source: Source, fmt: Format, asked: EditEntry, _: Means) -> tuple[Plan, Edited]:
+def _plan(source: Transcript, fmt: Format, asked: EditEntry, _: Means) -> tuple[Plan, Edited]:
     return plan_edit(source, fmt, asked.entry, asked.wish, asked.seen)
 
 

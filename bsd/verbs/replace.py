@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.surgery.context_answer import ContextChanged
-from bsd.surgery.plan import Means, Plan, Source
+from bsd.surgery.plan import Means, Plan
 from bsd.surgery.targets import REPLACE as ACTION
+from bsd.surgery.targets import ContextChanged
+from bsd.text.reader import Transcript
 from bsd.verbs.change_context import ChangeContext, plan_change
 from bsd.verbs.verb import Route, Verb, argument
 
@@ -39,7 +40,9 @@ class Replace:
         return ChangeContext(ACTION, all_of_them, self.include_user)
 
 
-def _plan(source: Source, fmt: Format, asked: Replace, means: Means) -> tuple[Plan, ContextChanged]:
+def _plan(
+    source: Transcript, fmt: Format, asked: Replace, means: Means
+) -> tuple[Plan, ContextChanged]:
     return plan_change(source, fmt, asked.change(), means)
 
 

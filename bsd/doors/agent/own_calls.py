@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry, block_at
+from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.tools import TOOLS
@@ -21,11 +21,11 @@ from bsd.doors.command_line import split_command
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
 from bsd.doors.tool_commands import TOOLS as COMMANDS
 from bsd.foundation.json_text import is_too_large
+from bsd.foundation.value_path import value_at
 from bsd.store.state import Checkpoint
-from bsd.surgery.plan import Source
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.surgery.targets import ACTIONS
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 # Of our other names nobody else has a tool.
 _ANYBODYS = frozenset(("restore", "context"))
@@ -110,7 +110,7 @@ class OwnCall:
 
 
 def own_calls(
-    source: Source, fmt: Format, policy: Policy, since: Checkpoint | None
+    source: Transcript, fmt: Format, policy: Policy, since: Checkpoint | None
 ) -> list[OwnCall]:
     """List the calls from a checkpoint on that nothing says have been dealt with.
 
@@ -190,7 +190,7 @@ def _own_call(
 
 
 def _arguments(entry: Entry, call: ToolCall) -> Any:
-    given = block_at(entry, call.arguments) if call.arguments else None
+    given = value_at(entry, call.arguments) if call.arguments else None
     if isinstance(given, str):  # some write the object as its JSON text
         if is_too_large(given.encode("utf-8", "surrogatepass")):
             return given

@@ -25,7 +25,16 @@ from bsd.doors.cli.text import counted
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
-from bsd.surgery.edit import Edited, Shown, Wish, becoming, read_assignment, setting
+from bsd.session.session import Session
+from bsd.surgery.edit import (
+    EditableEntry,
+    Edited,
+    Wish,
+    becoming,
+    read_assignment,
+    setting,
+    show_entry,
+)
 from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.verb import perform
 
@@ -73,10 +82,8 @@ def edit(
 
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
-    surgeon = call.surgeon()
-    entry, shown = call.with_entry(
-        session, entry, lambda one: (one, surgeon.show_entry(session, one))
-    )
+    call.surgeon()  # what is in flight is finished or undone first
+    entry, shown = call.with_entry(session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -84,6 +91,12 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         if after == before:
             return _tell(call, session, Edited(shown.entry_id, shown.index, ()))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
+
+
+def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
+    source, fmt = Session(call.layout, session).open()
+    with source:
+        return show_entry(source, fmt, entry)
 
 
 def _apply(
@@ -112,7 +125,7 @@ def _tell(call: Call, session: SessionName, answer: Edited) -> int:
 
 
 @contextmanager
-def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]:
+def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """A private file with the entry's JSON, kept if what was written could not be applied.
 
     In a directory of its own: what the editor puts beside it is private, too.
@@ -144,7 +157,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
 
-def _entry_name(shown: Shown) -> str:
+def _entry_name(shown: EditableEntry) -> str:
     return shlex.quote(shown.entry_id or f"#{shown.index}")
 
 

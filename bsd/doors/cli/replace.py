@@ -18,7 +18,7 @@ from bsd.verbs.verb import perform
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import SessionName
-    from bsd.surgery.context_answer import ContextChanged
+    from bsd.surgery.targets import ContextChanged
 
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 

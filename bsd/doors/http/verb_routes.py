@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care.trash import Trash
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
 from bsd.doors.http.body import Wish, described, json_object, wish
-from bsd.doors.http.description import answers, body, settings_schema
+from bsd.doors.http.description import answers, settings_schema
+from bsd.doors.http.description import body as body_of
 from bsd.doors.http.desk import Desk, entry_name, raise_unless_done, trash_name
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.doors.models import arguments_model
+from bsd.doors.models import arguments_model, taken_type
+from bsd.foundation import answers as told
+from bsd.foundation.definition import Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult
-from bsd.verbs.verb import Body, Route, Verb, all_verbs, arguments_of, perform
+from bsd.verbs.verb import Verb, all_verbs, perform
 
 _OF_THE_SESSION = ("agent", "session")
 # Names of other things that stand in paths, and who refuses those that nothing can have.
 _NAMES = {"entry": entry_name, "id": trash_name}
+
+_H = TypeVar("_H")
+# Who asks, and what is given in path, query and body → whether it may change something, and what
+# does it, on a thread.
+_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], told.Answer]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +74,85 @@ class DeskHands:
 
 
 def routes(desk: Desk) -> APIRouter:
-    """All verbs that say where HTTP finds them."""
+    """All verbs of sessions that say where HTTP finds them."""
     router = APIRouter()
     for verb in all_verbs().values():
         if verb.route is not None:
-            _add(router, desk, verb, verb.route)
+            _add_session_verb(router, desk, verb, verb.route)
     return router
 
 
-def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
-    """Let a verb be reached where it says."""
+def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+        parts = [given.pop(part) for part in _OF_THE_SESSION if part in given]
+
+        def work() -> told.Answer:
+            name = desk.named(*parts) if parts else None
+            for part, checked in _NAMES.items():
+                if part in given:
+                    given[part] = checked(given[part])
+            answer: told.Answer = perform(
+                verb, DeskHands(desk, actor), name, verb.arguments(**given)
+            )
+            if isinstance(answer, SessionResult):
+                raise_unless_done(answer)
+            return answer
+
+        return verb.changes and not given.get("dry_run"), work
+
+    _add(router, verb, route, prepare, _OF_THE_SESSION if verb.ask is None else ())
+
+
+def wing_routes(
+    verbs: Iterable[WingVerb[_H, Any, Any]], opening: Callable[[str], AbstractContextManager[_H]]
+) -> APIRouter:
+    """The verbs of a wing that say where HTTP finds them.
+
+    `opening` gives the handle with which they are done, for an actor; it is left on the thread on
+    which it was entered.
+    """
+    router = APIRouter()
+    for verb in verbs:
+        if verb.route is not None:
+            _add_wing_verb(router, opening, verb, verb.route)
+    return router
+
+
+def _add_wing_verb(
+    router: APIRouter,
+    opening: Callable[[str], AbstractContextManager[_H]],
+    verb: WingVerb[_H, Any, Any],
+    route: Route,
+) -> None:
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+        asked = verb.arguments(**given)
+
+        def work() -> told.Answer:
+            with opening(actor) as handle:
+                answer: told.Answer = verb.act(handle, asked)
+                return answer
+
+        return verb.will_change(asked), work
+
+    _add(router, verb, route, prepare)
+
+
+def _add(
+    router: APIRouter,
+    verb: Definition[Any, Any],
+    route: Route,
+    prepare: _Prepare,
+    of: tuple[str, ...] = (),
+) -> None:
+    """Let a verb be reached where it says; `of` are names in the path that are no arguments."""
     known = {
         name: found
         for name, found in arguments_of(verb.arguments).items()
         if not found[1].people_only
     }
-    in_path = re.findall(r"\{(\w+)\}", route.path)
-    in_query = [name for name, (_, said) in known.items() if said.query]
+    in_path = [name for name in re.findall(r"\{(\w+)\}", route.path) if name in known]
+    in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
+    in_query = [name for name in in_query if name not in in_path]
     in_body = [name for name in known if name not in {*in_path, *in_query}]
     required = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
     model = None
@@ -90,28 +161,16 @@ def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> N
 
     async def endpoint(request: Request, **given: Any) -> Response:
         actor = actor_of(request)
-        name = [given.pop(part) for part in _OF_THE_SESSION if part in given]
         if route.body is not None:
             given |= await _read(request, route.body)
         elif model is not None:
-            asked = await _asked(request, model, route, required=required)
-            given |= {one: getattr(asked, one) for one in in_body}
+            body = await _asked(request, model, route, required=required)
+            # What was left out is as the verb's own arguments have it.
+            given |= {name: getattr(body, name) for name in body.model_fields_set}
+        changes, work = prepare(actor, given)
+        return Answer(await (changing if changes else reading)(lambda: work().as_json()))
 
-        def work() -> dict[str, Any]:
-            session = desk.named(*name) if name else None
-            for part, check in _NAMES.items():
-                if part in given:
-                    given[part] = check(given[part])
-            answer = perform(verb, DeskHands(desk, actor), session, verb.arguments(**given))
-            if isinstance(answer, SessionResult):
-                raise_unless_done(answer)
-            document: dict[str, Any] = answer.as_json()
-            return document
-
-        changes = verb.changes and not given.get("dry_run")
-        return Answer(await (changing if changes else reading)(work))
-
-    endpoint.__signature__ = _signature(known, in_path, in_query)  # type: ignore[attr-defined]
+    endpoint.__signature__ = _signature(verb.arguments, [*of, *in_path], in_query)  # type: ignore[attr-defined]
     endpoint.__doc__ = route.doc
     router.add_api_route(
         route.path,
@@ -135,7 +194,7 @@ def _described(route: Route, model: type[Wish] | None, *, required: bool) -> dic
     """Say in OpenAPI what the body may hold."""
     if (own := route.body) is not None:
         schema = own.schema
-        return body(
+        return body_of(
             lambda: dict(schema) if schema else settings_schema(own.settings),
             required=own.required,
         )
@@ -150,17 +209,22 @@ async def _asked(request: Request, model: type[Wish], route: Route, *, required:
         raise
 
 
-def _signature(known: Mapping[str, Any], in_path: list[str], in_query: list[str]) -> Signature:
+def _signature(arguments: Any, in_path: list[str], in_query: list[str]) -> Signature:
     """What FastAPI reads of it: what stands in the path, and in the query."""
+    known, hints = arguments_of(arguments), get_type_hints(arguments)
     keyword = Parameter.KEYWORD_ONLY
+    asked = []
+    for name in in_query:
+        one, said = known[name]
+        taken: Any = taken_type(hints[name], said)
+        kind = Annotated[taken, Query(description=said.doc or None)]
+        default = Parameter.empty if one.default is MISSING else one.default
+        asked.append(Parameter(name, keyword, annotation=kind, default=default))
     return Signature(
         [
             Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=Request),
             *(Parameter(name, keyword, annotation=str) for name in in_path),
-            *(
-                Parameter(name, keyword, annotation=bool, default=known[name][0].default)
-                for name in in_query
-            ),
+            *asked,
         ],
         return_annotation=Response,
     )
