@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from tests.agents.sources import CODEX, KINDS
 from tests.agents.sources.tree import LONG, Home, Kind, away, raw, without_restored
 from tests.daemon.running import Running, configure, running, wait_for

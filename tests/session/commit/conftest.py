@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from tests.needs import require_linux
 from tests.session.commit.children import Children
 from tests.session.commit.scene import Scene

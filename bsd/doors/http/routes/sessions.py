@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care import catalog
-from bsd.care.family import children
+from bsd.care.catalog import children
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
 from bsd.doors.http.body import json_object
