@@ -17,9 +17,10 @@ from bsd.foundation.layout import Layout
 from bsd.sample import session_lines
 from bsd.text.reader import TranscriptFile
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
+from tests.waiting import wait_for
 
 CONTENT = b"".join(session_lines(turns=6, seed=1))
 PLACED = b"[[extracted-"

@@ -20,9 +20,10 @@ from bsd.foundation.layout import Layout
 from bsd.sample import session_lines
 from bsd.text.change import Identity
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session
+from tests.waiting import wait_for
 
 MEMORY = 3 << 30  # bytes of address space: a file of a terabyte does not go in
 CONTENT = b"".join(session_lines(turns=4, seed=1))

@@ -11,7 +11,8 @@ import pytest
 
 from bsd.care.relocate import copy_file, give_up_for_copy, join, link_back
 from bsd.foundation.filesystem import strength
-from tests.session.commit.scene import somebody_is_blocked_on, wait_until
+from tests.session.commit.scene import somebody_is_blocked_on
+from tests.waiting import wait_for
 
 _APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
 
@@ -59,7 +60,7 @@ def test_who_comes_at_the_last_moment_writes_into_a_file_that_stays(
         fsync(descriptor)
         if not others:
             others.append(subprocess.Popen([sys.executable, "-I", "-c", _APPEND, str(source)]))
-            wait_until(lambda: somebody_is_blocked_on(inode), "the other waits for the lease")
+            wait_for(lambda: somebody_is_blocked_on(inode), "the other waits for the lease")
 
     monkeypatch.setattr(os, "fsync", fsync_as_somebody_comes)
     assert not give_up_for_copy(source, copy)

@@ -12,9 +12,10 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.small_disk import small_disk
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

@@ -17,9 +17,10 @@ from bsd.daemon import indexer
 from bsd.daemon.indexer import Indexer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
-from tests.daemon.running import Running, configure, running, wait_for
+from tests.daemon.running import Running, configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

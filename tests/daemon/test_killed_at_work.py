@@ -14,9 +14,10 @@ import pytest
 
 from bsd.sample import session_lines
 from bsd.text.splice import remove_members
-from tests.daemon.running import configure, launched, running, wait_for
+from tests.daemon.running import configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 

@@ -18,16 +18,10 @@ import pytest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from tests.daemon.running import (
-    children_of,
-    configure,
-    is_alive,
-    launched,
-    running,
-    wait_for,
-)
+from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node
 from tests.openclaw_tree import add_session, set_status
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

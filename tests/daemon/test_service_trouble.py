@@ -11,17 +11,10 @@ from pathlib import Path
 import pytest
 
 from bsd.sample import session_lines
-from tests.daemon.running import (
-    DEADLINE_SECONDS,
-    children_of,
-    configure,
-    is_alive,
-    launched,
-    running,
-    wait_for,
-)
+from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 

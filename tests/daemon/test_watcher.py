@@ -25,8 +25,9 @@ from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import ObserverWatches, Watches, WatchListener, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_tables import SourceSettings
-from tests.daemon.told import Heard, wait_until
+from tests.daemon.told import Heard
 from tests.needs import as_ordinary_user
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.daemon,
@@ -84,7 +85,7 @@ def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> N
         watcher.step(now)
         return bool(condition())
 
-    wait_until(so)
+    wait_for(so)
 
 
 def test_an_append_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from bsd.foundation.layout import SessionName
-
-DEADLINE = 20.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 class Heard:
@@ -42,15 +40,7 @@ class Heard:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, DEADLINE), (self.hints, self.rescans)
+            assert self._changed.wait_for(condition, DEADLINE_SECONDS), (self.hints, self.rescans)
 
     def wait_for_hint(self, name: SessionName) -> None:
         self.wait_for(lambda: name in self.hints)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for something that nobody tells of."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

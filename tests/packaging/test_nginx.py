@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from bsd.sample import session_lines
-from tests.daemon.running import Running, configure, running, wait_for
+from tests.daemon.running import Running, configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.packaging.nginx import DEADLINE_SECONDS, NAME, nginx
+from tests.packaging.nginx import NAME, nginx
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 KEY = {"X-API-Key": "right"}
 LARGE = "äöü " + "x" * 6_000_000

@@ -25,8 +25,9 @@ from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
-from tests.daemon.running import DEADLINE_SECONDS, configure, running
+from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp.client import Client

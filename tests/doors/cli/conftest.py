@@ -18,8 +18,7 @@ from bsd.foundation.logs import close_logs
 from bsd.sample import session_lines
 from tests.doors.cli.fake_surgeon import Cli, listening
 from tests.openclaw_tree import add_session, set_at_rest, set_status
-
-DEADLINE_SECONDS = 60.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from bsd.doors.http.answer import Answer
 from bsd.doors.http.connection import MOST_CONNECTIONS, Door, TimeLimits, places
 from bsd.doors.http.server import ApiServer
 from bsd.sample import session_lines
-from tests.daemon.running import configure, running, wait_for
-from tests.doors.http.api import DEADLINE_SECONDS, over_socket, over_tcp, serving, settings_for
+from tests.daemon.running import configure, running
+from tests.doors.http.api import over_socket, over_tcp, serving, settings_for
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 

@@ -20,9 +20,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
-from tests.doors.http.api import UnixConnection, over_tcp, request, serving
+from tests.doors.http.api import over_tcp, request, serving
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session
+from tests.unix import UnixConnection
 
 pytestmark = pytest.mark.daemon
 

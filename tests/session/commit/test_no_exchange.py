@@ -18,12 +18,11 @@ from bsd.foundation.errors import LeftAlone
 from bsd.sample import session_lines
 from bsd.session.commit.inflight import InFlight
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session
 from tests.session.commit.scene import EDITED, SESSION, Scene
-
-DEADLINE_SECONDS = 60.0
+from tests.waiting import wait_for
 
 
 @pytest.fixture(params=[errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
