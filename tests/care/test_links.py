@@ -21,7 +21,7 @@ from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
-from tests.session.conftest import NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 OUT = "leads out of"
 

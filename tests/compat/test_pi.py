@@ -14,6 +14,7 @@ import pytest
 
 from bsd.sample import session_lines
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
+from tests.sessions import sample
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
@@ -43,7 +44,7 @@ def test_it_sees_every_line_of_sessions_at_rest(node: str, openclaw_root: Path) 
 
 def test_a_generated_session_is_one_a_provider_would_take(node: str, tmp_path: Path) -> None:
     path = tmp_path / "sample.jsonl"
-    path.write_bytes(b"".join(session_lines(turns=60)))
+    path.write_bytes(sample(60))
     [seen] = read(node, [path])
     assert_sendable(seen)
     assert seen.unanswered() == []

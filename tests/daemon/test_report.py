@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
 
 pytestmark = pytest.mark.daemon
 
@@ -27,7 +27,7 @@ def test_a_status_is_the_same_in_both_forms(
     except OSError:  # macOS
         pytest.skip("names of files are UTF-8 here")
     for number in range(3):
-        path = add_session(root, f"main/s{number}", b"".join(session_lines(turns=2, seed=number)))
+        path = add_session(root, f"main/s{number}", sample(2, number))
         set_at_rest(path)
     configure(root)
     with machine(root, Clock(time.time()), monkeypatch) as running:

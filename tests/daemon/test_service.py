@@ -17,10 +17,10 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node
 from tests.openclaw_tree import add_session, set_status
+from tests.sessions import sample
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
@@ -36,10 +36,6 @@ def root(tmp_path: Path) -> Path:
     set_status(root, "main/alpha", "done")
     configure(root)
     return root
-
-
-def sample(turns: int, seed: int) -> bytes:
-    return b"".join(session_lines(turns=turns, seed=seed))
 
 
 def file_of(root: Path, name: str) -> Path:

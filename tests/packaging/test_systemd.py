@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid
-from bsd.sample import session_lines
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 from tests.packaging.units import TEMPLATE, TOP, USER_UNIT, Unit
+from tests.sessions import sample
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _SAFE = "20"  # `systemd-analyze security` counts in tenths
@@ -126,7 +126,7 @@ def test_the_template_leaves_what_else_the_user_runs_alone() -> None:
 def root(tmp_path: Path) -> Path:
     """One session is enough: what is forbidden is so for each."""
     root = tmp_path / ".openclaw"
-    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    add_session(root, "main/sample", sample(12, 1))
     return root
 
 

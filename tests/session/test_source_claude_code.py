@@ -12,7 +12,7 @@ from bsd.session.surgeon import Status
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.agents.sources.tree import Home
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 
 
 @pytest.fixture

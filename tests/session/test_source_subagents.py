@@ -17,7 +17,7 @@ from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines
 from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 
 NAME = SessionName(f"claude-code:-home-me-project:{CLAUDE_CODE.session}", "agent-a7be2f0c41d9")
 

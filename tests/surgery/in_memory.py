@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, count
@@ -39,13 +39,6 @@ def data(name: str) -> bytes:
 
 def config(**fields: Any) -> PruningConfig:
     return PruningConfig.checked(fields)
-
-
-def jsonl(*entries: Mapping[str, Any] | bytes) -> bytes:
-    return b"".join(
-        entry if isinstance(entry, bytes) else json.dumps(entry).encode() + b"\n"
-        for entry in entries
-    )
 
 
 @dataclass

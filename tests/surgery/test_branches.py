@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.sessions import jsonl
 from tests.surgery.calls import text, thought
-from tests.surgery.in_memory import HEADER, Session, jsonl
+from tests.surgery.in_memory import HEADER, Session
 
 SIGNED = thought("hm") | {"thinkingSignature": "s"}
 

@@ -17,7 +17,8 @@ from bsd.surgery.hashes import line_hash
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
-from tests.surgery.in_memory import HEADER, Session, config, jsonl
+from tests.sessions import jsonl
+from tests.surgery.in_memory import HEADER, Session, config
 
 TEXT = "x" * 3000
 

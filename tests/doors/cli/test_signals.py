@@ -13,9 +13,10 @@ from random import Random
 
 import pytest
 
-from tests.doors.cli.conftest import Call, Program, rest, sample
+from tests.doors.cli.conftest import Call, Program, rest
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
 from tests.waiting import DEADLINE_SECONDS
 
 _SESSIONS = 12
