@@ -24,22 +24,10 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, TWIG, branch_off, texts
-from tests.sessions import HEADER, LONG, NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import HEADER, LONG, NAME, conversation, write
 from tests.verbs import performed
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    (layout.agents / "main" / "sessions").mkdir(parents=True)
-    return layout
-
-
-@pytest.fixture
-def surgeon(layout: Layout) -> Surgeon:
-    return make_surgeon(layout, Clock())
 
 
 @pytest.fixture

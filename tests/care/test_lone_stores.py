@@ -26,18 +26,6 @@ from tests.sessions import Clock, make_surgeon, sample
 THREAD = CODEX.session[-36:]
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    (layout.agents / "main" / "sessions").mkdir(parents=True)
-    return layout
-
-
 @pytest.fixture(params=KINDS, ids=[kind.kind for kind in KINDS])
 def home(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Home:
     return extracted(request.param, tmp_path, clock)

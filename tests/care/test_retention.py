@@ -33,13 +33,6 @@ HOUR = 3600.0
 NAME = SessionName("main", "s1")
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    layout.agents.mkdir(parents=True)
-    return layout
-
-
 def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 100) -> SessionStore:
     """Store files of the given ages (hours), indexed as an extraction would."""
     store = SessionStore(layout, name)

@@ -28,11 +28,10 @@ from bsd.store.search import SearchIndex
 from bsd.text import reader
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
-from tests.sessions import jsonl
+from tests.sessions import HEADER, jsonl
 from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 FILLER = "filling " * 100
 
 
@@ -56,13 +55,6 @@ def conversation() -> bytes:
         entry(1, "toolResult", f"the quokka lives here {FILLER}"),
         *(entry(number, "assistant", f"seen {number}") for number in range(2, 8)),
     )
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    layout.agents.mkdir(parents=True)
-    return layout
 
 
 @pytest.fixture

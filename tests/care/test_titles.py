@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +19,10 @@ from bsd.foundation.spelling import iso_utc
 from bsd.session.surgeon import Patience, Status, Surgeon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
-from tests.sessions import jsonl
+from tests.sessions import HEADER, jsonl
 
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 FILLER = "filling " * 100
 DAY = 86_400.0
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
 
 
 def entry(number: int, role: str, text: str, day: int = 1) -> dict[str, Any]:

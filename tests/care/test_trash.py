@@ -35,13 +35,6 @@ HEADER = b'{"type":"session","version":3,"id":"s1"}\n'
 SESSION = HEADER + b'{"type":"message","id":"e1","message":{"role":"user","content":"hi"}}\n'
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    layout.agents.mkdir(parents=True)
-    return layout
-
-
 def trash_of(layout: Layout, **more: Any) -> Trash:
     how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
     return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, **more}), **how)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,7 @@ ONE, TWO = SessionName("main", "one"), SessionName("main", "two")
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path)
+def layout(layout: Layout) -> Layout:
     layout.own.mkdir()
     return layout
 

@@ -9,8 +9,7 @@ from typing import Any
 from bsd.agents.dialect import Format, Turn
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.text.reader import BytesTranscript, parse_entry
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER
+from tests.sessions import HEADER, jsonl
 
 Blocks = list[dict[str, Any]]
 

@@ -26,7 +26,6 @@ from bsd.text.splice import remove_members
 
 NOW = 1_800_000_000.0
 DATA = Path(__file__).parents[3] / "shared" / "data"
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01T00:00:00Z"}
 
 
 def data(name: str) -> bytes:

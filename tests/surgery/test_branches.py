@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.sessions import jsonl
+from tests.sessions import HEADER, jsonl
 from tests.surgery.calls import text, thought
-from tests.surgery.in_memory import HEADER, Session
+from tests.surgery.in_memory import Session
 
 SIGNED = thought("hm") | {"thinkingSignature": "s"}
 

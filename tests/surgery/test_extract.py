@@ -12,8 +12,8 @@ from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Outcome
 from bsd.text.splice import set_member
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER, NOW, Session, config, data, without_restored
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session, config, data, without_restored
 
 LONG = "long text " * 60
 SIGNATURE = "s" * 700

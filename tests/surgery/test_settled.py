@@ -22,8 +22,8 @@ from bsd.surgery.settled import fingerprint
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
 from bsd.text.reader import BytesTranscript
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER, NOW, Session, config
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session, config
 from tests.surgery.sessions import sessions
 from tests.surgery.test_extract import message, turn
 from tests.surgery.test_prefix import entries

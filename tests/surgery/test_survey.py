@@ -15,8 +15,8 @@ from bsd.surgery.policy import Policy
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
 from bsd.text.reader import BytesTranscript
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER, NOW, config
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, config
 from tests.surgery.test_extract import LONG, message, turn
 
 BOUND = "claude-opus-6"

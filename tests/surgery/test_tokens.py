@@ -17,8 +17,8 @@ from bsd.surgery.hashes import line_hash
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER, Session, config
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import Session, config
 
 TEXT = "x" * 3000
 

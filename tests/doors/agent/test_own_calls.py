@@ -16,8 +16,8 @@ from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.state import Checkpoint
 from bsd.surgery.policy import Policy
 from bsd.text.reader import BytesTranscript, Line
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER, config
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import config
 
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
 

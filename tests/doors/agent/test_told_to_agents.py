@@ -17,8 +17,7 @@ from bsd.doors.cli.commands import COMMANDS
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript
-from tests.sessions import jsonl
-from tests.surgery.in_memory import HEADER
+from tests.sessions import HEADER, jsonl
 
 HOME = Path(__file__).parents[3] / "contrib" / "openclaw"
 SKILL = HOME / "skills" / "brainsurgeon"

@@ -84,13 +84,6 @@ class Scene:
         return client
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
-
-
 @contextmanager
 def scene(root: Path, limits: TimeLimits, most: int = 8) -> Iterator[Scene]:
     settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")

@@ -21,13 +21,6 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 pytestmark = pytest.mark.daemon
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
-
-
 def listen(socket: Path) -> tuple[UnixConnection, http.client.HTTPResponse]:
     connection = UnixConnection(socket)
     connection.request("GET", "/api/events")
