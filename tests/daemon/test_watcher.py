@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_tables import SourceSettings
 from tests.daemon.told import Heard
 from tests.needs import as_ordinary_user
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = [
     pytest.mark.daemon,
@@ -77,15 +79,13 @@ def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
 
 def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> None:
     """Do what the watcher's loop does, until something is so."""
-    now = 0.0
-
-    def so() -> bool:
-        nonlocal now
-        now += 1.0
-        watcher.step(now)
-        return bool(condition())
-
-    wait_for(so)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for now in count(1):
+        watcher.step(float(now))
+        if condition():
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_an_append_is_noticed(watcher: Watcher, heard: Heard, layout: Layout) -> None:
