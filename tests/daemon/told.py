@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 
-from bsd.foundation.layout import SessionName
+from bsd.daemon.watcher import Watcher
+from bsd.daemon.watches import Watches, WatchListener
+from bsd.foundation.layout import Layout, SessionName
 from tests.waiting import DEADLINE_SECONDS
+
+NAME = SessionName("main", "s1")
+Kind = Callable[[WatchListener], Watches]
 
 
 class Heard:
@@ -44,3 +52,30 @@ class Heard:
 
     def wait_for_hint(self, name: SessionName) -> None:
         self.wait_for(lambda: name in self.hints)
+
+
+def file_of(layout: Layout, name: SessionName) -> Path:
+    return layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+
+
+def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> None:
+    """Do what the watcher's loop does, until something is so."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for now in count(1):
+        watcher.step(float(now))
+        if condition():
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def with_a_session(layout: Layout) -> Layout:
+    """The root with one session, and a directory of its agent that holds none."""
+    (layout.agents / "main" / "agent").mkdir()
+    file_of(layout, NAME).write_bytes(b"{}\n")
+    return layout

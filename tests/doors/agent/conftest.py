@@ -24,6 +24,7 @@ from tests.openclaw_tree import set_at_rest
 
 NAME = SessionName("main", "s1")
 LONG = "lorem ipsum dolor sit amet " * 40
+UNKNOWN = "Tool not found"
 HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-02-01T00:00:00Z"}
 
 
@@ -124,6 +125,10 @@ def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[
     asked = read_call(tool, arguments)
     name = Scope(client=lambda _: ()).find(desk.layout, asked.session, asked.lacks)
     return carry_out(asked, name, Hands(desk))
+
+
+def text_of(entry: dict[str, Any]) -> str:
+    return str(entry["message"]["content"][0]["text"])
 
 
 @pytest.fixture

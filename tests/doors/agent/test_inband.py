@@ -11,17 +11,12 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk, Flat
+from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
 from tests.verbs import performed
 
-UNKNOWN = "Tool not found"
 PIN = {"action": "set_extractable", "value": False}
 NOISE = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-
-
-def text_of(entry: dict[str, Any]) -> str:
-    return str(entry["message"]["content"][0]["text"])
 
 
 def call_of(entry: dict[str, Any]) -> dict[str, Any]:
