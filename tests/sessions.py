@@ -11,7 +11,8 @@ from typing import Any
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")

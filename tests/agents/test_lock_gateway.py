@@ -13,7 +13,7 @@ import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
-from bsd.agents.owner import Held, Stale
+from bsd.agents.owner import HeldLock, Stale
 from bsd.foundation.errors import Busy
 from bsd.host import HOST_TOKEN
 from tests.needs import require_linux, require_node
@@ -111,7 +111,7 @@ def test_without_the_token_newer_gateways_take_our_lock(
     assert warning["event"] == "The lock was taken from us while we held it"
     assert released == {"event": "released"}
     state = inspect_lock(session)
-    assert isinstance(state, Held)
+    assert isinstance(state, HeldLock)
     assert state.pid == gateway.process.pid
 
 
@@ -121,7 +121,7 @@ def test_we_honour_every_gateways_lock(sides: Sides, session: Path, version: str
     assert gateway.says() == {"event": "acquired"}
     lock = lock_path(session)
     created = json.loads(lock.read_bytes())["createdAt"]
-    assert inspect_lock(session) == Held(gateway.process.pid, created, ours=False)
+    assert inspect_lock(session) == HeldLock(gateway.process.pid, created, ours=False)
     with pytest.raises(Busy, match=f"process {gateway.process.pid} since {created}"):
         SessionLock(session, timeout=0).acquire()
     assert gateway.end() == [{"event": "released"}]

@@ -18,10 +18,9 @@ import orjson
 import pytest
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, first_entries, text_of
-from bsd.agents.owner import ENDING, Kind, Owner, PutBack, Registered, Registry
+from bsd.agents.entry import Entry, Rank, Title, first_entries, named, text_of
+from bsd.agents.owner import ENDING, Owner, PutBack, Registered, Registry, SourceKind
 from bsd.agents.owners import KINDS
-from bsd.agents.title import Rank, Title, named
 from bsd.agents.values import leaf_values, text_value
 from bsd.care import catalog
 from bsd.care.trash import Trash
@@ -32,8 +31,8 @@ from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status
 from bsd.surgery.edit import setting
+from bsd.surgery.result import Status
 from tests.agents.sources import tree
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 from tests.openclaw_tree import set_at_rest
@@ -158,7 +157,7 @@ class Desk(Owner):
         return PutBack(tuple(lines))
 
 
-KIND = Kind(routes=((None,),), called="scrolls", owner=Desk)
+KIND = SourceKind(routes=((None,),), called="scrolls", owner=Desk)
 
 # --- and then it goes all the way ---
 

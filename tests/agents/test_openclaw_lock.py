@@ -17,7 +17,7 @@ import pytest
 from bsd.agents.openclaw import lock_file
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
-from bsd.agents.owner import Free, Held, Stale, Unreadable
+from bsd.agents.owner import Free, HeldLock, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
 from bsd.foundation.filesystem import judge as judge_mount
@@ -73,7 +73,7 @@ def test_without_proc_there_is_no_starttime(session: Path, monkeypatch: pytest.M
     with SessionLock(session):
         assert "starttime" not in json.loads(lock_path(session).read_bytes())
         state = inspect_lock(session)
-    assert isinstance(state, Held)
+    assert isinstance(state, HeldLock)
     assert state.ours
 
 
@@ -212,7 +212,7 @@ def test_a_dead_owners_lock_is_taken(session: Path, dead: int) -> None:
     assert inspect_lock(session) == Stale(f"its process {dead} is gone")
     with capture_logs() as logs, SessionLock(session, timeout=0):
         state = inspect_lock(session)
-    assert isinstance(state, Held)
+    assert isinstance(state, HeldLock)
     assert state.ours
     assert [entry["event"] for entry in logs] == ["Removed a stale lock"]
     assert names(session) == {"abc.jsonl"}
@@ -326,7 +326,7 @@ def test_a_living_process_keeps_a_lock_from_before_the_machine_started(
 ) -> None:
     path = written(session, pid=stranger)
     started(monkeypatch, 10)
-    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), Held)
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), HeldLock)
 
 
 def test_where_a_lease_proves_nothing_an_unusable_lock_counts(
@@ -353,7 +353,7 @@ def test_another_users_process_lives() -> None:
         lock_path(session).write_text(content)
         lock_path(session).chmod(0o644)
         answer = as_nobody("judge", session)
-        assert answer == {"event": "Held"}
+        assert answer == {"event": "HeldLock"}
         assert as_nobody("take", session)["event"] == "Busy"
         assert lock_path(session).read_text() == content
 
@@ -403,7 +403,7 @@ def test_a_killed_holder_leaves_a_lock_that_the_next_takes(session: Path) -> Non
     assert holder.stdout is not None
     assert json.loads(holder.stdout.readline()) == {"event": "acquired"}
     state = inspect_lock(session)
-    assert isinstance(state, Held)
+    assert isinstance(state, HeldLock)
     assert (state.pid, state.ours) == (holder.pid, False)
     with pytest.raises(Busy, match=f"process {holder.pid} since 20"):
         try_once(session)

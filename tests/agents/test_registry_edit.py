@@ -40,9 +40,9 @@ def test_taken_out_and_put_back_it_is_the_same_to_the_byte(
     if not going:
         return
     text = excerpt(raw, going)
-    without = splice.remove_members(raw, [(key,) for key in going])
+    without = splice.edit(raw, remove=[(key,) for key in going])
     assert json.loads(without) == {k: v for k, v in content.items() if k not in going}
-    assert splice.reinsert(without, text.encode(), [(key,) for key in going]) == raw
+    assert splice.edit(without, reinsert=[(key,) for key in going], original=text.encode()) == raw
 
 
 def test_the_excerpt_of_one_among_many_is_small() -> None:

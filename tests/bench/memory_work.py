@@ -70,7 +70,7 @@ def main(directory: Path, count: int) -> None:
         for path in (ours, theirs):
             _let_many_fade(path, clock.now, count // 10)
         found["soft decay of one in ten"] = _hours(memory, db, clock)
-        found["left"] = memory.stats()["facts"]
+        found["left"] = memory.stats().facts
         found["left there"] = db.execute("SELECT COUNT(*) FROM facts").fetchone()[0]
     print(json.dumps(found))
 

@@ -16,7 +16,7 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw

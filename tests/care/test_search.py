@@ -21,10 +21,12 @@ from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
+from bsd.surgery.result import Status
 from bsd.text import reader
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all

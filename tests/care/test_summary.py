@@ -11,7 +11,9 @@ from bsd.care.summary import document, summarize
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")

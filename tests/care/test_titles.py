@@ -16,7 +16,9 @@ from bsd.doors.http.listing import Filter, page
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import iso_utc
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import HEADER, jsonl

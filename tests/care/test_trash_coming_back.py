@@ -16,7 +16,8 @@ from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.orphans import list_orphans
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.care.trashing import HEADER, HOUR, NAME, SESSION, put, register, registry, trash_of

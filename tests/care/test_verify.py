@@ -12,7 +12,8 @@ import pytest
 from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.openclaw_tree import add_session

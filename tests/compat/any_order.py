@@ -17,11 +17,12 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.value_path import parse_path
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView
 from tests.compat.made_up import Author
@@ -166,7 +167,7 @@ class Patient:
 
     def _redact(self) -> None:
         calls = [
-            Call(name, self._chance.choice(list(RedactionKind)), call, one.id)
+            CallToRedact(name, self._chance.choice(list(RedactionKind)), call, one.id)
             for one in self._entries()
             for call, name in one.calls
         ]
@@ -204,7 +205,7 @@ class Patient:
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:
-        return list(self._surgeon.entries(self.name, start=1))
+        return performed.entries(self._surgeon, self.name, start=1)
 
     def _entry(self) -> str:
         return f"#{self._chance.choice(self._entries()).index}"

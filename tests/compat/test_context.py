@@ -11,10 +11,11 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
 from tests.compat.pi import assert_sendable, read
 from tests.doors.agent.conftest import LONG, Agent, Desk
@@ -45,7 +46,7 @@ class Patient:
         self.steps.append(copy)
         set_at_rest(self.path)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[CallToRedact]:
         """Every call in the session, to leave one way or the other."""
         source, fmt = Session(self._layout, self.name).open()
         with source:
@@ -56,7 +57,7 @@ class Patient:
             ]
         kinds = [RedactionKind.CONSUMED, RedactionKind.CONSUMED, RedactionKind.MARKED]
         return [
-            Call(name, kinds[number % len(kinds)], call_id, entry_id)
+            CallToRedact(name, kinds[number % len(kinds)], call_id, entry_id)
             for number, (name, call_id, entry_id) in enumerate(found)
         ]
 

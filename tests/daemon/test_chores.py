@@ -17,7 +17,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session import operate
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.text.splice import remove_members
+from bsd.text.splice import edit
 from tests.daemon.running import configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
@@ -59,7 +59,7 @@ class Agents(threading.Thread):
 
 def without_restored(content: bytes) -> list[bytes]:
     return [
-        remove_members(line, [("_restored",)]) if b'"_restored"' in line else line
+        edit(line, remove=[("_restored",)]) if b'"_restored"' in line else line
         for line in content.splitlines(keepends=True)
     ]
 

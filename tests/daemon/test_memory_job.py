@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.settings_tables import MemorySettings
-from bsd.memory.opening import open_memory
+from bsd.memory.facts import open_memory
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
@@ -235,7 +235,7 @@ def test_trouble_is_told_and_tried_again_an_hour_later(
     world.store("right now", expires_at=NOW + 5)
     world.start()
     with monkeypatch.context() as patch:
-        patch.setattr("bsd.memory.prune.Pruner.prune", _busy)
+        patch.setattr("bsd.memory.decay.Pruner.prune", _busy)
         world.step(HOUR)
         assert (
             world.job()["last_result"] | {"ok": False, "error": "in use"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bsd.foundation.decay_classes import LANGUAGES
-from bsd.memory.classify import RULES, TRANSLATIONS, Classifier, rules_for
+from bsd.memory.classes import RULES, TRANSLATIONS, Classifier, rules_for
 
 PERMANENT_KEYS = (
     *("name", "email", "api_key", "api_endpoint", "architecture", "decision", "birthday"),

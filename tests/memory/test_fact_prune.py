@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from bsd.foundation.audit import AuditLog
 from bsd.memory import decay
-from bsd.memory.classes import Classes
-from bsd.memory.classify import Classifier, rules_for
+from bsd.memory.classes import Classes, Classifier, rules_for
 from bsd.memory.database import Database
+from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import Memory
-from bsd.memory.prune import Pruned
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
 
@@ -34,7 +33,7 @@ def test_hard_prune_deletes_what_has_expired_and_no_more(memory: Memory) -> None
     timed(memory, "just now", expires_at=NOW, last_confirmed_at=None)
     timed(memory, "later", expires_at=NOW + DAY, last_confirmed_at=None)
     timed(memory, "never", expires_at=None)
-    assert memory.prune(soft=False) == Pruned(expired=1)
+    assert memory.prune(soft=False) == PrunedFacts(expired=1)
     assert texts(memory.path) == {"just now", "later", "never"}
     assert memory.recall("expired") == [], "its words went, too"
 
@@ -55,7 +54,7 @@ def test_soft_decay_halves_what_is_past_three_quarters(memory: Memory) -> None:
         confidence=0.1,
     )
     timed(memory, "too faint", expires_at=None, confidence=0.0999)
-    assert memory.prune(hard=False) == Pruned(decayed=1, deleted=1)
+    assert memory.prune(hard=False) == PrunedFacts(decayed=1, deleted=1)
     assert memory.get(fading).confidence == 0.5
     assert memory.get(faint).confidence == 0.1
     left = dict(rows(memory.path, "SELECT text, confidence FROM facts"))
@@ -77,9 +76,9 @@ def test_2_2_6_only_more_than_three_quarters_counts_and_the_faintest_stays(
     low = store(memory, "faint right now", decay_class="session", confidence=0.1)
     store(memory, "we decided", confidence=0.09)
     clock.now += 18 * HOUR
-    assert memory.prune() == Pruned(deleted=1)
+    assert memory.prune() == PrunedFacts(deleted=1)
     clock.now += 1
-    assert memory.prune() == Pruned(decayed=1)
+    assert memory.prune() == PrunedFacts(decayed=1)
     assert memory.get(fact.id).confidence == 0.5
     assert memory.get(low.id).confidence == 0.1
 
@@ -87,9 +86,9 @@ def test_2_2_6_only_more_than_three_quarters_counts_and_the_faintest_stays(
 def test_2_2_7_what_was_never_confirmed_does_not_fade(memory: Memory, clock: Clock) -> None:
     timed(memory, "x y", last_confirmed_at=None, expires_at=NOW + HOUR)
     clock.now += HOUR
-    assert memory.prune() == Pruned()
+    assert memory.prune() == PrunedFacts()
     clock.now += 1
-    assert memory.prune() == Pruned(expired=1)
+    assert memory.prune() == PrunedFacts(expired=1)
 
 
 def test_2_2_11_what_is_recalled_does_not_fade_if_its_class_lives_on(
@@ -120,14 +119,14 @@ def test_fading_is_a_matter_of_age_not_of_ticks(memory: Memory, clock: Clock, pr
         memory.prune()
     assert memory.get(fact.id).confidence == 0.25
     clock.now = NOW + 21 * HOUR
-    assert memory.prune() == Pruned(deleted=1), "1/16 is less than 0.1"
+    assert memory.prune() == PrunedFacts(deleted=1), "1/16 is less than 0.1"
 
 
 def test_what_expires_this_second_has_faded_by_its_age(memory: Memory) -> None:
     """The seed's formula leaves it out: whether it was halved would depend on an earlier tick."""
     last = timed(memory, "right now", last_confirmed_at=NOW - HOUR, expires_at=NOW)
-    assert memory.prune(dry_run=True) == Pruned(decayed=1, dry_run=True)
-    assert memory.prune() == Pruned(decayed=1)
+    assert memory.prune(dry_run=True) == PrunedFacts(decayed=1, dry_run=True)
+    assert memory.prune() == PrunedFacts(decayed=1)
     assert memory.get(last).confidence == 0.5
 
 
@@ -150,8 +149,8 @@ def test_a_raised_confidence_is_the_new_base_and_a_missing_one_the_first_seen(
 def test_modes_do_what_they_say(memory: Memory) -> None:
     timed(memory, "expired", expires_at=NOW - 1)
     timed(memory, "faint", expires_at=None, confidence=0.05)
-    assert memory.prune(hard=False) == Pruned(deleted=1)
-    assert memory.prune(soft=False) == Pruned(expired=1)
+    assert memory.prune(hard=False) == PrunedFacts(deleted=1)
+    assert memory.prune(soft=False) == PrunedFacts(expired=1)
 
 
 facts = st.lists(
@@ -198,7 +197,9 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
         assert path.read_bytes() == before
         done = memory.prune(hard=hard, soft=soft)
         assert replace(predicted, dry_run=False) == done
-        assert memory.prune(hard=hard, soft=soft) == Pruned(), "and then there is no more to do"
+        assert memory.prune(hard=hard, soft=soft) == PrunedFacts(), (
+            "and then there is no more to do"
+        )
 
 
 def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
@@ -221,14 +222,14 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
         )
     timed(memory, "faint and expired", confidence=0.05, expires_at=NOW - 1)
     predicted = memory.prune(dry_run=True)
-    assert predicted == Pruned(expired=1, decayed=2, deleted=2, dry_run=True)
+    assert predicted == PrunedFacts(expired=1, decayed=2, deleted=2, dry_run=True)
     assert memory.prune() == replace(predicted, dry_run=False)
     assert dict(rows(memory.path, "SELECT text, confidence FROM facts")) == {
         "has faded already": 0.5,
         "down to the faintest": 0.1,
         "halved too often by somebody": 0.2,
     }
-    assert memory.prune(dry_run=True) == Pruned(dry_run=True)
+    assert memory.prune(dry_run=True) == PrunedFacts(dry_run=True)
 
 
 def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
@@ -274,7 +275,7 @@ def test_many_are_deleted_in_batches_and_a_stop_comes_between(tmp_path: Path, cl
 def test_many_fade_in_parts_each_of_them_once(
     memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.memory.prune._PART", 3)
+    monkeypatch.setattr("bsd.memory.decay._PART", 3)
     parts: list[int] = []
     fade = decay.fade
 
@@ -290,18 +291,18 @@ def test_many_fade_in_parts_each_of_them_once(
         store(memory, f"at the same moment {number}", decay_class="session")
     clock.now = NOW + 19 * HOUR - 5  # on both sides of an hour
     done = memory.prune()
-    assert done == Pruned(decayed=25)
+    assert done == PrunedFacts(decayed=25)
     assert sum(parts) == 25
     assert max(parts) == 5, "of one moment none waits"
     assert rows(memory.path, "SELECT confidence, COUNT(*) FROM facts GROUP BY 1") == [(0.5, 25)]
-    assert memory.prune() == Pruned()
+    assert memory.prune() == PrunedFacts()
 
 
 def test_all_batches_are_deleted_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.memory.prune._BATCH", 3)
+    monkeypatch.setattr("bsd.memory.decay._BATCH", 3)
     for number in range(10):
         store(memory, f"expired {number}", expires_at=NOW - 1)
-    assert memory.prune() == Pruned(expired=10)
+    assert memory.prune() == PrunedFacts(expired=10)
 
 
 def test_what_was_done_is_audited(tmp_path: Path, clock: Clock) -> None:
@@ -356,7 +357,7 @@ def test_backfill_follows_other_lifetimes_and_words(tmp_path: Path, clock: Clock
         assert memory.backfill() == {"ephemeral": 1}
         assert memory.get(fact.id).expires_at == NOW + HOUR
         clock.now += HOUR - 1
-        assert memory.stats()["by_class"] == {"ephemeral": 1}
+        assert memory.stats().by_class == {"ephemeral": 1}
     with Memory(path, clock=clock) as memory:  # by somebody who does not know that class
         assert memory.recall("code")
         assert memory.confirm(fact.id).expires_at == clock.now + HOUR, "as long again"
@@ -380,7 +381,7 @@ def test_statistics_count_by_class(memory: Memory, clock: Clock) -> None:
     store(memory, "right now")
     store(memory, "right now, again")
     clock.now += 24 * HOUR + 1
-    assert memory.stats() == {
+    assert memory.stats().as_json() == {
         "database": str(memory.path),
         "created_by_bsd": True,
         "facts": 3,

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Busy, Invalid, NotFound
-from bsd.memory import erasure
-from bsd.memory.database import Database
+from bsd.memory import decay
+from bsd.memory.database import Database, normalized_hash, storable
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import WantedFacts, expression, freshness
-from bsd.memory.text import normalized_hash, storable
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
 
@@ -346,7 +345,7 @@ def test_forgetting_is_for_good(memory: Memory) -> None:
 def test_what_was_forgotten_stands_nowhere_in_the_file(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasure, "_PAGES", 1)
+    monkeypatch.setattr(decay, "_PAGES", 1)
     steps = 0
 
     def counted(db: Database, pages: int) -> bool:
@@ -354,8 +353,8 @@ def test_what_was_forgotten_stands_nowhere_in_the_file(
         steps += 1
         return merge(db, pages)
 
-    merge = erasure._merge
-    monkeypatch.setattr(erasure, "_merge", counted)
+    merge = decay._merge
+    monkeypatch.setattr(decay, "_merge", counted)
     secret = store(memory, "the password is zebra42", entity="x")
     for number in range(60):
         words = (hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(12))
@@ -375,7 +374,7 @@ def test_what_cannot_leave_the_index_yet_is_forgotten_all_the_same(
     def busy(db: Database, pages: int) -> bool:
         raise Busy("the gateway writes")
 
-    monkeypatch.setattr(erasure, "_merge", busy)
+    monkeypatch.setattr(decay, "_merge", busy)
     fact = store(memory, "the password is zebra42")
     with capture_logs() as logs:
         assert memory.forget(fact.id).id == fact.id

@@ -15,7 +15,7 @@ from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.fact import FIELDS
-from bsd.memory.opening import open_memory
+from bsd.memory.facts import open_memory
 from tests.doors.http.fake_daemon import FakeDaemon, Reply, ask
 from tests.memory.memories import DAY, NOW, Clock, rows
 

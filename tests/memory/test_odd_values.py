@@ -14,9 +14,9 @@ import pytest
 from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
 from bsd.memory.classes import Classes
+from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.prune import Pruned
 from bsd.memory.recall import WantedFacts
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, sound
@@ -81,13 +81,13 @@ def test_whatever_stands_in_a_column_every_operation_works(
         memory.recall("harbour", wanted=_ANY)
         memory.lookup("ada")
         memory.backfill()
-        assert json.loads(json.dumps(memory.stats(), allow_nan=False))["facts"] == 2
+        assert json.loads(json.dumps(memory.stats().as_json(), allow_nan=False))["facts"] == 2
         told = json.loads(json.dumps(memory.confirm("odd").as_json(), allow_nan=False))
         assert isinstance(told["created_at"], int)
         assert isinstance(told["text"], str)
         assert isinstance(told["confidence"], float)
         assert memory.store(NewFact("another", supersedes="odd")).created
-        assert memory.prune() == Pruned()
+        assert memory.prune() == PrunedFacts()
         memory.forget("odd")
     sound(path)
 
@@ -101,8 +101,8 @@ def test_what_is_no_number_neither_expires_nor_fades(
     old = {"last_confirmed_at": NOW - 90 * DAY, "expires_at": NOW + DAY}
     filled(path, **{**old, column: "2026-01-01"})
     with Memory(path, clock=clock) as memory:
-        assert memory.prune(dry_run=True) == Pruned(dry_run=True)
-        assert memory.prune() == Pruned()
+        assert memory.prune(dry_run=True) == PrunedFacts(dry_run=True)
+        assert memory.prune() == PrunedFacts()
         assert memory.get("odd").text == "an odd harbour"
 
 
@@ -124,7 +124,7 @@ def test_a_fraction_of_a_second_is_halved_once(tmp_path: Path, clock: Clock) -> 
     filled(path, last_confirmed_at=moment - 3 * (NOW + HOUR), expires_at=NOW + HOUR)
     with Memory(path, clock=clock) as memory:
         assert memory.prune(dry_run=True).decayed == 1
-        assert memory.prune() == Pruned(decayed=1)
+        assert memory.prune() == PrunedFacts(decayed=1)
         assert memory.get("odd").confidence == 0.5
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import Forbidden
+from bsd.memory.database import normalized_hash
+from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.prune import Pruned
 from bsd.memory.schema import COLUMNS
-from bsd.memory.text import normalized_hash
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, rows, sound, store
 
@@ -67,7 +67,7 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
         assert len(memory.lookup("ada")) == len(rows(path, "SELECT id FROM facts"))
         assert memory.prune().decayed == (version != "first")
         assert memory.confirm("b").confidence == 1.0
-        assert memory.stats()["facts"] == 3 + (version != "first")
+        assert memory.stats().facts == 3 + (version != "first")
         assert not memory.is_ours()
         works_for_the_plugin(theirs, new.id)
         assert {name: columns(path)[name] for name in before} == before
@@ -121,7 +121,7 @@ def test_ours_has_every_column_as_the_plugin_wants_it(path: Path, clock: Clock) 
 def test_the_index_of_words_is_written_only_when_text_changes(path: Path, clock: Clock) -> None:
     fill(path, "links")
     with Memory(path, clock=clock) as memory:
-        assert memory.prune() == Pruned(decayed=1)
+        assert memory.prune() == PrunedFacts(decayed=1)
     trigger = objects(path)["facts_au"]
     assert "AFTER UPDATE OF text, category, entity, key, value ON facts" in trigger
     with plugin.plugin(path) as db:
@@ -145,7 +145,7 @@ def test_times_in_milliseconds_become_seconds(path: Path, clock: Clock) -> None:
         assert memory.prune(dry_run=True).expired == 1
         assert memory.get("ms").created_at == NOW - DAY
         assert rows(path, "SELECT created_at FROM facts") == [((NOW - DAY) * 1000,)]
-        assert memory.prune() == Pruned(expired=1)
+        assert memory.prune() == PrunedFacts(expired=1)
 
 
 def test_one_time_in_milliseconds_is_enough(path: Path, clock: Clock) -> None:
@@ -153,7 +153,7 @@ def test_one_time_in_milliseconds_is_enough(path: Path, clock: Clock) -> None:
         plugin.create(db)
         plugin.insert(db, id="ms", text="x", created_at=NOW - DAY, expires_at=(NOW - 1) * 1000)
     with Memory(path, clock=clock) as memory:
-        assert memory.prune() == Pruned(expired=1)
+        assert memory.prune() == PrunedFacts(expired=1)
 
 
 def test_what_older_versions_lack_is_filled_as_the_plugin_does(path: Path, clock: Clock) -> None:
@@ -190,7 +190,7 @@ def test_the_plugin_may_refresh_and_confirm_what_fades_here(path: Path, clock: C
         memory.prune()
         assert memory.get("c").confidence == 0.25
         theirs.execute(plugin.CONFIRM, {"now": NOW, "id": "c", "expires": NOW + 24 * HOUR})
-        assert memory.prune() == Pruned()
+        assert memory.prune() == PrunedFacts()
         clock.now += 18 * HOUR + 1
         memory.prune()
         assert memory.get("c").confidence == 0.5

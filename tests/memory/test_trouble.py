@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
-from bsd.memory.database import Database
+from bsd.memory.database import Database, problem_of
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.problems import problem_of
 from tests.memory.memories import Clock, rows, sound, store
 
 OPERATIONS: dict[str, Callable[[Memory], object]] = {
@@ -136,7 +135,7 @@ def test_somebody_else_writes_too_long(tmp_path: Path) -> None:
         with open_memory(path) as memory:  # who only looks need not wait
             assert memory.get(fact.id) == fact
             assert memory.recall("harbour", refresh=False)
-            assert memory.stats()["facts"] == 1
+            assert memory.stats().facts == 1
         other.execute("ROLLBACK")
     with open_memory(path) as memory:
         assert memory.recall("harbour")
@@ -222,7 +221,7 @@ def test_trouble_of_the_index_alone_is_said(tmp_path: Path, damage: str, said: s
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(damage)
     with open_memory(path) as memory:
-        assert memory.stats()["facts"] == 1
+        assert memory.stats().facts == 1
         with pytest.raises(BsdError, match=said) as caught:
             memory.recall("harbour", refresh=False)
     if "rebuild" in (caught.value.hint or ""):

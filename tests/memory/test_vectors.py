@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import Conflict, Unavailable
+from bsd.memory.database import normalized_hash
 from bsd.memory.facts import Memory
-from bsd.memory.text import normalized_hash
 from bsd.memory.vectors import Vectors
 from tests.memory.memories import DAY, NOW, Clock, change, rows, store
 
@@ -205,11 +205,11 @@ def test_a_table_of_something_else_is_left_alone(memory: Memory, table: Table) -
 
 def test_statistics_count_vectors_or_say_why_not(memory: Memory, table: Table, add: Adding) -> None:
     add("harbour")
-    assert memory.stats()["vectors"] == 1
+    assert memory.stats().vectors == 1
     table.failing = True
     found = memory.stats()
-    assert (found["facts"], found["vectors"]) == (1, None)
-    assert found["vectors_problem"] == "the vectors cannot be used: it is broken"
+    assert (found.facts, found.vectors) == (1, None)
+    assert found.vectors_problem == "the vectors cannot be used: it is broken"
 
 
 def test_without_a_table_nothing_is_noted(memory: Memory) -> None:
@@ -226,7 +226,7 @@ def test_without_the_library_it_is_said_what_is_missing(
     fact = store(memory, "harbour")
     memory.forget(fact.id)
     assert rows(memory.path, "SELECT fact_id FROM bsd_vectors_due") == [(fact.id,)]
-    assert "not installed" in memory.stats()["vectors_problem"]
+    assert "not installed" in (memory.stats().vectors_problem or "")
     with pytest.raises(Unavailable) as caught:
         memory.prune(orphans=True)
     assert "pip install" in (caught.value.hint or "")

@@ -23,7 +23,8 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests.agents.sources.tree import EVERYTHING
 from tests.session.copying_programs import PROGRAMS, Program, lines_of, written
 from tests.verbs import performed
@@ -141,7 +142,7 @@ class World:
 
     def _restore(self) -> None:
         name = self._name()
-        away = [one for one in self._surgeon.entries(name, start=0) if one.extracted]
+        away = [one for one in performed.entries(self._surgeon, name, start=0) if one.extracted]
         if not away:
             return
         entry = self._chance.choice(away)
@@ -150,7 +151,7 @@ class World:
 
     def _pin(self) -> None:
         name = self._name()
-        entries = list(self._surgeon.entries(name, start=1))
+        entries = performed.entries(self._surgeon, name, start=1)
         entry = self._chance.choice(entries)
         performed.set_extractable(
             self._surgeon, name, f"#{entry.index}", self._chance.choice([True, False, 2])

@@ -41,7 +41,7 @@ def test_what_is_away_comes_back_in_the_branch(
     path = branch_off(layout, BRANCH, TWIG)
     assert verify(layout).clean
 
-    assert surgeon.extracted_content(TWIG, "e1")["content"]
+    assert performed.extracted_content(surgeon, TWIG, "e1")["content"]
     assert performed.restore(surgeon, TWIG, "e1")["restored"] is True
     assert texts(path)["e1"] == original["e1"]
     set_at_rest(path)

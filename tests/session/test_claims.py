@@ -17,8 +17,9 @@ from bsd.foundation.claims import claims_directory, elsewhere, served_by, take
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
-from bsd.surgery.result import SessionResult
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import SessionResult, Status
 from tests.agents.sources import CLAUDE_CODE, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.logs import capture_logs

@@ -19,9 +19,10 @@ from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
@@ -151,7 +152,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     entry = next(
         one for one in performed.context(surgeon, name)["entries"] if one["type"] == "tool_result"
     )
-    assert surgeon.extracted_content(name, f"#{entry['index']}")["content"]
+    assert performed.extracted_content(surgeon, name, f"#{entry['index']}")["content"]
     at.rename(store)
     contents_of(home.layout).changed()
     if kind is CLAUDE_CODE:
@@ -278,7 +279,7 @@ def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Surgeon) -> None:
     assert answer["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file is of another entry]"
     }
-    assert surgeon.extracted_content(spy, "mine")["content"] == {}
+    assert performed.extracted_content(surgeon, spy, "mine")["content"] == {}
     assert "foreign_file" in {one.kind for one in verify(layout).findings}
     assert LONG not in path.read_text()
 
@@ -335,10 +336,10 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
     (call,) = [one for one in original if one["payload"].get("call_id") == "call_1"][-1:]
     entry = next(
         view.id
-        for view in surgeon.entries(home.name)
+        for view in performed.entries(surgeon, home.name)
         if view.type == "tool_result" and view.result_of == "call_1"
     )
-    content = surgeon.extracted_content(home.name, str(entry))["content"]
+    content = performed.extracted_content(surgeon, home.name, str(entry))["content"]
     assert content == {"payload.output": call["payload"]["output"]}
 
 

@@ -17,8 +17,10 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
+from bsd.surgery.result import Status
 from tests.agents.sources import KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.openclaw_tree import set_at_rest
@@ -86,7 +88,7 @@ def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, ex
     path, original = restored_session(layout, surgeon)
     if expired != "store":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
-        assert History(layout, NAME).deeds() == []
+        assert History(layout, NAME).operations() == []
     if expired != "history":
         RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
         assert not layout.store_dir(NAME).exists()

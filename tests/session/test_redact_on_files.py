@@ -13,14 +13,14 @@ from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout
 from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, jsonl, make_surgeon
 from tests.surgery.calls import Talk, call, faults, shown, text
 from tests.verbs import performed
 
-CONSUME = [Call("restore_remote", RedactionKind.CONSUMED, "c1")]
+CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
 LONG = "long " * 200
 
 

@@ -12,7 +12,7 @@ import pytest
 from bsd.care import catalog
 from bsd.care.verify import verify
 from bsd.foundation.layout import SessionName
-from bsd.session.surgeon import Status
+from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines
 from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored

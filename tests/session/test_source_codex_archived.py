@@ -19,8 +19,8 @@ from bsd.daemon.rounds import sessions_by_stat
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.session.commit.recovery import State
-from bsd.session.surgeon import Status
+from bsd.session.commit.displaced import State
+from bsd.surgery.result import Status
 from tests.agents.sources import CODEX
 from tests.agents.sources.codex import codex_lines, codex_meta
 from tests.agents.sources.tree import LONG, Home, away, raw, without_restored
@@ -84,7 +84,7 @@ def test_an_archived_thread_is_the_session_that_it_was(
     entry = next(
         row["id"] for row in performed.context(surgeon, home.name)["entries"] if row["extracted"]
     )
-    assert LONG in surgeon.extracted_content(home.name, entry)["content"].values()
+    assert LONG in performed.extracted_content(surgeon, home.name, entry)["content"].values()
     performed.restore(surgeon, home.name, entry)
     performed.undo(surgeon, home.name)
     performed.undo(surgeon, home.name)
@@ -142,7 +142,7 @@ def test_late_lines_find_a_thread_that_was_archived(home: Home, clock: Clock) ->
     path = archive(home)
     before = path.read_bytes()
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).recover()
+    found = make_surgeon(home.layout, clock).operator.recover()
     assert [(each.state, each.lines) for each in found] == [(State.FINISHED, 1)]
     assert path.read_bytes() == before + late
     assert not home.path.exists()

@@ -21,9 +21,9 @@ from bsd.foundation.errors import ConfigError, Invalid, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
-from bsd.session.commit.recovered import State
-from bsd.session.surgeon import Status
+from bsd.session.commit.displaced import State
 from bsd.surgery.edit import becoming, setting
+from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 from tests.logs import capture_logs
@@ -196,7 +196,7 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
         for row in performed.context(surgeon, home.name)["entries"]
         if row["type"] == "tool_result"
     )
-    document = json.loads(surgeon.show_entry(home.name, entry).text)
+    document = json.loads(performed.show_entry(surgeon, home.name, entry).text)
     tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
     with pytest.raises(Invalid):
         surgeon.edit(home.name, entry, setting([(tie[home.kind.kind], "another")]))
@@ -226,7 +226,7 @@ def test_late_lines_find_their_session(home: Home, clock: Clock) -> None:
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    found = make_surgeon(home.layout, clock).recover()
+    found = make_surgeon(home.layout, clock).operator.recover()
     assert [each.lines for each in found] == [1]
     assert home.path.read_bytes() == taken + b'{"late": true}\n'
 
@@ -237,7 +237,7 @@ def test_a_source_that_is_named_no_longer_is_not_written_to(home: Home, clock: C
     with late(home).open("ab") as file:
         file.write(b'{"late": true}\n')
     clock.ahead += 120
-    [found] = make_surgeon(Layout(home.layout.root), clock).recover()
+    [found] = make_surgeon(Layout(home.layout.root), clock).operator.recover()
     assert found.state is State.FAILED
     assert home.path.read_bytes() == taken
     assert late(home).read_bytes().endswith(b'{"late": true}\n')

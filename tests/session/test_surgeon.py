@@ -15,13 +15,15 @@ import pytest
 from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
+from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import rest, session
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
+from bsd.surgery.result import Status
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
@@ -170,6 +172,30 @@ def test_a_backup_mounted_read_only_can_be_verified(
     assert list(layout.locks.iterdir()) == [], "where no lock can be taken, none is needed"
     assert verify(layout, repair=True).clean
     assert list(layout.locks.iterdir()) != []
+
+
+def test_an_extraction_that_fails_is_an_error_in_the_log(
+    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(layout, conversation(1))
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise Unavailable("no space left")
+
+    monkeypatch.setattr(SessionStore, "keep", full)
+    with capture_logs() as logs:
+        result = surgeon.extract(NAME)
+    assert (result.status, path.read_bytes()) == (Status.FAILED, before)
+    [told] = [line for line in logs if line["event"].startswith("Extraction failed")]
+    assert told == {
+        "event": "Extraction failed for main/s1/e1, rolled back",
+        "log_level": "error",
+        "module": "extraction",
+        "session": "main/s1",
+        "entries": 1,
+        "error": "no space left",
+    }
 
 
 def test_log_and_audit_name_what_was_done_and_by_whom(layout: Layout, surgeon: Surgeon) -> None:

@@ -13,10 +13,12 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
+from bsd.surgery.result import Status
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
@@ -130,7 +132,7 @@ def test_the_history_is_durable_before_the_session_changes(
 
     assert states(surgeon) == [(1, "set_extractable", "done")]
     clock.ahead += 100
-    surgeon.recover()
+    surgeon.operator.recover()
     assert performed.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == original
     assert history_files(layout) == ["000001_set_extractable.jsonl", "000002_undo.jsonl"]
@@ -242,7 +244,7 @@ def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
 
 def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
-    shown = surgeon.show_entry(NAME, "e0")
+    shown = performed.show_entry(surgeon, NAME, "e0")
     performed.set_extractable(surgeon, NAME, "e0", False)
     before = path.read_bytes()
     with pytest.raises(EntryChanged):

@@ -14,12 +14,14 @@ from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import GiveUp, Outcome
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
+from bsd.surgery.result import SessionResult, Status
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
 from tests.verbs import performed
@@ -66,7 +68,7 @@ def test_the_daemon_leaves_it_inline_for_good(
     assert daemon.extract(NAME).entries == 0
     assert taken_back.read_bytes() == before
     RetentionRun(layout, actor="test", clock=lambda: 2e9 + YEAR).clean_history("24h")
-    assert History(layout, NAME).deeds() == []
+    assert History(layout, NAME).operations() == []
     StateDb(layout.state_db).forget(NAME)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
 

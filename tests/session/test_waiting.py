@@ -13,7 +13,9 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.inflight import InFlight, InFlightRecord
-from bsd.session.surgeon import Patience, Status, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write

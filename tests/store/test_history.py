@@ -60,7 +60,7 @@ def test_what_was_begun_comes_back_whole(history: History, layout: Layout) -> No
     assert deed.pending
     history.done()
     assert history.pending() == []
-    (deed,) = History(layout, NAME).deeds()
+    (deed,) = History(layout, NAME).operations()
     assert (deed.number, deed.act, deed.entries) == (1, ACT, 3)
     assert str(deed) == "operation 1 (edit, 2026-02-01T00:00:00.000Z)"
     lines = history.lines(deed)
@@ -84,7 +84,7 @@ def test_numbers_go_on(history: History, layout: Layout) -> None:
     assert begin(history, layout) == 3
     history.done()
     (history.directory / "000001_edit.jsonl").unlink()
-    assert [deed.number for deed in history.deeds()] == [2, 3]
+    assert [deed.number for deed in history.operations()] == [2, 3]
     assert begin(history, layout) == 4
 
 
@@ -99,7 +99,7 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     store.keep([keep], source)
     history.begin(ACT, edits()[2:], touched()[2:], [keep], source, store)
     history.done()
-    (deed,) = history.deeds()
+    (deed,) = history.operations()
     assert b"yyyy" not in deed.path.read_bytes()
     (changed,) = history.lines(deed)
     assert history.former(deed, changed, NEW[2], store) == line
@@ -113,9 +113,9 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
 def test_what_is_cut_short_is_damaged(history: History, layout: Layout, keep: int) -> None:
     begin(history, layout)
     history.done()
-    (deed,) = history.deeds()
+    (deed,) = history.operations()
     deed.path.write_bytes(deed.path.read_bytes()[:keep])
-    if history.deeds():
+    if history.operations():
         with pytest.raises(HistoryDamaged):
             history.lines(deed)
     deed.path.unlink()
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_nothing(
     with pytest.raises(Unavailable):
         begin(history, layout)
     assert not history.directory.exists()
-    assert history.deeds() == []
+    assert history.operations() == []
 
 
 def test_other_files_are_none_of_ours(history: History) -> None:
@@ -159,7 +159,7 @@ def test_other_files_are_none_of_ours(history: History) -> None:
     for name in ("1_x.jsonl", "000001_x.txt", "notes", "000002_.jsonl"):
         (history.directory / name).write_text("{}")
     (history.directory / "000003_odd.jsonl").write_text('{"entries":1}\n')
-    assert history.deeds() == []
+    assert history.operations() == []
 
 
 def test_names_never_collide_and_never_leave_the_root(layout: Layout) -> None:
@@ -182,7 +182,7 @@ def test_an_undone_undo_undoes_nothing() -> None:
 def test_lines_are_found_where_they_are_now(history: History, layout: Layout) -> None:
     begin(history, layout)
     history.done()
-    lines = history.lines(history.deeds()[0])
+    lines = history.lines(history.operations()[0])
     new = b"".join(NEW)
     assert {at: place.index for at, place in find_lines(BytesTranscript(new), lines).items()} == {
         0: 0,
@@ -209,7 +209,7 @@ def test_whether_it_happened_is_seen_in_the_session(history: History, layout: La
     assert not happened(BytesTranscript(SESSION + b"\n" + NEW[0]), lines)
     assert not happened(BytesTranscript(b""), lines)
     history.settle(deed, happened=True)
-    assert [deed.pending for deed in history.deeds()] == [False]
+    assert [deed.pending for deed in history.operations()] == [False]
 
 
 def test_names_that_a_block_cuts_in_two_are_found(

@@ -21,8 +21,8 @@ from bsd.store.extracted import FileSpan, Keep, Missing, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import Restored, plan_restore, plan_restore_all
+from bsd.text import splice
 from bsd.text.reader import BytesTranscript
-from bsd.text.splice import remove_members
 
 NOW = 1_800_000_000.0
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -154,5 +154,5 @@ def without_restored(raw: bytes) -> bytes:
     """The session with every `_restored` taken out again."""
     needle = f'"{RESTORED}"'.encode()
     return b"".join(
-        remove_members(line, [(RESTORED,)]) if needle in line else line for line in _lines(raw)
+        splice.edit(line, remove=[(RESTORED,)]) if needle in line else line for line in _lines(raw)
     )

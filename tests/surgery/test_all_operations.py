@@ -16,15 +16,14 @@ from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
-from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard
-from bsd.surgery.hashes import line_hash
 from bsd.surgery.plan import Plan
-from bsd.surgery.redact import Call, RedactionKind, plan_redact
+from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.surgery.replace import plan_replace, texts_of
 from bsd.surgery.restore import plan_restore
-from bsd.surgery.targets import Discard, Replacement
+from bsd.surgery.targets import ContextChanged, Discard, Replacement
+from bsd.surgery.view import line_hash
 from tests.sessions import jsonl, sample
 from tests.surgery.calls import Talk, call, faults, text, thought
 from tests.surgery.in_memory import NOW, data
@@ -81,7 +80,7 @@ class Surgery:
         assert self.session.raw == self.original
 
     def numbers(self) -> list[int]:
-        return [deed.number for deed in self.session.memory.deeds()]
+        return [deed.number for deed in self.session.memory.operations()]
 
     def entry(self) -> str:
         index, _ = self.chance.choice(self.session.entries())
@@ -127,7 +126,7 @@ class Surgery:
 
     def redact(self) -> None:
         calls = [
-            Call(one.name, self.chance.choice(list(RedactionKind)), one.id)
+            CallToRedact(one.name, self.chance.choice(list(RedactionKind)), one.id)
             for seen in read_through(self.session.source, self.fmt)
             for one in seen.facts.calls
         ]

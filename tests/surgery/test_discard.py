@@ -12,11 +12,10 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.discard import plan_discard
-from bsd.surgery.hashes import line_hash
-from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
 from bsd.surgery.targets import DISCARDED, Discard, Refused, Replacement, read_targets
-from bsd.surgery.view import views
+from bsd.surgery.view import line_hash, views
 from tests.sessions import jsonl
 from tests.surgery.calls import Talk, call, faults, text, thought
 from tests.surgery.test_undo import Patient

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from bsd.agents.flat import FLAT
-from bsd.foundation.errors import NotFound
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.survey import Outcome
-from bsd.text.splice import set_member
+from bsd.surgery.survey import Judged
+from bsd.text.splice import edit
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import NOW, Session, config, data, without_restored
 
@@ -191,23 +190,9 @@ def test_a_budget_ends_a_plan_and_the_next_one_goes_on() -> None:
     assert (dry.complete, dry.report.entries, dry.report.bytes_after) == (True, 5, len(old.raw))
 
 
-def test_one_entry_only() -> None:
-    old = session(message("e1", "toolResult", LONG), message("e2", "toolResult", LONG))
-
-    def plan(only: str) -> list[str]:
-        found = plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, only=only)
-        return [keep.entry_id for keep in found.keeps]
-
-    assert plan("e2") == ["e2"]
-    assert plan("#1") == ["e1"]
-    assert plan("q1") == []
-    with pytest.raises(NotFound):
-        plan("nobody")
-
-
 def test_every_outcome_is_told() -> None:
     old = session(message("e1", "toolResult", LONG))
-    told: list[Outcome] = []
+    told: list[Judged] = []
     plan_extraction(old.source, old.fmt, config(), NOW, old.shelf, tell=told.append)
     assert [(o.index, o.entry_id, o.kind, o.decision.reason.value) for o in told] == [
         (1, "e1", "tool_result", "extract"),
@@ -360,7 +345,7 @@ def test_a_marker_whose_values_were_all_overwritten_holds_nobody_back() -> None:
     old.extract()
     [kept] = old.shelf.files.values()
     assert b"_extracted" not in kept
-    assert set_member(kept, "_x", b"1").startswith(before[:200])
+    assert edit(kept, put={"_x": b"1"}).startswith(before[:200])
     old.restore("e1")
     assert without_restored(old.raw.splitlines(keepends=True)[1]) == kept
 

@@ -20,7 +20,7 @@ from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.text.reader import BytesTranscript, parse_entry
-from bsd.text.splice import SpliceError, remove_members
+from bsd.text.splice import SpliceError, edit
 from tests.sessions import jsonl
 from tests.surgery.in_memory import NOW
 from tests.surgery.sessions import sessions
@@ -85,7 +85,7 @@ def unpinned(raw: bytes) -> bytes:
         new = line.raw
         if EXTRACTABLE in (parse_entry(new) or {}):
             try:
-                new = remove_members(new, [(EXTRACTABLE,)])
+                new = edit(new, remove=[(EXTRACTABLE,)])
             except SpliceError:  # twice in one line: nobody has pinned that
                 new = line.raw
         lines.append(new)

@@ -12,8 +12,7 @@ from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.http.outlines import Outlines
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines
-from bsd.surgery.outline import outline_of
-from bsd.surgery.view import EntryView, views
+from bsd.surgery.view import EntryView, outline_of, views
 from bsd.text.change import Identity
 from bsd.text.reader import BytesTranscript
 
@@ -33,7 +32,8 @@ class Counted(BytesTranscript):
     """Counts what is read of it."""
 
     def __init__(self, data: bytes, number: int = 1) -> None:
-        super().__init__(data, Identity(1, 1, len(data), number, number))
+        super().__init__(data)
+        self.identity = Identity(1, 1, len(data), number, number)
         self.bytes = 0
 
     def read(self, offset: int, length: int) -> bytes:

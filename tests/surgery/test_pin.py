@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bsd.foundation.errors import Conflict, Invalid, NotFound
-from bsd.surgery.pin import plan_set_extractable
+from bsd.surgery.edit import plan_set_extractable
 from tests.surgery.test_extract import message, session
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bsd.agents.entry import Entry
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.state import Checkpoint
-from bsd.surgery.prefix import Prefix
-from bsd.surgery.sight import id_hash
+from bsd.surgery.sight import Prefix, id_hash
 from tests.surgery.test_properties import EXAMPLES
 from tests.text import nasty
 

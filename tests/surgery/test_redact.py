@@ -11,7 +11,7 @@ from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
-from bsd.surgery.redact import Call, Redaction, RedactionKind, plan_redact
+from bsd.surgery.redact import CallToRedact, Redaction, RedactionKind, plan_redact
 from tests.sessions import jsonl
 from tests.surgery.calls import Talk, call, faults, shown, text, thought
 from tests.surgery.test_undo import Patient
@@ -19,7 +19,7 @@ from tests.surgery.test_undo import Patient
 LONG = "long " * 200
 
 
-def redact(session: Patient, *calls: Call) -> Redaction:
+def redact(session: Patient, *calls: CallToRedact) -> Redaction:
     plan, answer = plan_redact(session.source, session.fmt, calls, session.shelf)
     session.carry_out(plan)
     return answer
@@ -27,7 +27,7 @@ def redact(session: Patient, *calls: Call) -> Redaction:
 
 def consume(session: Patient, *call_ids: str) -> Redaction:
     return redact(
-        session, *(Call("restore_remote", RedactionKind.CONSUMED, one) for one in call_ids)
+        session, *(CallToRedact("restore_remote", RedactionKind.CONSUMED, one) for one in call_ids)
     )
 
 
@@ -39,7 +39,7 @@ def check_undo(session: Patient, before: bytes) -> None:
     """Undo, redo and undo again."""
     after = session.raw
     assert after != before
-    number = session.memory.deeds()[-1].number
+    number = session.memory.operations()[-1].number
     session.undo(number)
     assert session.raw == before
     session.undo(number + 1)
@@ -229,7 +229,7 @@ def test_a_marked_call_keeps_action_and_entry_and_its_result_a_note() -> None:
     session = Patient(marked_call().raw, OPENCLAW)
     before = session.raw
     answer = redact(
-        session, Call("purge_control", RedactionKind.MARKED, "c1", note="[restored e0]")
+        session, CallToRedact("purge_control", RedactionKind.MARKED, "c1", note="[restored e0]")
     )
     assert how(answer) == ["marked"]
     assert session.entry(2)["_redacted"] is True
@@ -238,9 +238,11 @@ def test_a_marked_call_keeps_action_and_entry_and_its_result_a_note() -> None:
     assert session.entry(3)["message"]["content"] == [text("[restored e0]")]
     assert session.entry(3)["message"]["toolCallId"] == "c1"
     assert faults(session.raw) == []
-    again = redact(session, Call("purge_control", RedactionKind.MARKED, "c1", note="[restored e0]"))
+    again = redact(
+        session, CallToRedact("purge_control", RedactionKind.MARKED, "c1", note="[restored e0]")
+    )
     assert [one.why for one in again.left] == ["already redacted"]
-    assert len(session.memory.deeds()) == 1
+    assert len(session.memory.operations()) == 1
     check_undo(session, before)
 
 
@@ -249,7 +251,7 @@ def test_arguments_that_are_a_text_are_cut_inside() -> None:
     block = talk.entries[2]["message"]["content"][1]
     block["arguments"] = json.dumps({"action": "restore", "entry": "e0", "keys": "x"})
     session = Patient(talk.raw, OPENCLAW)
-    redact(session, Call("purge_control", RedactionKind.MARKED, "c1"))
+    redact(session, CallToRedact("purge_control", RedactionKind.MARKED, "c1"))
     kept = session.entry(2)["message"]["content"][1]["arguments"]
     assert json.loads(kept) == {"action": "restore", "entry": "e0"}
 
@@ -262,11 +264,11 @@ def test_the_command_line_of_an_exec_call_stays() -> None:
     talk.says(text("done"))
     session = Patient(talk.raw, OPENCLAW)
     before = session.raw
-    redact(session, Call("exec", RedactionKind.MARKED, "c1"))
+    redact(session, CallToRedact("exec", RedactionKind.MARKED, "c1"))
     assert "restore_remote" in session.entry(2)["message"]["content"][0]["arguments"]["command"]
     assert session.entry(3)["message"]["content"] == [text("[done: exec]")]
     session.undo()
-    redact(session, Call("exec", RedactionKind.CONSUMED, "c1"))
+    redact(session, CallToRedact("exec", RedactionKind.CONSUMED, "c1"))
     assert [entry["id"] for entry in shown(session.raw)] == ["e1", "e4"]
     session.undo()
     assert session.raw == before
@@ -275,26 +277,30 @@ def test_the_command_line_of_an_exec_call_stays() -> None:
 @pytest.mark.parametrize(
     ("change", "wanted", "why"),
     [
-        (lambda talk: None, Call("restore_remote", RedactionKind.CONSUMED, "nobody"), "not found"),
-        (lambda talk: None, Call("restore_remote", RedactionKind.CONSUMED), "not found"),
+        (
+            lambda talk: None,
+            CallToRedact("restore_remote", RedactionKind.CONSUMED, "nobody"),
+            "not found",
+        ),
+        (lambda talk: None, CallToRedact("restore_remote", RedactionKind.CONSUMED), "not found"),
         (
             lambda talk: talk.entries.pop(),
-            Call("restore_remote", RedactionKind.CONSUMED, "c1"),
+            CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1"),
             "its turn is not over",
         ),
         (
             lambda talk: talk.entries.pop() and talk.entries.pop(),
-            Call("restore_remote", RedactionKind.MARKED, "c1"),
+            CallToRedact("restore_remote", RedactionKind.MARKED, "c1"),
             "its turn is not over",
         ),
         (
             lambda talk: talk.entries.append(talk.entries[2] | {"id": "e9"}),
-            Call("restore_remote", RedactionKind.CONSUMED, "c1"),
+            CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1"),
             "2 calls are called that",
         ),
     ],
 )
-def test_calls_that_are_left_say_why(change: Any, wanted: Call, why: str) -> None:
+def test_calls_that_are_left_say_why(change: Any, wanted: CallToRedact, why: str) -> None:
     talk = simple()
     change(talk)
     session = Patient(talk.raw, OPENCLAW)
@@ -315,8 +321,8 @@ def test_a_line_that_cannot_be_edited_is_left_and_the_others_are_not() -> None:
     session = Patient(b"".join(lines), OPENCLAW)
     answer = redact(
         session,
-        Call("purge_control", RedactionKind.MARKED, "c1"),
-        Call("restore", RedactionKind.MARKED, "c2"),
+        CallToRedact("purge_control", RedactionKind.MARKED, "c1"),
+        CallToRedact("restore", RedactionKind.MARKED, "c2"),
     )
     assert how(answer) == ["marked"]
     [left] = answer.left
@@ -375,7 +381,10 @@ def flat() -> list[dict[str, Any]]:
 def test_flat_entries_read_as_the_seed_shows() -> None:
     session = Patient(jsonl(*flat()), FLAT)
     before = session.raw
-    redact(session, Call("purge_control", RedactionKind.MARKED, entry_id="m2", note="[restored]"))
+    redact(
+        session,
+        CallToRedact("purge_control", RedactionKind.MARKED, entry_id="m2", note="[restored]"),
+    )
     assert session.entry(1) == {
         "__id": "m2",
         "type": "tool_call",
@@ -392,7 +401,7 @@ def test_flat_entries_read_as_the_seed_shows() -> None:
 def test_flat_lines_are_consumed_and_come_back(end: bytes, more: bytes) -> None:
     raw = jsonl(*flat())[:-1] + end
     session = Patient(raw, FLAT)
-    answer = redact(session, Call("purge_control", RedactionKind.CONSUMED, entry_id="m2"))
+    answer = redact(session, CallToRedact("purge_control", RedactionKind.CONSUMED, entry_id="m2"))
     assert answer.entries_removed == ("m2", "m3")
     assert session.raw == jsonl(*flat()[:1])
     session.raw += more
@@ -422,8 +431,8 @@ def test_a_line_whose_neighbour_went_later_waits_for_it() -> None:
     more = [one | {"__id": f"n{number}"} for number, one in enumerate(flat()[1:])]
     session = Patient(jsonl(*flat(), *more), FLAT)
     before = session.raw
-    redact(session, Call("purge_control", RedactionKind.CONSUMED, entry_id="m2"))
-    redact(session, Call("purge_control", RedactionKind.CONSUMED, entry_id="n0"))
+    redact(session, CallToRedact("purge_control", RedactionKind.CONSUMED, entry_id="m2"))
+    redact(session, CallToRedact("purge_control", RedactionKind.CONSUMED, entry_id="n0"))
     assert len(shown(session.raw)) == 0  # one line is left
     with pytest.raises(Conflict, match=r"operation 2 .* changed n0"):
         session.undo(1)

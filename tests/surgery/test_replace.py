@@ -13,8 +13,8 @@ from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.surgery.policy import Policy
 from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
 from bsd.surgery.targets import Refused, Replacement, read_targets
 from tests.sessions import jsonl
 from tests.surgery.calls import Talk, call, faults, shown, text, thought

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.store.history import Gap, Neighbour, TouchedLine
-from bsd.surgery.plan import Plan, Report
-from bsd.surgery.revised import Revised
+from bsd.surgery.plan import Plan, Report, Revised
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript, Line
 

@@ -12,8 +12,7 @@ from bsd.agents.marker import placeholder
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import format_path
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Decision, Reason, Standing, decide, subject_of
+from bsd.surgery.rules import Decision, Policy, Reason, Standing, decide, subject_of
 from tests.surgery.in_memory import NOW, config
 
 OLD = Standing(position=50, time_ms=(NOW - 1e6) * 1000)

@@ -16,11 +16,9 @@ from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.store.state import Checkpoint
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Reason
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.rules import Policy, Reason
 from bsd.surgery.sight import id_hash
-from bsd.surgery.survey import Survey
+from bsd.surgery.survey import Survey, fingerprint
 from bsd.text.reader import BytesTranscript
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import NOW, Session, config
@@ -118,8 +116,8 @@ def test_what_is_settled_is_not_read_again() -> None:
     read: list[int] = []
 
     class Reader(BytesTranscript):
-        def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Any:
-            for line in super().lines(start, first_index, end):
+        def lines(self, start: int = 0, first_index: int = 0) -> Any:
+            for line in super().lines(start, first_index):
                 read.append(line.index)
                 yield line
 

@@ -11,7 +11,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.spelling import iso_utc
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
 from bsd.text.reader import BytesTranscript

@@ -11,12 +11,13 @@ from bsd.agents.codex import CODEX
 from bsd.agents.dialect import Format, Shape, Value
 from bsd.agents.entry import Entry, sent_tokens
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.surgery.context_tool import plan_context
+from bsd.surgery.discard import plan_discard
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.hashes import line_hash
+from bsd.surgery.replace import plan_replace
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
+from bsd.surgery.view import line_hash
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import Session, config
 
@@ -184,10 +185,10 @@ def test_context_tools_count_as_extraction_does() -> None:
     cut = Session(jsonl(HEADER, *entries, kept, end))
     for session, expected in ((whole, 2990 // 3), (cut, 0)):
         first = Replacement("a" * 1500, "a" * 1490, "")
-        _, answer_ = plan_context(session.source, OPENCLAW, [first], config())
+        _, answer_ = plan_replace(session.source, OPENCLAW, [first])
         assert [one.tokens_saved for one in answer_.changed] == [expected]
         hash_ = line_hash(session.raw.splitlines(keepends=True)[1])
-        plan, answer_ = plan_context(session.source, OPENCLAW, [Discard(hash_)], config())
+        plan, answer_ = plan_discard(session.source, OPENCLAW, [Discard(hash_)])
         note = len("[content discarded]")
         assert plan.report.tokens_saved == (expected and (3000 - note) // 3)
         assert plan.report.rate == Rate(3.0, measured=True)

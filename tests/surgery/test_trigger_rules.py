@@ -8,8 +8,7 @@ import pytest
 
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Standing
+from bsd.surgery.rules import Policy, Standing
 from tests.surgery.in_memory import config
 from tests.surgery.test_rules import LONG, at, judge, leaving, result
 

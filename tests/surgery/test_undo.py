@@ -20,8 +20,7 @@ from bsd.foundation.value_path import parse_path
 from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import Act, ChangedLine, KeptOperation, undone_entries
 from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
-from bsd.surgery.edit import plan_edit, read_document, setting
-from bsd.surgery.pin import plan_set_extractable
+from bsd.surgery.edit import plan_edit, plan_set_extractable, read_document, setting
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.undo import Undone, _already_undone, plan_undo, tell_history
@@ -39,7 +38,7 @@ class Memory:
     def __init__(self) -> None:
         self.acts: list[tuple[KeptOperation, list[ChangedLine], list[bytes]]] = []
 
-    def deeds(self) -> list[KeptOperation]:
+    def operations(self) -> list[KeptOperation]:
         return [deed for deed, _, _ in self.acts]
 
     def lines(self, deed: KeptOperation) -> list[ChangedLine]:
@@ -139,7 +138,7 @@ class Patient(Session):
         return self.fmt.facts(entry).id if entry else None
 
     def standing(self) -> list[KeptOperation]:
-        deeds = self.memory.deeds()
+        deeds = self.memory.operations()
         undone = undone_entries(deeds)
         return [deed for deed in deeds if undone[deed.number] < deed.entries]
 
@@ -162,7 +161,7 @@ def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], n
         session.extract(now, **draw(policies))
         return
     if kind in {"undo", "redo"}:
-        numbers = [deed.number for deed in session.memory.deeds()]
+        numbers = [deed.number for deed in session.memory.operations()]
         number = draw(st.sampled_from([None, *numbers])) if kind == "redo" else None
         before = session.raw
         try:

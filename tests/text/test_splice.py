@@ -18,10 +18,6 @@ from bsd.text.splice import (
     edit,
     encode_string,
     find,
-    reinsert,
-    remove_members,
-    replace,
-    set_member,
     text_size,
     text_sizes,
 )
@@ -113,14 +109,14 @@ def test_what_is_not_there_is_not_found(raw: bytes, steps: list[str | int]) -> N
 @given(nasty.lines(), st.data())
 def test_replacing_changes_these_values_only(raw: bytes, draw: st.DataObject) -> None:
     paths = some_paths(draw, raw)
-    edited = replace(raw, dict.fromkeys(paths, NEW))
+    edited = edit(raw, replace=dict.fromkeys(paths, NEW))
 
     assert outside(edited, paths) == outside(raw, paths)
     new = json.loads(NEW, object_pairs_hook=Members)
     expected = changed(nasty.members(raw), lambda path, value: [new if path in paths else value])
     assert meaning([nasty.members(edited)]) == meaning(expected)
     original = {path: raw[start:end] for path, (start, end) in find(raw, paths).items()}
-    assert replace(edited, original) == raw
+    assert edit(edited, replace=original) == raw
 
 
 @unhurried
@@ -128,9 +124,9 @@ def test_replacing_changes_these_values_only(raw: bytes, draw: st.DataObject) ->
 def test_bytes_that_are_no_text_pass_through(raw: bytes, draw: st.DataObject) -> None:
     paths = some_paths(draw, raw)
     original = {path: raw[start:end] for path, (start, end) in find(raw, paths).items()}
-    edited = replace(raw, dict.fromkeys(paths, NEW))
+    edited = edit(raw, replace=dict.fromkeys(paths, NEW))
     assert outside(edited, paths) == outside(raw, paths)
-    assert replace(edited, original) == raw
+    assert edit(edited, replace=original) == raw
 
 
 @unhurried
@@ -141,7 +137,7 @@ def test_setting_a_member_adds_it_last_or_replaces_its_value(
     key: str = json.loads(name)
     plain, doubtful = nasty.paths(raw)
     assume((key,) not in doubtful)
-    edited = set_member(raw, key, value)
+    edited = edit(raw, put={key: value})
 
     start, end = find(edited, [(key,)])[(key,)]
     assert edited[start:end] == value
@@ -151,19 +147,19 @@ def test_setting_a_member_adds_it_last_or_replaces_its_value(
         before, after = nasty.members(raw), nasty.members(edited)
         assert meaning(after.items[:-1]) == meaning(before.items)
         assert after.items[-1][0] == key
-        assert remove_members(edited, [(key,)]) == raw
+        assert edit(edited, remove=[(key,)]) == raw
 
 
 @unhurried
 @given(nasty.lines(), st.data())
 def test_removed_members_are_gone_and_nothing_else(raw: bytes, draw: st.DataObject) -> None:
     paths = some_paths(draw, raw, only_members=True)
-    edited = remove_members(raw, paths)
+    edited = edit(raw, remove=paths)
     expected = changed(nasty.members(raw), lambda path, value: [] if path in paths else [value])
     assert meaning([nasty.members(edited)]) == meaning(expected)
     one_by_one = raw
     for path in draw.draw(st.permutations(paths)):
-        one_by_one = remove_members(one_by_one, [path])
+        one_by_one = edit(one_by_one, remove=[path])
     assert one_by_one == edited
 
 
@@ -171,12 +167,12 @@ def test_removed_members_are_gone_and_nothing_else(raw: bytes, draw: st.DataObje
 @given(nasty.lines(), st.data())
 def test_removed_members_come_back_to_their_old_place(raw: bytes, draw: st.DataObject) -> None:
     paths = some_paths(draw, raw, only_members=True)
-    edited = remove_members(raw, paths)
-    assert reinsert(edited, raw, draw.draw(st.permutations(paths))) == raw
+    edited = edit(raw, remove=paths)
+    assert edit(edited, reinsert=draw.draw(st.permutations(paths)), original=raw) == raw
 
     one_by_one = edited
     for path in draw.draw(st.permutations(paths)):
-        one_by_one = reinsert(one_by_one, raw, [path])
+        one_by_one = edit(one_by_one, reinsert=[path], original=raw)
     assert one_by_one == raw
 
 
@@ -188,8 +184,8 @@ def test_some_removed_members_come_back_as_if_only_the_others_had_left(
     paths = some_paths(draw, raw, only_members=True)
     back = draw.draw(st.lists(st.sampled_from(paths), unique=True))
     still_gone = [path for path in paths if path not in back]
-    edited = reinsert(remove_members(raw, paths), raw, back)
-    assert edited == remove_members(raw, still_gone)
+    edited = edit(edit(raw, remove=paths), reinsert=back, original=raw)
+    assert edited == edit(raw, remove=still_gone)
 
 
 @unhurried
@@ -207,10 +203,11 @@ def test_extraction_and_restoration_leave_only_what_was_set(
     extracted = edit(
         raw, replace=dict.fromkeys(replaced, NEW), remove=gone, put={"_m": marker, "_n": b"0"}
     )
-    assert extracted == set_member(
-        set_member(remove_members(replace(raw, dict.fromkeys(replaced, NEW)), gone), "_m", marker),
-        "_n",
-        b"0",
+    assert extracted == edit(
+        edit(
+            edit(edit(raw, replace=dict.fromkeys(replaced, NEW)), remove=gone), put={"_m": marker}
+        ),
+        put={"_n": b"0"},
     )
     original = {path: raw[start:end] for path, (start, end) in find(raw, replaced).items()}
     restored = edit(
@@ -221,8 +218,8 @@ def test_extraction_and_restoration_leave_only_what_was_set(
         original=raw,
         put={"_n": note},
     )
-    assert restored == set_member(raw, "_n", note)
-    assert remove_members(restored, [("_n",)]) == raw
+    assert restored == edit(raw, put={"_n": note})
+    assert edit(restored, remove=[("_n",)]) == raw
 
 
 @unhurried
@@ -233,14 +230,14 @@ def test_a_line_that_breaks_off_is_never_edited(raw: bytes, draw: st.DataObject)
     with pytest.raises(SpliceError):
         find(torn, [("a",)])
     with pytest.raises(SpliceError):
-        set_member(torn, "_k", b"1")
+        edit(torn, put={"_k": b"1"})
 
 
 @unhurried
 @given(st.binary(max_size=50) | st.text('{}[]",:\\u0a1 \r\n', max_size=30).map(str.encode))
 def test_no_bytes_cause_another_error(raw: bytes) -> None:
     try:
-        edited = set_member(raw, "_k", b"1")
+        edited = edit(raw, put={"_k": b"1"})
     except SpliceError:
         return
     assert b"1" in edited

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bsd.foundation.errors import BsdError
 from bsd.foundation.value_path import ValuePath
-from bsd.text.elements import elements, prepend_elements, remove_elements
 from bsd.text.splice import (
     BrokenLine,
     DuplicateKey,
@@ -23,12 +22,11 @@ from bsd.text.splice import (
     SpliceError,
     TooDeep,
     edit,
+    elements,
     encode_string,
     find,
-    reinsert,
-    remove_members,
-    replace,
-    set_member,
+    prepend_elements,
+    remove_elements,
 )
 from tests.text import nasty
 
@@ -73,8 +71,8 @@ ODD_LINES: dict[str, tuple[bytes, bytes]] = {
 @pytest.mark.parametrize(("raw", "edited"), ODD_LINES.values(), ids=ODD_LINES)
 def test_only_the_edited_value_changes(raw: bytes, edited: bytes) -> None:
     span = find(raw, [("text",)])[("text",)]
-    assert replace(raw, {("text",): b'"-"'}) == edited
-    assert replace(edited, {("text",): raw[span.start : span.end]}) == raw
+    assert edit(raw, replace={("text",): b'"-"'}) == edited
+    assert edit(edited, replace={("text",): raw[span.start : span.end]}) == raw
 
 
 NOT_ONE_OBJECT: dict[str, bytes] = {
@@ -108,9 +106,9 @@ NOT_ONE_OBJECT: dict[str, bytes] = {
 @pytest.mark.parametrize("raw", NOT_ONE_OBJECT.values(), ids=NOT_ONE_OBJECT)
 def test_what_is_not_one_object_is_not_edited(raw: bytes) -> None:
     with pytest.raises(BrokenLine):
-        replace(raw, {("text",): b'"-"'})
+        edit(raw, replace={("text",): b'"-"'})
     with pytest.raises(BrokenLine):
-        set_member(raw, "_k", b"1")
+        edit(raw, put={"_k": b"1"})
 
 
 DUPLICATES: dict[str, tuple[bytes, ValuePath]] = {
@@ -130,9 +128,9 @@ DUPLICATES: dict[str, tuple[bytes, ValuePath]] = {
 def test_a_duplicate_key_on_the_path_forbids_the_edit(raw: bytes, path: ValuePath) -> None:
     edits: list[Callable[[], object]] = [
         lambda: find(raw, [path]),
-        lambda: replace(raw, {path: b"0"}),
-        lambda: remove_members(raw, [path]),
-        lambda: reinsert(b"{}", raw, [path]),
+        lambda: edit(raw, replace={path: b"0"}),
+        lambda: edit(raw, remove=[path]),
+        lambda: edit(b"{}", reinsert=[path], original=raw),
     ]
     for attempt in edits:
         with pytest.raises(DuplicateKey):
@@ -141,7 +139,7 @@ def test_a_duplicate_key_on_the_path_forbids_the_edit(raw: bytes, path: ValuePat
 
 def test_a_duplicate_of_the_key_to_set_forbids_the_edit() -> None:
     with pytest.raises(DuplicateKey):
-        set_member(rb'{"_k":1,"\u005fk":2}', "_k", b"0")
+        edit(rb'{"_k":1,"\u005fk":2}', put={"_k": b"0"})
 
 
 MISSING: dict[str, tuple[bytes, ValuePath]] = {
@@ -164,7 +162,7 @@ def test_a_missing_value_is_an_error(raw: bytes, path: ValuePath) -> None:
     with pytest.raises(NoSuchValue):
         find(raw, [path])
     with pytest.raises(NoSuchValue):
-        replace(raw, {path: b"0"})
+        edit(raw, replace={path: b"0"})
 
 
 def test_all_values_are_found_in_one_go() -> None:
@@ -194,12 +192,12 @@ ADDED: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize(("raw", "edited"), ADDED.values(), ids=ADDED)
 def test_a_new_member_comes_last_and_leaves_no_trace(raw: bytes, edited: bytes) -> None:
-    assert set_member(raw, "k", b"9") == edited
-    assert remove_members(edited, [("k",)]) == raw
+    assert edit(raw, put={"k": b"9"}) == edited
+    assert edit(edited, remove=[("k",)]) == raw
 
 
 def test_a_member_that_is_there_is_set_in_place() -> None:
-    assert set_member(rb'{"\u006b" : 1 ,"b":2}', "k", b"9") == rb'{"\u006b" : 9 ,"b":2}'
+    assert edit(rb'{"\u006b" : 1 ,"b":2}', put={"k": b"9"}) == rb'{"\u006b" : 9 ,"b":2}'
 
 
 def test_several_new_members_come_in_their_order() -> None:
@@ -225,15 +223,15 @@ REMOVED: dict[str, tuple[bytes, list[ValuePath], bytes]] = {
 
 @pytest.mark.parametrize(("raw", "paths", "edited"), REMOVED.values(), ids=REMOVED)
 def test_members_leave_and_come_back(raw: bytes, paths: list[ValuePath], edited: bytes) -> None:
-    assert remove_members(raw, paths) == edited
-    assert reinsert(edited, raw, paths) == raw
-    assert reinsert(edited, raw, paths[::-1]) == raw
+    assert edit(raw, remove=paths) == edited
+    assert edit(edited, reinsert=paths, original=raw) == raw
+    assert edit(edited, reinsert=paths[::-1], original=raw) == raw
 
 
 def test_a_member_comes_back_beside_what_was_changed_meanwhile() -> None:
     original = b'{"type":"thinking", "thinking" : "long" ,"sig":"xyz", "n":1e5}\r\n'
     now = b'{"type":"thinking", "thinking" : "[[extracted-a]]", "n":1e5,"_extracted":{}}\r\n'
-    back = reinsert(now, original, [("sig",)])
+    back = edit(now, reinsert=[("sig",)], original=original)
     assert back == now.replace(b', "n"', b' ,"sig":"xyz", "n"')
     restored = edit(back, replace={("thinking",): b'"long"'}, remove=[("_extracted",)])
     assert restored == original
@@ -242,31 +240,31 @@ def test_a_member_comes_back_beside_what_was_changed_meanwhile() -> None:
 def test_a_first_member_comes_back_before_one_that_was_added_meanwhile() -> None:
     original = b'{"m":{ "a":1 }}'
     now = b'{"m":{"x":0}}'
-    back = reinsert(now, original, [("m", "a")])
+    back = edit(now, reinsert=[("m", "a")], original=original)
     assert back == b'{"m":{ "a":1,"x":0 }}'
-    assert remove_members(back, [("m", "x")]) == original
+    assert edit(back, remove=[("m", "x")]) == original
 
 
 def test_putting_back_what_is_there_or_has_no_place_is_an_error() -> None:
     original = b'{"a":{"b":1,"c":2}}'
     with pytest.raises(MemberExists):
-        reinsert(b'{"a":{"b":0}}', original, [("a", "b")])
+        edit(b'{"a":{"b":0}}', reinsert=[("a", "b")], original=original)
     with pytest.raises(NoSuchValue):
-        reinsert(b"{}", original, [("a", "b")])
+        edit(b"{}", reinsert=[("a", "b")], original=original)
     with pytest.raises(SpliceError, match="only members of objects"):
-        reinsert(b'{"a":1}', original, [("a", "b")])
+        edit(b'{"a":1}', reinsert=[("a", "b")], original=original)
     with pytest.raises(NoSuchValue):
-        reinsert(b'{"a":{}}', original, [("a", "d")])
+        edit(b'{"a":{}}', reinsert=[("a", "d")], original=original)
     with pytest.raises(BrokenLine):
-        reinsert(b'{"a":{}}', b"", [("a", "b")])
+        edit(b'{"a":{}}', reinsert=[("a", "b")], original=b"")
 
 
 OVERLAPS: dict[str, Callable[[bytes], bytes]] = {
-    "value in a value": lambda raw: replace(raw, {("a",): b"0", ("a", "b"): b"0"}),
+    "value in a value": lambda raw: edit(raw, replace={("a",): b"0", ("a", "b"): b"0"}),
     "value in a removed one": lambda raw: edit(raw, replace={("a", "b"): b"0"}, remove=[("a",)]),
     "value removed": lambda raw: edit(raw, replace={("a",): b"0"}, remove=[("a",)]),
-    "removed twice": lambda raw: remove_members(raw, [("a",), ("a",)]),
-    "removed in a removed one": lambda raw: remove_members(raw, [("a", "b"), ("a",)]),
+    "removed twice": lambda raw: edit(raw, remove=[("a",), ("a",)]),
+    "removed in a removed one": lambda raw: edit(raw, remove=[("a", "b"), ("a",)]),
     "set and replaced": lambda raw: edit(raw, replace={("a",): b"0"}, put={"a": b"0"}),
     "set and replaced inside": lambda raw: edit(raw, replace={("a", "b"): b"0"}, put={"a": b"0"}),
     "put back in a removed one": lambda raw: edit(
@@ -283,19 +281,19 @@ def test_edits_that_touch_the_same_bytes_are_an_error(attempt: Callable[[bytes],
 
 def test_only_members_of_objects_can_leave() -> None:
     with pytest.raises(SpliceError, match="not a member"):
-        remove_members(b'{"a":[1]}', [("a", 0)])
+        edit(b'{"a":[1]}', remove=[("a", 0)])
     with pytest.raises(SpliceError, match="not a member"):
-        remove_members(b'{"a":[1]}', [()])
+        edit(b'{"a":[1]}', remove=[()])
     with pytest.raises(SpliceError, match="not a member"):
-        reinsert(b'{"a":[]}', b'{"a":[1]}', [("a", 0)])
+        edit(b'{"a":[]}', reinsert=[("a", 0)], original=b'{"a":[1]}')
 
 
 @pytest.mark.parametrize("value", [b"", b'{\n"a":1}', b"1\n"])
 def test_a_value_must_not_break_the_line(value: bytes) -> None:
     with pytest.raises(ValueError, match="fits in a line"):
-        replace(b'{"a":1}', {("a",): value})
+        edit(b'{"a":1}', replace={("a",): value})
     with pytest.raises(ValueError, match="fits in a line"):
-        set_member(b'{"a":1}', "b", value)
+        edit(b'{"a":1}', put={"b": value})
 
 
 def test_no_edit_is_no_change() -> None:
@@ -323,7 +321,7 @@ def test_a_long_line_is_edited_around_its_long_strings() -> None:
     raw = b'{"a":[%s,{"b":%s}],"text":"old"}\n' % (long, long)
     spans = find(raw, [("a", 0), ("a", 1, "b")])
     assert {span.end - span.start for span in spans.values()} == {len(long)}
-    assert replace(raw, {("text",): b'"-"'}) == raw.replace(b'"old"', b'"-"')
+    assert edit(raw, replace={("text",): b'"-"'}) == raw.replace(b'"old"', b'"-"')
 
 
 STRINGS: dict[str, tuple[str, bytes]] = {

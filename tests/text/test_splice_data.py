@@ -11,7 +11,7 @@ import pytest
 
 from bsd.foundation.value_path import ValuePath
 from bsd.text.reader import TranscriptFile, parse_entry
-from bsd.text.splice import edit, find, reinsert, remove_members, replace
+from bsd.text.splice import edit, find
 
 PLACEHOLDER = b'"[[extracted-abc]]"'
 LONG = 200  # characters
@@ -66,8 +66,8 @@ def check_line(raw: bytes, values: dict[ValuePath, str]) -> bool:
     extracted = edit(raw, replace=dict.fromkeys(values, PLACEHOLDER), put={"_extracted": b"{}"})
     assert len(extracted) < len(raw) or not values
     assert edit(extracted, replace=original, remove=[("_extracted",)]) == raw
-    assert replace(replace(raw, dict.fromkeys(values, PLACEHOLDER)), original) == raw
+    assert edit(edit(raw, replace=dict.fromkeys(values, PLACEHOLDER)), replace=original) == raw
 
     members = [path for path in values if isinstance(path[-1], str)]
-    assert reinsert(remove_members(raw, members), raw, members) == raw
+    assert edit(edit(raw, remove=members), reinsert=members, original=raw) == raw
     return bool(values)

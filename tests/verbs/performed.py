@@ -11,8 +11,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.redact import Call, Redaction, plan_redact
+from bsd.surgery import edit, view
+from bsd.surgery.edit import EditableEntry
+from bsd.surgery.plan import Means, Plan, Report
+from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.surgery.view import EntryView, views
+from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
@@ -44,6 +48,25 @@ def _done(
     return answer
 
 
+def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
+    """The entries of a session from line `start` on, as they stand."""
+    return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+
+
+def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:
+    """What was taken out of an entry, by key, without putting it back."""
+
+    def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+        return view.extracted_content(source, fmt, entry, means.stored)
+
+    return examiner.look(name, ask)
+
+
+def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
+    """One entry as a person may edit it."""
+    return examiner.look(name, lambda source, fmt, _: edit.show_entry(source, fmt, entry))
+
+
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, examiner, name, GetContext())
 
@@ -71,10 +94,10 @@ def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict
     return _done(UNDO, surgeon, name, Undo(number))
 
 
-def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[Call]) -> dict[str, Any]:
+def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
     """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
 
-    def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
+    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
         return plan_redact(source, fmt, calls, means.stored)
 
     def note(notes: Notes, report: Report | None, answer: Redaction) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bsd.workspaces import Limits, create_session_sandbox, execute, isolation
-from bsd.workspaces.holds import ALL, NO_LIMIT
+from bsd.workspaces.execution import ALL, NO_LIMIT
 from bsd.workspaces.syscalls import filter_program
 from tests.needs import as_ordinary_user
 from tests.workspaces.spaces import fake_bubblewrap, noted, require_isolation

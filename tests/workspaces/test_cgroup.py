@@ -10,7 +10,7 @@ import pytest
 
 from bsd.workspaces import Limits, cgroup, create_session_sandbox, execute
 from bsd.workspaces.cgroup import delegated, group
-from bsd.workspaces.holds import ALL
+from bsd.workspaces.execution import ALL
 
 _LIMITS = Limits(memory_bytes=64 << 20, processes=64)
 

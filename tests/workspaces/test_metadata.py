@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Invalid
-from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable, kept_of, parse
-from bsd.workspaces.place import check_id
+from bsd.workspaces.place import Skip, Unusable, check_id
+from bsd.workspaces.record import SessionMetadata, kept_of, parse
 
 NOW = 1_800_000_000.0
 _KNOWN = {"session_id", "created_at", "updated_at", "version", "execution_count", "last_error"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bsd.workspaces import create_session_sandbox, prune_sessions, touch_session
-from bsd.workspaces.place import CONDEMNED
+from bsd.workspaces.place import AWAY
 from tests.workspaces.spaces import clock, make, names, noted
 
 pytestmark = pytest.mark.crash
@@ -70,7 +70,7 @@ def test_pruning(tmp_path: Path) -> None:
             else:
                 break
         for name in names(root):
-            if not name.startswith(CONDEMNED):
+            if not name.startswith(AWAY):
                 must_be_whole(root / name)
         again = prune_sessions(24, root, clock=clock)
         assert again.errors == {}

@@ -10,8 +10,9 @@ import pytest
 from bsd.foundation.errors import ConfigError, NotFound
 from bsd.foundation.settings import Settings, load_settings
 from bsd.workspaces import PruneResult
-from bsd.workspaces.caretaker import Caretaker, Rules
 from bsd.workspaces.process import Limits
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def settings_of(tmp_path: Path, text: str) -> Settings:
     ],
 )
 def test_the_rules_of_the_settings(text: str, rules: Rules, tmp_path: Path) -> None:
-    assert Rules.of(settings_of(tmp_path, text)) == rules
+    assert rules_of(settings_of(tmp_path, text)) == rules
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,10 @@ def test_the_limits_of_the_settings_are_those_of_the_library(tmp_path: Path) -> 
 @pytest.mark.parametrize(("text", "hours"), [("Never", None), ("1d12h", 36)])
 def test_never_is_no_age(text: str, hours: float | None, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, f'workspace_max_age = "{text}"')
-    assert Rules.of(settings).older_than_hours == hours
+    assert rules_of(settings).older_than_hours == hours
 
 
-def test_without_a_root_the_caretaker_says_what_to_set() -> None:
+def test_without_a_root_it_is_said_what_to_set() -> None:
     with pytest.raises(NotFound, match="no workspace root is configured") as caught:
-        Caretaker(None).sessions()
+        WorkspaceRoot(None).sessions()
     assert "workspace_root" in (caught.value.hint or "")

@@ -12,11 +12,17 @@ import pytest
 
 from bsd.foundation.errors import Busy, NotFound, Unavailable
 from bsd.workspaces import SessionMetadata, execute, prune_sessions, record, touch_session, tree
-from bsd.workspaces.locks import lock, try_lock
-from bsd.workspaces.metadata import Unusable
-from bsd.workspaces.place import CONDEMNED, open_directory, open_root, workspace_in_use
-from bsd.workspaces.removal import Remover
-from bsd.workspaces.survey import mounted_in, survey
+from bsd.workspaces.listing import mounted_in, survey
+from bsd.workspaces.place import (
+    AWAY,
+    Unusable,
+    lock,
+    open_directory,
+    open_root,
+    try_lock,
+    workspace_in_use,
+)
+from bsd.workspaces.prune import Remover
 from tests.workspaces.spaces import NOW, age, clock, make, names, note, old
 
 
@@ -115,14 +121,14 @@ def test_more_than_a_batch(root: Path) -> None:
 # --- beside others ---
 
 
-def condemning(root: Path, session_id: str, before: Callable[[], object]) -> None:
+def taking_away(root: Path, session_id: str, before: Callable[[], object]) -> None:
     """Prune one, with something happening between the look at it and the lock."""
     with open_root(root) as opened:
         (planned,) = [one for one in survey(opened).known if one.session_id == session_id]
         before()
         remover = Remover(opened, dry_run=False)
         try:
-            remover.destroy(remover.condemn(planned))
+            remover.destroy(remover.take_away(planned))
         finally:
             remover.close()
 
@@ -130,7 +136,7 @@ def condemning(root: Path, session_id: str, before: Callable[[], object]) -> Non
 def test_one_that_is_used_just_before_the_lock_stays(root: Path) -> None:
     make(root, "a", hours=100)
     with pytest.raises(Unusable, match="it was used meanwhile"):
-        condemning(root, "a", lambda: touch_session("a", root))
+        taking_away(root, "a", lambda: touch_session("a", root))
     assert names(root) == ["a"]
 
 
@@ -142,7 +148,7 @@ def test_one_that_was_replaced_just_before_the_lock_stays(root: Path) -> None:
         make(root, "a", hours=0)
 
     with pytest.raises(Unusable, match="it was used meanwhile"):
-        condemning(root, "a", replace)
+        taking_away(root, "a", replace)
     assert names(root) == ["a"]
 
 
@@ -156,7 +162,7 @@ def test_one_that_was_moved_away_while_it_was_being_locked_is_left_with_its_succ
         make(root, "a", hours=0)
         return try_lock(descriptor, shared=shared)
 
-    monkeypatch.setattr("bsd.workspaces.removal.try_lock", swap_first)
+    monkeypatch.setattr("bsd.workspaces.prune.try_lock", swap_first)
     done = prune_sessions(24, root, clock=clock)
     assert (done.deleted_sessions, done.errors) == ([], {})
     assert names(root) == ["a", "moved"]
@@ -165,7 +171,7 @@ def test_one_that_was_moved_away_while_it_was_being_locked_is_left_with_its_succ
 def test_one_that_is_gone_just_before_the_lock_is_nobodys_error(root: Path) -> None:
     make(root, "a", hours=100)
     with pytest.raises(FileNotFoundError):
-        condemning(root, "a", lambda: shutil.rmtree(root / "a"))
+        taking_away(root, "a", lambda: shutil.rmtree(root / "a"))
 
 
 def test_one_that_became_a_link_just_before_the_lock_is_not_followed(
@@ -178,7 +184,7 @@ def test_one_that_became_a_link_just_before_the_lock_is_not_followed(
         (root / "a").symlink_to(tmp_path / "moved")
 
     with pytest.raises(Unusable, match="symbolic link"):
-        condemning(root, "a", swap)
+        taking_away(root, "a", swap)
     assert (tmp_path / "moved" / "file0").exists()
 
 
@@ -187,10 +193,10 @@ def test_whoever_waits_for_one_that_is_being_deleted_learns_that_it_is_gone(root
     with open_root(root) as opened:
         remover = Remover(opened, dry_run=False)
         (planned,) = survey(opened).known
-        condemned = remover.condemn(planned)
+        taken = remover.take_away(planned)
         with pytest.raises(NotFound, match="there is no workspace a"):
             touch_session("a", root)
-        remover.destroy(condemned)
+        remover.destroy(taken)
         remover.close()
 
 
@@ -273,13 +279,13 @@ def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: P
     with open_root(root) as opened:
         remover = Remover(opened, dry_run=False)
         (planned,) = [one for one in survey(opened).known if one.session_id == "gone"]
-        condemned = remover.condemn(planned)
+        taken = remover.take_away(planned)
         # one that deletes it right now is not disturbed
         told = prune_sessions(24, root, True, clock=clock)
         assert (told.leftovers, told.deleted_sessions) == (0, ["b"])
-        os.close(condemned.fd)
+        os.close(taken.fd)
         remover.close()
-    (left,) = [name for name in names(root) if name.startswith(CONDEMNED)]
+    (left,) = [name for name in names(root) if name.startswith(AWAY)]
     assert left.endswith("-gone")
     shutil.rmtree(root / left / "nothing", ignore_errors=True)
     (root / left / "file0").unlink()  # it was killed while it deleted
@@ -324,13 +330,11 @@ def test_a_workspace_whose_deletion_fails_is_an_error_and_tried_again(
 
 
 def test_a_mount_in_a_workspace_keeps_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bsd.workspaces import survey as survey_module
-
     make(root, "a", hours=100)
     table = root.parent / "mountinfo"
     point = str(root / "a" / "my data").replace(" ", "\\040")
     table.write_text(f"36 35 98:0 / {point} rw,noatime - ext4 /dev/root rw\n")
-    monkeypatch.setattr(survey_module, "_MOUNTS", table)
+    monkeypatch.setattr("bsd.workspaces.listing._MOUNTS", table)
     with open_root(root) as opened:
         assert mounted_in(opened) == {"a": "my data"}
     for dry_run in (True, False):

@@ -18,7 +18,8 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.openclaw_tree import set_at_rest
 

@@ -14,7 +14,7 @@ from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.state import Checkpoint
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.text.reader import BytesTranscript, Line
 from tests.sessions import HEADER, jsonl
 from tests.surgery.in_memory import config

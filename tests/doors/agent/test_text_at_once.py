@@ -19,7 +19,8 @@ from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CODEX, KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.doors.agent.conftest import LONG, NAME, Agent, Desk, Flat, Hands, call

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from bsd.foundation.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
-from bsd.session.surgeon import SessionResult, Status
+from bsd.surgery.result import SessionResult, Status
 from tests.doors.cli.fake_surgeon import Cli
 
 

@@ -30,12 +30,13 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.workspaces.caretaker import Caretaker
+from bsd.workspaces.verbs import WorkspaceRoot
 from tests.doors.http.api import settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import sample
+from tests.verbs import performed
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
     from schemathesis import Case
@@ -86,7 +87,7 @@ class Stage:
             find_text=partial(sessions_with, self.layout),
         )
         self.app = create_app(
-            FakeDaemon(), self._config, desk, workspaces=Caretaker(None, self.layout)
+            FakeDaemon(), self._config, desk, workspaces=WorkspaceRoot(None, self.layout)
         )
         self._settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
         self.server = ApiServer(self.app, self._settings)
@@ -118,7 +119,7 @@ class Stage:
         self._extracted = path.read_bytes()
         set_at_rest(path)
         read_all(self.layout)
-        entries = list(surgeon.entries(SAMPLE))
+        entries = performed.entries(surgeon, SAMPLE)
         away = next(entry for entry in entries if entry.extracted)
         self.real = {
             "agent": ["main"],

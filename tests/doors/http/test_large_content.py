@@ -11,8 +11,10 @@ import pytest
 from bsd.doors.http.extracted import open_content
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from tests.openclaw_tree import add_session
+from tests.verbs import performed
 
 NAME = SessionName("main", "large")
 TEXT = "grøße \ud83d \x00 " + "x" * 12_000_000
@@ -57,5 +59,5 @@ def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
     content = open_content(surgeon.layout, NAME, "#1")
     told = json.loads(b"".join(content.pieces()))
     content.close()
-    assert told == surgeon.extracted_content(NAME, "e1")
+    assert told == performed.extracted_content(surgeon, NAME, "e1")
     assert list(told["content"].values()) == [TEXT]

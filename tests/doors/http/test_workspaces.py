@@ -15,18 +15,21 @@ from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.workspaces import create_session_sandbox, touch_session
-from bsd.workspaces.caretaker import Caretaker, Rules
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.verbs import WorkspaceRoot
 from tests.doors.http.fake_daemon import FakeDaemon, ask
 
 
 class Client:
     """Asks an application over a workspace root."""
 
-    def __init__(self, top: Path, caretaker: Caretaker | None, *, readonly: bool = False) -> None:
+    def __init__(
+        self, top: Path, workspaces: WorkspaceRoot | None, *, readonly: bool = False
+    ) -> None:
         layout = Layout(top)
         config = ConfigService(layout.config_file)
         self.app: FastAPI = create_app(
-            FakeDaemon(), config, Desk(layout, config), readonly=readonly, workspaces=caretaker
+            FakeDaemon(), config, Desk(layout, config), readonly=readonly, workspaces=workspaces
         )
 
     def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
@@ -45,7 +48,7 @@ def spaces(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def api(tmp_path: Path, spaces: Path) -> Client:
-    return Client(tmp_path, Caretaker(spaces, Layout(tmp_path), Rules(24.0), actor="api"))
+    return Client(tmp_path, WorkspaceRoot(spaces, Layout(tmp_path), Rules(24.0), actor="api"))
 
 
 def stale(spaces: Path, session_id: str, hours: float) -> None:
@@ -121,13 +124,13 @@ def test_without_a_root_there_are_none(tmp_path: Path) -> None:
     api = Client(tmp_path, None)
     assert "workspace_root" in api("GET", "", status=404)["hint"]
     api("POST", "/prune", status=404)
-    missing = Client(tmp_path, Caretaker(tmp_path / "nowhere"))
+    missing = Client(tmp_path, WorkspaceRoot(tmp_path / "nowhere"))
     assert "there is no workspace root" in missing("GET", "", status=404)["error"]
 
 
 def test_read_only_changes_nothing(tmp_path: Path, spaces: Path) -> None:
     stale(spaces, "old", 100)
-    api = Client(tmp_path, Caretaker(spaces), readonly=True)
+    api = Client(tmp_path, WorkspaceRoot(spaces), readonly=True)
     assert len(api("GET", "")["workspaces"]) == 1
     for path in ("", "/prune", "/old/touch", "/repair"):
         assert api("POST", path, status=403)["readonly"]

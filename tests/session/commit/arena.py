@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from bsd.foundation.errors import Busy, Conflict
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from tests.openclaw_tree import set_at_rest

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.layout import SessionName
+from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.protocol import Outcome
-from bsd.session.commit.recovery import Recovered
 
 # Read before the tests are given an environment of their own.
 _WANTED = os.environ.get("BSD_CHAOS_REPORT")

@@ -16,16 +16,17 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
-from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.text.change import Change
 from bsd.text.reader import TranscriptFile
 from tests.verbs import performed
@@ -101,7 +102,9 @@ def operate(act: str, root: Path, after_step: Step) -> str:
         if act == "redact":
             try:
                 told = performed.redact(
-                    surgeon, NAME, [Call("read", RedactionKind.CONSUMED, one) for one in CALLS]
+                    surgeon,
+                    NAME,
+                    [CallToRedact("read", RedactionKind.CONSUMED, one) for one in CALLS],
                 )
             except Busy as busy:  # in this world
                 return busy.message

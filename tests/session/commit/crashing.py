@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.session.commit.displaced import Recovered, State
 from bsd.session.commit.exchangers import Step
 from bsd.session.commit.orphans import list_orphans
-from bsd.session.commit.recovery import Recovered, State
 from tests.session.commit.scene import (
     Scene,
     line,

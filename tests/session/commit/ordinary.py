@@ -92,7 +92,7 @@ def full_disk(top: Path) -> Answer:
             problems += [f"{room} left: {problem}" for problem in _lost(root)]
             problems += [f"left over: {file}" for file in root.glob("extracted/*/*.tmp")]
             filler.unlink()
-    surgeon.recover()
+    surgeon.operator.recover()
     return {"answers": answers, "problems": problems + _come_back(root)}
 
 

@@ -15,10 +15,11 @@ from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Busy
 from bsd.foundation.filesystem import Strength, strength
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.commit.displaced import Access, Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome, commit
-from bsd.session.commit.recovery import Access, Recovered, recover
+from bsd.session.commit.recovery import recover
 from bsd.text.change import Change, Edit, Identity
 from tests.waiting import DEADLINE_SECONDS, wait_for
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bsd.foundation.filesystem import keep_metadata
 from bsd.foundation.leases import is_spliced
-from bsd.session.commit import build
-from bsd.session.commit.build import FileChanged, splice
+from bsd.session.commit import protocol
+from bsd.session.commit.protocol import FileChanged, splice
 from bsd.text.change import Change, Edit, Identity
 from tests.session.commit.scene import NAME
 
@@ -66,8 +66,8 @@ def test_splicing_is_splicing(
     data, edits = case
     directory = tmp_path_factory.mktemp("splice")
     with pytest.MonkeyPatch.context() as patch, files(directory, data) as (source, target, path):
-        patch.setattr(build, "_SMALL_GAP", small_gap)
-        patch.setattr(build, "_GATHER", gather)
+        patch.setattr(protocol, "_SMALL_GAP", small_gap)
+        patch.setattr(protocol, "_GATHER", gather)
         built = splice(source, target, change_of(source, edits))
         assert path.read_bytes() == spliced(data, edits)
         assert built.size == path.stat().st_size

@@ -14,8 +14,8 @@ import pytest
 
 from bsd.foundation.errors import Unavailable
 from bsd.session.commit import exchange
+from bsd.session.commit.displaced import State
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.commit.recovery import State
 from tests.needs import require_linux, require_node
 from tests.session.commit.scene import (
     EDITED,

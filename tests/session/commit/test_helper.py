@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from bsd.foundation.errors import BsdError
+from bsd.session.commit.displaced import State
 from bsd.session.commit.exchangers import HelperExchanger
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.commit.recovery import State
 from tests.session.commit.scene import (
     EDITED,
     SESSION,

@@ -13,9 +13,9 @@ import pytest
 
 from bsd.foundation.errors import BsdError, Forbidden, Unavailable
 from bsd.session.commit import inflight as inflight_module
+from bsd.session.commit.displaced import State
 from bsd.session.commit.inflight import InFlight, read_record
 from bsd.session.commit.protocol import GiveUp
-from bsd.session.commit.recovery import State
 from tests.needs import as_ordinary_user, require_linux
 from tests.session.commit.scene import EDITED, NAME, SESSION, Scene
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bsd.agents.openclaw.home import RootAgent
+from bsd.session.commit.displaced import State
 from bsd.session.commit.orphans import list_orphans
-from bsd.session.commit.recovery import State
 from tests.session.commit.crashing import (
     LATE,
     LATER,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout
+from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans
-from bsd.session.commit.recovery import Recovered
 from tests import forked
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit import owner

@@ -11,8 +11,8 @@ import pytest
 
 from bsd.foundation import leases
 from bsd.foundation.filesystem import judge, open_elsewhere, strength
+from bsd.session.commit.displaced import State
 from bsd.session.commit.protocol import GiveUp
-from bsd.session.commit.recovery import State
 from tests.needs import require_linux
 from tests.session.commit.scene import (
     EDITED,
