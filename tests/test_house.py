@@ -213,19 +213,12 @@ _TWICE = {
     "Busy",
     "Call",
     "Health",
-    "Pruned",
-    "Repair",
     "Savings",
     "Session",
     "Status",
-    "Stored",
     "Tool",
-    "Workspace",
-    "_Bar",
     "_Hands",
     "_Job",
-    "_Run",
-    "_Watch",
 }
 
 

@@ -219,7 +219,7 @@ def _by_history(
     for at, one in unknown.items():
         read = partial(revised.read, one.offset, one.length)
         trails[one.entry_id] = _Trail(at, digest(read()), read)
-    for deed in reversed(past.deeds()):
+    for deed in reversed(past.operations()):
         with suppress(NotFound, HistoryDamaged):  # it tells nothing
             for line in past.lines(deed):
                 trail = trails.get(line.entry_id or "")

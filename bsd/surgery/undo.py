@@ -40,7 +40,7 @@ _MOST_NAMED = 5
 class Past(Protocol):
     """The history of a session, as planners may ask it."""
 
-    def deeds(self) -> list[KeptOperation]:
+    def operations(self) -> list[KeptOperation]:
         """All operations that are kept, the oldest first."""
         ...
 
@@ -80,7 +80,7 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
     """
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     if number is None:
         for deed in reversed(deeds):
@@ -111,7 +111,7 @@ def tell_history(past: Past, source: Transcript | None) -> list[dict[str, Any]]:
     """
     changed: dict[int, list[str]] = {}  # names only: all lines of all operations are many
     deeds = []
-    for deed in past.deeds():
+    for deed in past.operations():
         try:
             lines = past.lines(deed)
         except (NotFound, HistoryDamaged):
@@ -350,7 +350,7 @@ class _Undoing:
 
 def _began_with(past: Past, deed: KeptOperation) -> KeptOperation:
     """The operation that was undone, done again and so on; or what is kept of that row."""
-    deeds = {one.number: one for one in past.deeds()}
+    deeds = {one.number: one for one in past.operations()}
     while deed.act.undoes in deeds:
         deed = deeds[deed.act.undoes]
     return deed
@@ -364,7 +364,7 @@ def _away_in(entry: Entry) -> set[str]:
 
 def _already_undone(past: Past, deed: KeptOperation) -> set[int]:
     """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     if not undone[deed.number]:
         return set()
@@ -388,7 +388,7 @@ def _check_later(
     ids = {line.entry_id for line in lines} - {None}
     beside = {one for line in lines if line.gap for one in line.gap.neighbours}
     hashes = {line.now for line in lines}
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     for later in reversed(deeds):
         cancels_later = later.act.undoes is not None and later.act.undoes > deed.number

@@ -20,7 +20,7 @@ from tests.compat.made_up import made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
 SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
