@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd import __version__
-from bsd.agents.owner import Free, Held, LockState, Stale
+from bsd.agents.owner import Free, HeldLock, LockState, Stale
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
@@ -278,7 +278,7 @@ def _counted(number: int, what: str) -> str:
 def _locks(layout: Layout) -> Iterator[Check]:
     held, amiss = 0, False
     for path, state in _lock_files(layout):
-        if isinstance(state, Held):
+        if isinstance(state, HeldLock):
             held += 1
         elif not isinstance(state, Free):
             amiss = True

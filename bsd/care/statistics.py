@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry, answer_of, model_of, tokens_of
+from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
 from bsd.agents.marker import Marker
-from bsd.agents.title import Rank, Title, better
 from bsd.care.catalog import ListedSession
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName

@@ -11,12 +11,12 @@ from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
-from bsd.store.changed_lines import outcomes
+from bsd.store.changed_lines import took_effect
 from bsd.store.history import Act, History
 from bsd.store.index import Record
 from bsd.store.state import Checkpoint, StateDb
 from bsd.surgery.plan import Plan
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 
@@ -85,8 +85,8 @@ def settle(history: History, source: TranscriptFile) -> None:
 
     The caller holds bsd's own lock of the session, so nobody is in the middle of one.
     """
-    for operation, took_effect in outcomes(source, history):
-        history.settle(operation, happened=took_effect)
+    for operation in history.pending():
+        history.settle(operation, happened=took_effect(source, history, operation))
 
 
 def index(session: Session, plan: Plan, at: float) -> bool:
