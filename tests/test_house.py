@@ -212,21 +212,13 @@ _TWICE = {
     "Answer",
     "Busy",
     "Call",
-    "Found",
     "Health",
-    "Held",
-    "Means",
-    "Outcome",
     "Savings",
     "Session",
-    "Shown",
-    "Source",
-    "Span",
     "Status",
     "Tool",
     "_Hands",
     "_Job",
-    "_Operation",
 }
 
 

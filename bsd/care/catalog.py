@@ -7,7 +7,6 @@ that has read it; else by its first and last lines alone. Whose child it is says
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -16,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.agents.title import Rank, Title, better
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import SessionStore
-from bsd.store.search import SearchIndex, use
+from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import KnownTitle
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
@@ -89,6 +88,17 @@ def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession
     for _, found in groupby(with_stats(layout, agent), lambda one: one[0].agent):
         newest_first = sorted(found, key=lambda one: titles.updated(*one), reverse=True)
         yield from (describe(layout, *one, titles) for one in newest_first)
+
+
+def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionName, str]]:
+    """All sessions that are called something, in the order of `sessions`; no store is opened."""
+    titles = Titles(layout, agent)
+    for one, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
+        registry = owner_of(layout, one).registry()
+        ends = [(titles.of(name, stat), stat, name) for name, stat in found]
+        for end, _, name in sorted(ends, key=lambda each: when(*each[:2]), reverse=True):
+            if title := registry.title(name.session) or end.title:
+                yield name, title
 
 
 def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
@@ -315,9 +325,8 @@ def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> di
         return index.told(agent, only)
 
     # Nobody waits for it: what it cannot tell, the sessions can.
-    with suppress(BsdError, OSError, sqlite3.Error):
-        if layout.search_db.exists():
-            return use(layout.search_db, read, wait=_PATIENCE_SECONDS)
+    with suppress(BsdError, OSError):
+        return ask(layout.search_db, read, {}, wait=_PATIENCE_SECONDS)
     return {}
 
 

@@ -17,7 +17,8 @@ from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer
 from bsd.foundation.definition import Argument, Definition, Route, Tool, argument, arguments_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report
+from bsd.text.reader import Transcript
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
@@ -61,8 +62,8 @@ class Verb(Definition[_A, _R]):
     Its `name` is what log, audit and history call it.
     """
 
-    plan: Callable[[Source, Format, _A, Means], tuple[Plan, _R]] | None = None
-    query: Callable[[Source, Format, _A, Means], _R] | None = None
+    plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
+    query: Callable[[Transcript, Format, _A, Means], _R] | None = None
     act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
@@ -104,7 +105,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
     make = verb.plan
     assert make is not None  # noqa: S101 - see above
 
-    def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, _R]:
+    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, _R]:
         return make(source, fmt, arguments, means)
 
     def note(notes: Notes, report: Report | None, answer: _R) -> None:

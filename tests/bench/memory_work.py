@@ -27,7 +27,7 @@ from typing import Any
 
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from tests.files.memory import plugin
+from tests.memory import plugin
 
 NOW = 1_800_000_000
 HOUR, DAY = 3600, 86_400

@@ -114,7 +114,8 @@ class _Hands:
         """Whoever does it; raises Forbidden where nothing may be written."""
         from dataclasses import replace
 
-        from bsd.session.surgeon import Patience, Surgeon
+        from bsd.session.rest import Patience
+        from bsd.session.surgeon import Surgeon
 
         self._may(writes=writes)
         wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
