@@ -25,9 +25,9 @@ from bsd.verbs.read_extracted import ReadExtracted, ReadOut
 from bsd.verbs.reading import Held
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
+from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
-DEADLINE_SECONDS = 20.0
 LOOK = {"action": "get_context"}
 
 
