@@ -28,10 +28,8 @@ BAD = "agents/main/sessions/bad.jsonl"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(root: Path) -> Path:
     """A root with two sessions."""
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     for name in ("bad", "good"):
         os.utime(add_session(root, f"main/{name}", CONTENT), (1e9, 1e9))
     configure(root)

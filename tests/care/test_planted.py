@@ -113,12 +113,10 @@ KINDS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with one good session."""
     (tmp_path / "outside").mkdir()
     monkeypatch.setenv("PLANTED_OUTSIDE", str(tmp_path / "outside"))
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     add_session(root, GOOD, CONTENT)
     return root
 

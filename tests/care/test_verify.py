@@ -23,10 +23,9 @@ NAME = SessionName("main", "s")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SessionStore:
+def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    layout = Layout(tmp_path / "root")
     Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0)).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
