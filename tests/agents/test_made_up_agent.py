@@ -139,7 +139,7 @@ class Desk(Owner):
     def registry(self) -> Registry:
         rows = [line.split("|") for line in self._contents.read_text().splitlines()]
         return Registry(
-            Registered(key, session, None, "shelved", None, parent or None)
+            Registered(key, session, None, "shelved", parent or None)
             for key, session, parent in rows
         )
 
