@@ -149,6 +149,7 @@ def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str
     assert verify(Layout(root), repair=True).clean
 
 
+@pytest.mark.daemon
 def test_the_daemon_goes_on(root: Path, failing: Path, tmp_path: Path) -> None:
     env = {"LD_PRELOAD": str(failing), "FAILING_FILE": BAD}
     with running(root, tmp_path, **env) as daemon:

@@ -168,6 +168,7 @@ def test_what_cannot_be_used_is_named(root: Path, kind: str) -> None:
             assert str(root / place) in found
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("kind", ["pipe", "garbage", "deep"])
 def test_the_daemon_goes_on(root: Path, tmp_path: Path, kind: str) -> None:
     configure(plant(root, kind))
@@ -297,6 +298,7 @@ def test_an_agent_of_another_user_gets_at_no_session_but_its_own(
     assert bsd(root, "delete", GOOD, "--yes").returncode == 0, "nobody else keeps it here"
 
 
+@pytest.mark.daemon
 def test_a_daemon_of_root_beside_an_agent_of_another_user(
     root: Path, beside_another: Path, tmp_path: Path
 ) -> None:
