@@ -26,7 +26,7 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import swap_names
 from bsd.text import splice
 from bsd.text.change import Identity
-from bsd.text.scan import Search, encode_key, scan
+from bsd.text.spans import Search, encode_key, scan
 
 # Of the members around one taken out, so many are remembered to find its place again.
 _NEIGHBOURS = 4
