@@ -64,7 +64,11 @@ class Session:
         if database := self.owner.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         source = TranscriptFile(self.path)
-        found = self.owner.detect(line.raw for line in source.lines())
+        try:
+            found = self.owner.detect(line.raw for line in source.lines())
+        except BaseException:  # nobody else has it to close
+            source.close()
+            raise
         if _log.is_enabled("debug"):
             found_as = found.reason if isinstance(found, NotOurs) else found.name
             known = source.identity
