@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import rest, session
 from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.surgery.result import Status
+from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
@@ -534,6 +537,24 @@ def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Su
     assert surgeon.extract(NAME).entries == 1
     assert [file.name for file in store.glob("0*")] == [kept.name]
     assert verify(layout).clean
+
+
+def test_a_session_that_cannot_be_read_is_not_held_open(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, conversation())
+    opened: list[TranscriptFile] = []
+
+    class Shrinking(TranscriptFile):
+        def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+            opened.append(self)
+            raise ChangedWhileReading("it is shorter than before")
+
+    monkeypatch.setattr(session, "TranscriptFile", Shrinking)
+    for way in (Session.open, Session.open_to_read):
+        with pytest.raises(ChangedWhileReading):
+            way(Session(layout, NAME))
+    assert [one._fd for one in opened] == [-1, -1]
 
 
 @pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.TranscriptFile"])
