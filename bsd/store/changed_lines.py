@@ -109,6 +109,14 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     return bool(found) and not any(places.values())
 
 
+def took_effect(source: Transcript, history: History, operation: KeptOperation) -> bool:
+    """Whether an operation did whose process ended before it could note it."""
+    try:
+        return happened(source, history.lines(operation))
+    except (NotFound, HistoryDamaged):  # never complete, so nothing followed
+        return False
+
+
 def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """The entries of a session whose extraction is taken back; raises Unavailable.
 
@@ -116,18 +124,8 @@ def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """
     if not history.entry_notes.undone.is_there:
         return frozenset()
-    in_vain = {one.number for one, took_effect in outcomes(source, history) if not took_effect}
+    in_vain = {one.number for one in history.pending() if not took_effect(source, history, one)}
     return history.entry_notes.undone.entries(in_vain)
-
-
-def outcomes(source: Transcript, history: History) -> Iterator[tuple[KeptOperation, bool]]:
-    """The operations of which nobody has noted that they took effect, and whether they did."""
-    for operation in history.pending():
-        try:
-            took_effect = happened(source, history.lines(operation))
-        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
-            took_effect = False
-        yield operation, took_effect
 
 
 def _stands_at(places: Sequence[LinePlace], index: int) -> bool:

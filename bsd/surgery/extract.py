@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
-from hashlib import sha256
 from sys import maxsize
 
 from bsd.agents.dialect import Format, Value
@@ -19,7 +18,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import FileSpan, Keep, Missing, Stored
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
@@ -232,7 +231,7 @@ class _Extraction:
             if markers or outcome.marked:  # several have no place, or the member is another's
                 raise _LeaveAlone(NOT_EDITABLE)
         # Only what was in the store before can be there still, and looking has its price.
-        first, hash_ = _first_ref(outcome), _hash(raw)
+        first, hash_ = _first_ref(outcome), digest(raw)
         if _RESTORED in raw or self._stored.taken(first):
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
@@ -250,12 +249,7 @@ class _Extraction:
         original = original_of(raw, entry, marker, self._fmt, self._stored)
         if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
-            return _KeptAt(
-                self._free_ref(outcome),
-                _hash(whole),
-                len(whole),
-                whole,
-            )
+            return self._in_new_file(outcome, whole)
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
         back = Return.of(entry, original, self._fmt, list(paths.values()))
@@ -265,13 +259,7 @@ class _Extraction:
         if at := self._again(marker.ref, marker.hash, raw, values, away):
             return at
         whole = back.apply(raw, remove=unmarked)
-        return _KeptAt(
-            self._free_ref(outcome),
-            _hash(whole),
-            len(whole),
-            whole,
-            away,
-        )
+        return self._in_new_file(outcome, whole, away)
 
     def _again(
         self,
@@ -297,12 +285,12 @@ class _Extraction:
             return None
         return _KeptAt(ref, hash_, len(stored_line), None, away or {})
 
-    def _free_ref(self, outcome: Judged) -> str:
-        return self._stored.free_ref(_first_ref(outcome), self._refs)
-
-
-def _hash(raw: bytes) -> str:
-    return f"sha256:{sha256(raw).hexdigest()}"
+    def _in_new_file(
+        self, outcome: Judged, whole: bytes, away: Mapping[str, int] | None = None
+    ) -> _KeptAt:
+        """Keep a line that stands nowhere, as it would be with everything inline."""
+        ref = self._stored.free_ref(_first_ref(outcome), self._refs)
+        return _KeptAt(ref, digest(whole), len(whole), whole, away or {})
 
 
 def _first_ref(outcome: Judged) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from bsd.doors.cli.main import run
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
-from bsd.surgery.view import EntryView
 from bsd.verbs.verb import Verb
 from tests.openclaw_tree import add_session
 
@@ -31,8 +30,6 @@ class FakeSurgeon:
     answers: dict[str, list[Answer]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
-    views: list[EntryView] = field(default_factory=list)
-    looked_at: list[tuple[str, str]] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     refuses: BaseException | None = None
@@ -78,8 +75,10 @@ class FakeSurgeon:
             raise self.refuses
         return self.answer
 
-    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
-        self.looked_at.append((str(name), entry))
+    def look(self, _: SessionName, query: Callable[[Any, Any, Any], Any]) -> Any:
+        return query(None, None, SimpleNamespace(stored=None))
+
+    def extracted_content(self, _source: None, _fmt: None, entry: str, _: None) -> dict[str, Any]:
         return {"entry_id": entry, "content": self.content, "unavailable": self.unavailable}
 
     def set_extractable(
@@ -91,12 +90,6 @@ class FakeSurgeon:
     def context(self, name: SessionName) -> dict[str, Any]:
         self.asked.append(("context", str(name)))
         return self.answer
-
-    def entries(
-        self, name: SessionName, *, start: int = 0, limit: int | None = None
-    ) -> Iterator[EntryView]:
-        self.asked.append(("entries", str(name), start, limit))
-        return iter(self.views)
 
     def _next(self, name: SessionName, progress: Callable[[int], None] | None) -> SessionResult:
         answers = self.answers.get(str(name), [])
@@ -154,6 +147,8 @@ def listening(
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
+    monkeypatch.setattr("bsd.verbs.reading.extracted_content", surgeon.extracted_content)
+    monkeypatch.setattr("bsd.surgery.view.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
     usual |= {"log_level": "info", "log_format": "auto"}
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), **usual))
