@@ -374,14 +374,6 @@ def test_an_agent_that_moved_to_sqlite_is_left_alone(layout: Layout, surgeon: Su
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["../x", "..", ".", "a/b", "", "a b", "a\0b", "ä"])
-def test_names_that_are_none_are_refused(name: str) -> None:
-    with pytest.raises(Invalid):
-        SessionName("main", name)
-    with pytest.raises(Invalid):
-        SessionName(name, "s1")
-
-
 def test_links_out_of_the_root_are_refused(
     layout: Layout, surgeon: Surgeon, tmp_path: Path
 ) -> None:
