@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -575,40 +574,3 @@ def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     assert (result.status, result.error) == (Status.FAILED, NotFound)
     assert Path(f"{path.parent}.away", path.name).exists()
     assert not path.parent.exists()
-
-
-def test_content_whose_time_was_up_is_expired_not_missing(
-    layout: Layout, surgeon: Surgeon, clock: Clock
-) -> None:
-    path = write(layout, conversation(3))
-    surgeon.extract(NAME)
-    before = verify(layout).placeholders
-    clock.sleep(25 * 3600)
-    with path.open("ab") as stream:  # what leaves now has time yet
-        later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
-        stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
-    set_at_rest(path)
-    surgeon.extract(NAME)
-    store = layout.store_dir(NAME)
-    for file in store.glob("*.json"):  # the clock's time, not the disk's
-        is_new = file.stat().st_size and b'"fe' in file.read_bytes()
-        os.utime(file, (clock.now(), clock.now()) if is_new else None)
-    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
-
-    found = verify(layout)
-    assert (found.clean, found.expired) == (True, before)
-    assert found.placeholders > before
-    next(store.glob("0*.json")).unlink()
-    assert "missing_file" in {one.kind for one in verify(layout).findings}
-
-
-def test_a_store_that_is_lost_is_missing_whatever_its_age(
-    layout: Layout, surgeon: Surgeon, clock: Clock
-) -> None:
-    write(layout, conversation(3))
-    surgeon.extract(NAME)
-    shutil.rmtree(layout.store_dir(NAME))
-    clock.sleep(25 * 3600)
-    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
-    found = verify(layout)
-    assert (found.clean, found.expired) == (False, 0)
