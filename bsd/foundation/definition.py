@@ -84,6 +84,7 @@ class Tool:
     description: str
     destroys: bool = False  # what it takes away a person has to bring back
     pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+    takes: tuple[str, ...] = ()  # of the verb's arguments, in this order; empty: all
 
 
 _H = TypeVar("_H")

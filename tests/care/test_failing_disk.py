@@ -28,10 +28,8 @@ BAD = "agents/main/sessions/bad.jsonl"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(root: Path) -> Path:
     """A root with two sessions."""
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     for name in ("bad", "good"):
         os.utime(add_session(root, f"main/{name}", CONTENT), (1e9, 1e9))
     configure(root)
@@ -171,6 +169,7 @@ def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str
     assert verify(Layout(root), repair=True).clean
 
 
+@pytest.mark.daemon
 def test_the_daemon_goes_on(root: Path, failing: Path, tmp_path: Path) -> None:
     env = {"LD_PRELOAD": str(failing), "FAILING_FILE": BAD}
     with running(root, tmp_path, **env) as daemon:
