@@ -15,7 +15,7 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.work import Stopping
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.process import give_back_memory
+from bsd.foundation.processes import give_back_memory
 from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("worker")
