@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.http.local_protocol import LocalProtocol
+from bsd.doors.http.connection import LocalProtocol
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
 from tests.daemon.api import (

@@ -18,14 +18,14 @@ from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, Inotify
 from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
 
 from bsd.agents.owners import layout_of
-from bsd.daemon import health as health_module
-from bsd.daemon.health import Trouble
+from bsd.daemon import watcher as watcher_module
+from bsd.daemon.directories import Trouble
 from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import ObserverWatches, Watches, WatchListener, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.source_settings import SourceSettings
-from tests.daemon.told import Heard, wait_until
+from tests.daemon.told import Heard, look_at, wait_until
 from tests.needs import as_ordinary_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
@@ -64,7 +64,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     watcher.step(0.0)
     heard.clear()
     yield watcher
@@ -194,7 +194,7 @@ def test_a_directory_made_anew_is_watched_anew(
     else:
         top.rename(old)
     sessions.mkdir(parents=True)
-    settle(watcher, heard, lambda: watcher.check(0.0).watched == watcher.health.dirs == 4)
+    settle(watcher, heard, lambda: look_at(watcher, 0.0).watched == watcher.health.dirs == 4)
     heard.clear()
 
     def appended() -> bool:
@@ -221,7 +221,7 @@ def fence(heard: Heard, layout: Layout, session: str) -> None:
 
 def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Kind) -> None:
     layout = Layout(tmp_path / "root")
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -247,7 +247,7 @@ def test_an_agent_through_a_link_is_watched_under_its_name(
     elsewhere = layout.root / "shared"
     (elsewhere / "sessions").mkdir(parents=True)
     (layout.agents / "linked").symlink_to(elsewhere)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         append(elsewhere / "sessions" / "s9.jsonl")
@@ -263,7 +263,7 @@ def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
     (elsewhere / "sessions").mkdir(parents=True)
     link = layout.agents / "linked"
     link.symlink_to(elsewhere)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         assert watcher._watches is not None
@@ -276,7 +276,7 @@ def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
 
 
 def test_a_root_that_moves_away_is_noticed_at_once(layout: Layout, heard: Heard) -> None:
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         layout.root.rename(layout.root.with_name("elsewhere"))
@@ -291,7 +291,7 @@ def test_a_link_out_of_the_root_is_refused_and_said(
     outside = tmp_path / "outside" / "sessions"
     outside.mkdir(parents=True)
     (layout.agents / "evil").symlink_to(outside.parent)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -309,7 +309,7 @@ def test_health_counts_what_is_watched(watcher: Watcher, layout: Layout) -> None
     assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
     assert watcher.health.problems == ()
     (layout.agents / "other" / "sessions").mkdir(parents=True)
-    seen = watcher.check(7.0)
+    seen = look_at(watcher, 7.0)
     assert (seen.at, seen.dirs, seen.watched) == (7.0, 6, 4)
     assert [each.kind for each in seen.problems] == [Trouble.UNWATCHED]
     assert watcher.rearm(8.0).watched == 6
@@ -319,9 +319,8 @@ def test_directories_without_events_are_left_to_the_scan(
     layout: Layout, heard: Heard, kind: Kind
 ) -> None:
     (layout.agents / "far" / "sessions").mkdir(parents=True)
-    watcher = Watcher(
+    watcher = heard.watcher(
         layout,
-        heard,
         watching=kind,
         scan_only=lambda path, _: "NFS" if "far" in path.parts else None,
     )
@@ -358,10 +357,10 @@ def refuse_from(monkeypatch: pytest.MonkeyPatch, limit: int, error: int) -> None
 def test_too_few_watches_are_noticed_with_the_remedy(
     layout: Layout, heard: Heard, kind: Kind, many: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_module, "inotify_limit", lambda name: 500)
+    monkeypatch.setattr(watcher_module, "inotify_limit", lambda name: 500)
     with monkeypatch.context() as patch:
         refuse_from(patch, 20, errno.ENOSPC)
-        watcher = Watcher(layout, heard, watching=kind)
+        watcher = heard.watcher(layout, watching=kind)
         watcher.step(0.0)
     try:
         assert (watcher.health.dirs, watcher.health.watched) == (104, 20)
@@ -383,7 +382,7 @@ def test_no_inotify_instance_is_a_problem_not_an_end(
     def refuse() -> int:
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         with monkeypatch.context() as patch:
             patch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
@@ -414,7 +413,7 @@ def test_one_directory_without_permission_keeps_no_other_from_being_watched(
         return really(descriptor, path, mask)
 
     monkeypatch.setattr(inotify_c, "inotify_add_watch", refuse)
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         assert (watcher.health.dirs, watcher.health.watched) == (104, 103)
@@ -429,7 +428,7 @@ def test_a_reader_that_has_died_is_noticed_and_replaced(
     watcher: Watcher, heard: Heard, layout: Layout, kind: Kind
 ) -> None:
     end_reader(watcher)
-    assert [each.kind for each in watcher.check(1.0).problems] == [Trouble.STOPPED]
+    assert [each.kind for each in look_at(watcher, 1.0).problems] == [Trouble.STOPPED]
     assert watcher.health.watched == 0
     watcher.step(CHECK_SECONDS)
     assert (watcher.health.watched, watcher.health.problems) == (4, ())
@@ -450,7 +449,7 @@ def end_reader(watcher: Watcher) -> None:
 
 
 def test_a_dead_emitter_under_a_living_observer_is_noticed(layout: Layout, heard: Heard) -> None:
-    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    watcher = heard.watcher(layout, watching=ObserverWatches)
     try:
         watcher.step(0.0)
         assert isinstance(watcher._watches, ObserverWatches)
@@ -462,7 +461,7 @@ def test_a_dead_emitter_under_a_living_observer_is_noticed(layout: Layout, heard
         emitter.stop()
         emitter.join()
         assert watcher._watches.alive
-        assert watcher.check(1.0).watched == 3
+        assert look_at(watcher, 1.0).watched == 3
         watcher.step(CHECK_SECONDS)
         assert watcher.health.watched == 4
         append(file_of(layout, NAME))
@@ -487,7 +486,7 @@ class Clumsy(Heard):
 
 def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout, kind: Kind) -> None:
     heard = Clumsy()
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         heard.clear()
@@ -495,11 +494,11 @@ def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout, ki
         heard.wait_for(lambda: heard.rescans)
         append(file_of(layout, NAME))
         heard.wait_for_hint(NAME)
-        [problem] = watcher.check(1.0).problems
+        [problem] = look_at(watcher, 1.0).problems
         assert problem.kind is Trouble.HANDLER
         assert "dropped it" in problem.text
         watcher.rearm(2.0)
-        assert watcher.check(3.0).problems == ()
+        assert look_at(watcher, 3.0).problems == ()
     finally:
         watcher.close()
 
@@ -519,11 +518,11 @@ class Slow(Heard):
 
 
 def test_a_real_overflow_of_the_kernel_s_queue_has_the_scan_look(layout: Layout) -> None:
-    limit = health_module.inotify_limit("max_queued_events") or 0
+    limit = watcher_module.inotify_limit("max_queued_events") or 0
     if not 0 < limit <= 100_000:
         pytest.skip(f"a queue of {limit} events takes too long to fill")
     heard = Slow()
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         heard.clear()
@@ -558,7 +557,7 @@ def test_watchdog_s_own_word_of_an_overflow_has_the_scan_look(
 
 def test_after_the_end_watchdog_s_log_is_left_alone(layout: Layout, heard: Heard) -> None:
     before = list(logging.getLogger("watchdog.observers").handlers)
-    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    watcher = heard.watcher(layout, watching=ObserverWatches)
     watcher.step(0.0)
     watcher.close()
     assert logging.getLogger("watchdog.observers").handlers == before
@@ -599,10 +598,9 @@ def test_a_directory_that_may_not_be_read_is_said() -> None:
     program = """
 import sys
 from pathlib import Path
-from bsd.daemon.watcher import Watcher
 from bsd.foundation.layout import Layout
 from tests.daemon.told import Heard
-watcher = Watcher(Layout(Path(sys.argv[1])), Heard())
+watcher = Heard().watcher(Layout(Path(sys.argv[1])))
 watcher.step(0.0)
 for problem in watcher.health.problems:
     print(problem.kind, problem)
@@ -633,15 +631,15 @@ def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
     (day := home / "sessions" / "2026" / "05" / "01").mkdir(parents=True)
     stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"
     source = SourceSettings(kind="codex", path=home / "sessions")
-    watcher = Watcher(layout_of(tmp_path / "root", [source]), heard, watching=kind)
+    watcher = heard.watcher(layout_of(tmp_path / "root", [source]), watching=kind)
     (path := day / f"{stem}.jsonl").write_bytes(b"{}\n")
     name, other = SessionName("codex:2026:05:01", stem), stem.replace("05-01", "04-30")
     try:
         watcher.step(0.0)
-        before = watcher.check(0.0).watched
+        before = look_at(watcher, 0.0).watched
         (archived := home / "archived_sessions").mkdir()
         watcher.step(10 * CHECK_SECONDS)
-        assert watcher.check(0.0).watched == before + 1
+        assert look_at(watcher, 0.0).watched == before + 1
         heard.clear()
         path.rename(archived / path.name)
         heard.wait_for_hint(name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from bsd.foundation.layout import SessionName
+from bsd.daemon.watcher import Watcher, WatchHealth
+from bsd.foundation.layout import Layout, SessionName
 
 DEADLINE = 20.0
 
@@ -19,6 +21,11 @@ class Heard:
         self.hints: list[SessionName] = []
         self.rescans: list[str] = []
         self.attentions = 0
+
+    def watcher(self, layout: Layout, **how: Any) -> Watcher:
+        """A watcher that tells us."""
+        told: dict[str, Any] = {"hint": self.hint, "rescan": self.rescan, "wake": self.attention}
+        return Watcher(layout, **told, **how)
 
     def hint(self, name: SessionName) -> None:
         with self._changed:
@@ -46,6 +53,12 @@ class Heard:
 
     def wait_for_hint(self, name: SessionName) -> None:
         self.wait_for(lambda: name in self.hints)
+
+
+def look_at(watcher: Watcher, now: float) -> WatchHealth:
+    """Compare what should be watched with what is, changing nothing."""
+    wanted, found = watcher._survey()
+    return watcher._judge(now, wanted, found)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

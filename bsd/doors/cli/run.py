@@ -58,7 +58,7 @@ def run(call: Call, /, http: str | None) -> int:
 
 
 def _run(call: Call, http: str | None) -> int:
-    from bsd.daemon.heap import share_heap
+    from bsd.daemon.loops import share_heap
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
 
@@ -138,12 +138,12 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
 
         return create_app(
             daemon,
-            daemon.config,
+            daemon.state.config,
             _desk(daemon, settings),
             readonly=settings.readonly,
-            memory=partial(open_memory, daemon.layout, settings.memory),
+            memory=partial(open_memory, daemon.state.layout, settings.memory),
             workspaces=Caretaker(
-                settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
+                settings.workspace_root, daemon.state.layout, Rules.of(settings), actor="api"
             ),
             config_changed=daemon.config_changed,
         )
@@ -157,12 +157,12 @@ def _desk(daemon: Daemon, settings: Settings) -> Desk:
     from bsd.session.rest import Patience
 
     return Desk(
-        daemon.layout,
-        daemon.config,
-        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
+        daemon.state.layout,
+        daemon.state.config,
+        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.state.stop_here),
         exchanger=daemon.exchanger,
         noticed=daemon.attempted,
-        find_text=partial(sessions_with, daemon.layout),
+        find_text=partial(sessions_with, daemon.state.layout),
         cleaned=daemon.cleaned,
         search_state=daemon.search_state,
     )

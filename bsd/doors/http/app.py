@@ -4,56 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
 
 from fastapi import FastAPI
 
 from bsd import __version__
-from bsd.daemon.events import Subscription
+from bsd.daemon.status import Service
 from bsd.doors.http import verb_routes
-from bsd.doors.http.answer import LARGEST_BODY, Answer
-from bsd.doors.http.auth import ReadOnlyGuard
+from bsd.doors.http.answer import LARGEST_BODY, JsonAnswer
 from bsd.doors.http.description import complete, document_of
 from bsd.doors.http.desk import Desk
-from bsd.doors.http.errors import handle_errors
-from bsd.doors.http.feed import Feed
+from bsd.doors.http.layers import ReadOnlyGuard
+from bsd.doors.http.requests import handle_errors
 from bsd.doors.http.routes import config as config_routes
 from bsd.doors.http.routes import context as context_routes
 from bsd.doors.http.routes import entries as entries_routes
 from bsd.doors.http.routes import events as events_routes
-from bsd.doors.http.routes import jobs as jobs_routes
 from bsd.doors.http.routes import memory as memory_routes
 from bsd.doors.http.routes import page as page_routes
-from bsd.doors.http.routes import savings as savings_routes
 from bsd.doors.http.routes import sessions as sessions_routes
 from bsd.doors.http.routes import state as state_routes
 from bsd.doors.http.routes import trash as trash_routes
 from bsd.doors.http.routes import workspaces as workspaces_routes
-from bsd.doors.http.routes.config import Configured
 from bsd.doors.http.routes.memory import OpenMemory
+from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.opening import open_memory
 from bsd.workspaces.caretaker import Caretaker
 
 
-class Backend(Protocol):
-    """The daemon, as far as the API needs it; `bsd.daemon.status` says what the answers hold."""
-
-    def health(self) -> dict[str, Any]: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    def status_json(self) -> bytes: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
-
-    def run_job(self, name: str) -> dict[str, Any]: ...
-
-    def subscribe(self, wake: Callable[[], None], /) -> Subscription: ...
-
-
 def create_app(
-    backend: Backend,
-    config: Configured,
+    daemon: Service,
+    config: ConfigService,
     desk: Desk,
     *,
     readonly: bool = False,
@@ -69,7 +49,7 @@ def create_app(
         openapi_url="/api/openapi.json",
         docs_url=None,  # these pages load scripts from the network
         redoc_url=None,
-        default_response_class=Answer,
+        default_response_class=JsonAnswer,
         max_body_size=LARGEST_BODY,
         responses={"default": document_of("Error", description="What went wrong")},
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
@@ -85,8 +65,7 @@ def create_app(
     handle_errors(app)
     if readonly:
         app.add_middleware(ReadOnlyGuard)
-    app.include_router(state_routes.routes(backend))
-    app.include_router(jobs_routes.routes(backend))
+    app.include_router(state_routes.routes(daemon, desk.layout.audit_file))
     app.include_router(config_routes.routes(config, config_changed))
     app.include_router(sessions_routes.routes(desk))
     app.include_router(entries_routes.routes(desk))
@@ -95,8 +74,7 @@ def create_app(
     app.include_router(trash_routes.routes(desk))
     app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
     app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
-    app.include_router(events_routes.routes(Feed(backend.subscribe)))
-    app.include_router(savings_routes.routes(desk.layout.audit_file))
+    app.include_router(events_routes.routes(daemon))
     app.include_router(page_routes.routes())
     complete(app)
     return app

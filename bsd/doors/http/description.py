@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from fastapi import FastAPI
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from bsd.foundation.answers import known_as
 
 _SCHEMAS = "#/components/schemas/"
 
@@ -42,7 +41,7 @@ def answers(model: str | type) -> Answers:
     if isinstance(model, str):
         return {HTTPStatus.OK.value: document_of(model)}
     _told.add(model)
-    return {HTTPStatus.OK.value: document_of(model.__name__)}
+    return {HTTPStatus.OK.value: document_of(known_as(model))}
 
 
 def document_of(model: str, **said: Any) -> dict[str, Any]:
@@ -89,8 +88,11 @@ def complete(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
+            from bsd.doors.http import models  # noqa: PLC0415 - see above
+
             document = plain()
-            document["components"] = {"schemas": _answer_schemas()}
+            schemas = models.answer_schemas(_told, _SCHEMAS + "{model}")
+            document["components"] = {"schemas": schemas}
             for operation in _operations(document):
                 for parameter in operation.get("parameters", ()):
                     if parameter["in"] == "path":
@@ -103,11 +105,9 @@ def complete(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
-    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415 - as all models here
+    from bsd.doors.http import models  # noqa: PLC0415 - see above
 
-    whole = RuntimeConfig.model_json_schema(ref_template=_SCHEMAS + "{model}")
-    known = {name: whole["properties"][name] for name in names}
-    return {"type": "object", "properties": known, "additionalProperties": False}
+    return models.settings_schema(names, _SCHEMAS + "{model}")
 
 
 def methods_at(document: Callable[[], dict[str, Any]], path: str) -> list[str]:
@@ -117,29 +117,6 @@ def methods_at(document: Callable[[], dict[str, Any]], path: str) -> list[str]:
         if re.fullmatch(pattern, path):
             return sorted(map(str.upper, operations))
     return []
-
-
-def _answer_schemas() -> dict[str, Any]:
-    from fastapi.openapi.models import Schema  # noqa: PLC0415 - see above
-    from pydantic.json_schema import models_json_schema  # noqa: PLC0415
-
-    from bsd.doors.http import memory_models, models, session_models, workspace_models  # noqa: PLC0415
-    from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
-    from bsd.doors.models import Document, answer_model  # noqa: PLC0415
-
-    known: set[type[BaseModel]] = {RuntimeConfig}
-    known |= set(map(answer_model, _told))
-    for module in (models, session_models, memory_models, workspace_models):
-        found = (each for each in vars(module).values() if isinstance(each, type))
-        known |= {each for each in found if issubclass(each, Document)}
-    _, schemas = models_json_schema(
-        [(model, "serialization") for model in known - {Document}],
-        ref_template=_SCHEMAS + "{model}",
-    )
-    return {
-        name: Schema.model_validate(schema).model_dump(by_alias=True, exclude_none=True)
-        for name, schema in sorted(schemas["$defs"].items())
-    }
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,12 +9,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, entry_name
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import Wish, actor_of, described, wish
 from bsd.doors.models import arguments_model
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
@@ -72,7 +70,7 @@ def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> N
             document: dict[str, Any] = answer.as_json()
             return document
 
-        return Answer(await (changing if verb.changes else reading)(work))
+        return JsonAnswer(await (changing if verb.changes else reading)(work))
 
     endpoint.__signature__ = _signature(verb, [*_OF_THE_SESSION, *in_path], in_query)  # type: ignore[attr-defined]
     endpoint.__doc__ = route.doc

@@ -10,8 +10,7 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bsd.doors.http.auth import KeyGuard, OriginGuard, host_of
-from bsd.doors.http.edge import Edge
+from bsd.doors.http.layers import Edge, KeyGuard, OriginGuard, host_of
 from tests.unit.api.fake import Reply, ask
 
 KEYS = ("first-key", "schlüssel")

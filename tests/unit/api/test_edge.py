@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from bsd.doors.http.edge import Edge
+from bsd.doors.http.layers import Edge
 from tests.logs import capture_logs
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/api/x", "headers": []}

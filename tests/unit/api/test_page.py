@@ -11,8 +11,8 @@ from fastapi import FastAPI
 
 import bsd.doors.http
 from bsd.doors.http.app import create_app
-from bsd.doors.http.auth import KeyGuard
 from bsd.doors.http.desk import Desk
+from bsd.doors.http.layers import KeyGuard
 from bsd.doors.http.routes.page import settings_table
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from bsd.doors.http.routes.threads import Threads
+from bsd.doors.http.answer import Threads
 
 
 def test_no_more_threads_than_allowed_work_at_once() -> None:

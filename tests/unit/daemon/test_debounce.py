@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.daemon.debounce import Debounce
+from bsd.daemon.intake import Debounce
 from bsd.foundation.layout import SessionName
 
 A, B, C = (SessionName("main", name) for name in "abc")

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from bsd.daemon.cron import Cron, Every
-from bsd.daemon.scheduler import Run, Scheduler
+from bsd.daemon.scheduler import Cron, Every, Run, Scheduler
 from bsd.foundation.errors import Conflict, NotFound
 from tests.unit.daemon.zones import at, zone
 

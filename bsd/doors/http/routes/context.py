@@ -7,12 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
+from bsd.doors.http.answer import JsonAnswer, changing
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk
-from bsd.doors.http.routes.threads import changing
+from bsd.doors.http.requests import Wish, actor_of, described, wish
 from bsd.doors.http.verb_routes import DeskHands
 from bsd.surgery.context_answer import ContextChanged
 from bsd.surgery.targets import REPLACE, Replacement
@@ -57,6 +55,6 @@ def routes(desk: Desk) -> APIRouter:
             asked = ChangeContext(REPLACE, body.operations(), body.include_user, dry_run)
             return perform(CHANGE_CONTEXT, DeskHands(desk, actor), name, asked).as_json()
 
-        return Answer(await changing(work))
+        return JsonAnswer(await changing(work))
 
     return router

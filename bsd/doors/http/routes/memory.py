@@ -8,11 +8,9 @@ from typing import Annotated, Any, Protocol, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import Wish, actor_of, described, wish
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import WantedFacts
@@ -118,7 +116,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
         wanted = await wish(request, StoreWish)
         new = NewFact(**{**wanted.model_dump(), "tags": tuple(wanted.tags)})
         stored = await changing(_with, opening, request, lambda memory: memory.store(new))
-        return Answer(stored.as_json())
+        return JsonAnswer(stored.as_json())
 
     @router.post(
         "/api/memory/confirm",
@@ -129,7 +127,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
         """Say that a fact still holds: it begins anew, with full confidence."""
         wanted = await wish(request, FactWish)
         fact = await changing(_with, opening, request, lambda memory: memory.confirm(wanted.id))
-        return Answer({"confirmed": True, **fact.as_json()})
+        return JsonAnswer({"confirmed": True, **fact.as_json()})
 
     @router.post(
         "/api/memory/forget",
@@ -140,7 +138,7 @@ def _keeping(router: APIRouter, opening: OpenMemory) -> None:
         """Delete a fact for good, and its vector."""
         wanted = await wish(request, FactWish)
         fact = await changing(_with, opening, request, lambda memory: memory.forget(wanted.id))
-        return Answer({"forgotten": True, **fact.as_json()})
+        return JsonAnswer({"forgotten": True, **fact.as_json()})
 
 
 def _recalling(router: APIRouter, opening: OpenMemory) -> None:
@@ -196,7 +194,7 @@ async def _recall(
         request,
         lambda memory: memory.recall(query, limit=limit, wanted=wanted, refresh=refresh),
     )
-    return Answer({"query": query, "results": [one.as_json() for one in found]})
+    return JsonAnswer({"query": query, "results": [one.as_json() for one in found]})
 
 
 def _looking_up(router: APIRouter, opening: OpenMemory) -> None:
@@ -242,14 +240,14 @@ async def _look_up(opening: OpenMemory, request: Request, asked: LookupWish) -> 
         ),
     )
     results = [one.as_json() for one in found]
-    return Answer({"entity": asked.entity, "key": asked.key, "results": results})
+    return JsonAnswer({"entity": asked.entity, "key": asked.key, "results": results})
 
 
 def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
     @router.get("/api/memory/stats", responses=answers("MemoryStats"))
     async def stats(request: Request) -> Response:
         """Counts of facts, by class too, and of those that are to be pruned."""
-        return Answer(await reading(_with, opening, request, lambda memory: memory.stats()))
+        return JsonAnswer(await reading(_with, opening, request, lambda memory: memory.stats()))
 
     @router.post(
         "/api/memory/prune",
@@ -271,7 +269,7 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
                 orphans=asked.vectors,
             ),
         )
-        return Answer(done.as_json())
+        return JsonAnswer(done.as_json())
 
     @router.post(
         "/api/memory/backfill",
@@ -280,7 +278,7 @@ def _forgetting(router: APIRouter, opening: OpenMemory) -> None:
     async def backfill(request: Request) -> Response:
         """Find the class of all facts anew, and when they expire by it."""
         changed = await changing(_with, opening, request, lambda memory: memory.backfill())
-        return Answer({"reclassified": changed})
+        return JsonAnswer({"reclassified": changed})
 
 
 def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
@@ -303,7 +301,7 @@ def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
                 working_files=asked.working_files,
             ),
         )
-        return Answer({"saved": True, **fact.as_json()})
+        return JsonAnswer({"saved": True, **fact.as_json()})
 
     @router.get(
         "/api/memory/checkpoint",
@@ -314,7 +312,7 @@ def _checkpoints(router: APIRouter, opening: OpenMemory) -> None:
         found: dict[str, Any] | None = await reading(
             _with, opening, request, lambda memory: memory.restore_checkpoint()
         )
-        return Answer({"checkpoint": found})
+        return JsonAnswer({"checkpoint": found})
 
 
 def _with(opening: OpenMemory, request: Request, work: Callable[[Memory], _T]) -> _T:

@@ -9,14 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care import catalog
 from bsd.care.family import children
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import json_object
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers, body, settings_schema
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.listing import Filter
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import actor_of, json_object
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
 from bsd.surgery.result import SessionResult
@@ -43,7 +41,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
-        return Answer({"agents": [asdict(info) for info in found]})
+        return JsonAnswer({"agents": [asdict(info) for info in found]})
 
     @router.get("/api/sessions", responses=answers("Sessions"))
     async def sessions(
@@ -68,7 +66,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         One that changes while somebody pages comes (again) at the end: none is left out.
         """
         wanted = Filter(agent, status, q)
-        return Answer(await reading(desk.page, wanted, limit, cursor))
+        return JsonAnswer(await reading(desk.page, wanted, limit, cursor))
 
     @router.get("/api/search", responses=answers("Found"))
     async def search(
@@ -77,7 +75,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND,
     ) -> Response:
         """Entries that hold all the words, the best first, extracted ones included."""
-        return Answer(await reading(desk.search, q, agent, limit))
+        return JsonAnswer(await reading(desk.search, q, agent, limit))
 
 
 def _one(router: APIRouter, desk: Desk) -> None:
@@ -99,7 +97,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
                 page = desk.entries(name, EntryFilter(limit=limit))
             return desk.describe(name) | {"children": children(desk.layout, name)} | page
 
-        return Answer(await reading(look))
+        return JsonAnswer(await reading(look))
 
 
 def _told(router: APIRouter, desk: Desk) -> None:
@@ -111,7 +109,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     )
     async def summary(agent: str, session: str) -> Response:
         """What was asked for and done, by plain rules on the words; no model is asked."""
-        return Answer(await reading(lambda: desk.summary(desk.named(agent, session))))
+        return JsonAnswer(await reading(lambda: desk.summary(desk.named(agent, session))))
 
     @router.get(
         "/api/sessions/{agent}/{session}/history",
@@ -124,7 +122,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
             name = desk.named(agent, session)
             return {"session": str(name), "operations": desk.surgeon().history(name)}
 
-        return Answer(await reading(look))
+        return JsonAnswer(await reading(look))
 
 
 def _deletion(router: APIRouter, desk: Desk) -> None:
@@ -142,7 +140,7 @@ def _deletion(router: APIRouter, desk: Desk) -> None:
             name = desk.named(agent, session)
             return desk.trash(actor).delete(name, permanent=permanent).as_json()
 
-        return Answer(await changing(work))
+        return JsonAnswer(await changing(work))
 
 
 def _changes(router: APIRouter, desk: Desk) -> None:
@@ -162,7 +160,7 @@ def _changes(router: APIRouter, desk: Desk) -> None:
             name = desk.named(agent, session)
             return desk.extract(name, actor, overrides, dry_run=dry_run)
 
-        return Answer(await changing(work))
+        return JsonAnswer(await changing(work))
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.cleaning import forecast_all, run_all
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, trash_name
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import actor_of
 from bsd.foundation.errors import BsdError
 
 
@@ -29,12 +28,12 @@ def _trash(router: APIRouter, desk: Desk) -> None:
         """What can be brought back, and until when; the oldest first."""
         items = await reading(lambda: desk.trash().items())
         keep = desk.config.current.trash_retention
-        return Answer({"keep": keep, "sessions": [item.as_json() for item in items]})
+        return JsonAnswer({"keep": keep, "sessions": [item.as_json() for item in items]})
 
     @router.delete("/api/trash", responses=answers("Emptied"))
     async def empty(request: Request) -> Response:
         """Delete all that is in the trash for good."""
-        return Answer(await changing(_empty, desk, actor_of(request)))
+        return JsonAnswer(await changing(_empty, desk, actor_of(request)))
 
 
 def _one(router: APIRouter, desk: Desk) -> None:
@@ -45,7 +44,8 @@ def _one(router: APIRouter, desk: Desk) -> None:
     async def restore(request: Request, id: str) -> Response:
         """Bring a session back, with the children that went with it."""
         actor = actor_of(request)
-        return Answer(await changing(lambda: desk.trash(actor).restore(trash_name(id)).as_json()))
+        returned = await changing(lambda: desk.trash(actor).restore(trash_name(id)))
+        return JsonAnswer(returned.as_json())
 
     @router.delete("/api/trash/{id}", responses=answers("Removed"))
     async def remove(request: Request, id: str) -> Response:
@@ -53,7 +53,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
         actor = actor_of(request)
         item = await changing(lambda: desk.trash(actor).remove(trash_name(id)))
         desk.cleaned()
-        return Answer({"deleted": True, **item.as_json()})
+        return JsonAnswer({"deleted": True, **item.as_json()})
 
 
 def _retention(router: APIRouter, desk: Desk) -> None:
@@ -64,8 +64,8 @@ def _retention(router: APIRouter, desk: Desk) -> None:
     async def run_retention(request: Request, *, dry_run: bool = False) -> Response:
         """Delete what was kept long enough, or say what would go."""
         if dry_run:
-            return Answer(await reading(forecast_all, desk))
-        return Answer(await changing(run_all, desk, actor_of(request)))
+            return JsonAnswer(await reading(forecast_all, desk))
+        return JsonAnswer(await changing(run_all, desk, actor_of(request)))
 
 
 def _empty(desk: Desk, actor: str) -> dict[str, Any]:

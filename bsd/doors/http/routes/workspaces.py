@@ -11,11 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import Wish, actor_of, described, wish
 from bsd.workspaces.caretaker import Caretaker
 
 
@@ -46,7 +44,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
         """All workspaces, the longest unused first; `sizes` looks at every file in them."""
         found = await reading(caretaker.sessions, sizes=sizes)
         rows = [one.as_json() for one in found]
-        return Answer({"workspace_root": str(caretaker.place), "workspaces": rows})
+        return JsonAnswer({"workspace_root": str(caretaker.place), "workspaces": rows})
 
     @router.post(
         "/api/workspaces",
@@ -57,7 +55,7 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
         """Create a workspace, or open the one of this name; its age stays."""
         asked = await wish(request, CreateWish, optional=True)
         made = await changing(_for(caretaker, request).create, asked.session_id)
-        return Answer(
+        return JsonAnswer(
             {"session_id": made.session_id, "path": str(made.path), "created": made.created}
         )
 
@@ -72,12 +70,12 @@ def _all(router: APIRouter, caretaker: Caretaker) -> None:
         rules = replace(caretaker.rules, **asked.model_dump(include=asked.model_fields_set))
         act = reading if dry_run else changing
         done = await act(_for(caretaker, request).prune, rules, dry_run=dry_run)
-        return Answer(done.as_json())
+        return JsonAnswer(done.as_json())
 
     @router.post("/api/workspaces/repair", responses=answers("Repairs"))
     async def repair_all(request: Request, *, dry_run: bool = False) -> Response:
         """Make missing and broken metadata anew from the files' times."""
-        return Answer(await _repair(caretaker, request, None, dry_run=dry_run))
+        return JsonAnswer(await _repair(caretaker, request, None, dry_run=dry_run))
 
 
 def _one(router: APIRouter, caretaker: Caretaker) -> None:
@@ -87,7 +85,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
     )
     async def workspace(session_id: str) -> Response:
         """One workspace, with its size."""
-        return Answer((await reading(caretaker.describe, session_id)).as_json())
+        return JsonAnswer((await reading(caretaker.describe, session_id)).as_json())
 
     @router.post(
         "/api/workspaces/{session_id}/touch",
@@ -97,7 +95,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
         """Note that it is used now; `metadata` is null for one without any, which gets none."""
         metadata = await changing(_for(caretaker, request).touch, session_id)
         document = metadata.as_json() if metadata else None
-        return Answer({"session_id": session_id, "metadata": document})
+        return JsonAnswer({"session_id": session_id, "metadata": document})
 
     @router.post(
         "/api/workspaces/{session_id}/repair",
@@ -105,7 +103,7 @@ def _one(router: APIRouter, caretaker: Caretaker) -> None:
     )
     async def repair(request: Request, session_id: str, *, dry_run: bool = False) -> Response:
         """Make the metadata of one anew, if they are missing or broken."""
-        return Answer(await _repair(caretaker, request, session_id, dry_run=dry_run))
+        return JsonAnswer(await _repair(caretaker, request, session_id, dry_run=dry_run))
 
 
 def _for(caretaker: Caretaker, request: Request) -> Caretaker:
