@@ -10,12 +10,11 @@ from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
 from bsd.agents.entry import Entry, block_at, error_text, model_of
+from bsd.agents.marker import Marker
 from bsd.agents.owners import owner_of
-from bsd.care.search import original
-from bsd.foundation.durations import format_duration
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.store.extracted import SessionStore
 from bsd.text.reader import TranscriptFile, parse_entry
 
@@ -47,7 +46,7 @@ _MANY_CALLS, _MANY_MESSAGES = 5, 30
 
 
 @dataclass(slots=True)
-class Summary:
+class SessionSummary:
     """What was found; each list holds the first of its kind, none twice."""
 
     key_actions: list[str] = field(default_factory=list)
@@ -145,21 +144,30 @@ class Summary:
         }
 
 
-def summarize(layout: Layout, name: SessionName) -> Summary:
+def summarize(layout: Layout, name: SessionName) -> SessionSummary:
     """Read a session, and what was taken out of it; raises NotFound, LeftAlone, Busy."""
     store = SessionStore(layout, name)
-    summary = Summary()
+    summary = SessionSummary()
     with TranscriptFile(layout.session_file(name)) as source:
         fmt = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
         if isinstance(fmt, NotOurs):
             raise LeftAlone(f"{name}: {fmt.reason}", hint="bsd knows OpenClaw's and flat sessions")
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is not None:
-                summary.take(original(entry, store), fmt)
+                summary.take(_original(entry, store), fmt)
     return summary
 
 
-def document(name: SessionName, summary: Summary, now: float | None = None) -> dict[str, Any]:
+def _original(entry: Entry, store: SessionStore) -> Entry:
+    """The entry as it was before values were taken out of it, if the store has them."""
+    marker = Marker.of(entry)
+    line = store.load(marker.ref, marker.hash) if marker else None
+    return (parse_entry(line) if isinstance(line, bytes) else None) or entry
+
+
+def document(
+    name: SessionName, summary: SessionSummary, now: float | None = None
+) -> dict[str, Any]:
     """The whole answer; `now` is in epoch seconds."""
     return {
         "session_id": name.session,

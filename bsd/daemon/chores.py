@@ -9,21 +9,18 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from bsd.care.cleaning import clean_all
-from bsd.care.expiry import lifetime_seconds
 from bsd.care.interrupted import recover
-from bsd.care.retention import in_plain_words
+from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
+from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere, has_served, secure
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon
 from bsd.text.change import Written
@@ -158,14 +155,14 @@ class Chores:
         """Delete what has been kept long enough."""
         state = self._state
         started = state.clocks.wall()
-        clean_all(
+        run = RetentionRun(
             state.layout,
-            state.config.current,
             actor="daemon",
             clock=state.clocks.wall,
             steady=state.clocks.steady,
             stopping=state.stopping.is_set,
         )
+        run.clean_all(state.config.current)
         if not state.stopping.is_set():
             state.at_rest.keep_only(self._is_there)
             state.config.note_run("last_retention_run_at", started)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bsd.foundation.errors import BsdError, Invalid, NotFound
+from bsd.foundation.files import is_directory
+from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout, plain_directories
-from bsd.foundation.mount import MOVE_ELSEWHERE, Strength, strength, without_exchange
-from bsd.foundation.plain import is_directory
 from bsd.foundation.sources import Source
 
 # Changes made on other machines, or behind the mount, are told to nobody here.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 from bsd.text.change import Written
 

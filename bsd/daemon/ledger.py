@@ -7,11 +7,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from bsd.foundation.documents import document
+from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb
 from bsd.surgery.plan import Plan

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.logs import get_logger
 
 _log = get_logger(__name__)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 
 CAPACITY = 100_000

@@ -12,11 +12,9 @@ from typing import Any, Literal
 import orjson
 
 from bsd import __version__
-from bsd.care.disk_use import disk_use
-from bsd.care.expiry import Shelf, forecast, lifetime_seconds
-from bsd.care.retention import StoreShelf
-from bsd.care.saved import SavedByHour
-from bsd.care.trash_shelf import TrashShelf
+from bsd.care.disk_use import SavedByHour, disk_use
+from bsd.care.expiry import Shelf, forecast
+from bsd.care.retention import StoreShelf, TrashShelf
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
@@ -26,14 +24,13 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.work import Workers
-from bsd.foundation.ages import Ages
+from bsd.foundation.ages import Ages, look
 from bsd.foundation.claims import elsewhere, served_by
-from bsd.foundation.clock_record import look
-from bsd.foundation.documents import document
 from bsd.foundation.errors import BsdError
+from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.reach import unreached
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bsd.care.expiry import lifetime_seconds
 from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
 from bsd.daemon.status import Job, LastResult
 from bsd.daemon.watches import Watches, open_watches
@@ -19,7 +18,7 @@ from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS, UNSETTLING, PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 
 _log = get_logger("jobs")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bsd.daemon.scheduler import Cron, Every
 from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Timetable
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger

@@ -18,10 +18,9 @@ from bsd.daemon.queue import Ended, Failed, Finished, TryLater
 from bsd.daemon.state import DaemonState, Stopping
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.memory import give_back
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.process import give_back_memory
+from bsd.foundation.spelling import iso_utc
 from bsd.session.operate import Worth
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.plan import Plan
@@ -256,7 +255,7 @@ class Workers:
                     worked += 1
                 elif worked >= _MANY:
                     worked = 0
-                    give_back()
+                    give_back_memory()
         except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
             _log.exception("A worker has died and is replaced", worker=worker.name)
             state.ledger.count("workers_replaced")

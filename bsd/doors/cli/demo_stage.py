@@ -18,8 +18,9 @@ from typing import Any, Self
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
 from bsd.foundation.errors import BsdError, Unavailable
-from bsd.foundation.layout import Layout, make_private_dir
-from bsd.foundation.mount import strength
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.filesystem import strength
+from bsd.foundation.layout import Layout
 
 _PAUSE_SECONDS = 0.05
 _COMMAND_SECONDS = 90.0

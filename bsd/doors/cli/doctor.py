@@ -25,7 +25,7 @@ class _Doctor(BsdCommand):
 
 
 def _give_back(root: Path, owner: FileOwner) -> None:
-    from bsd.care.strangers import give_back
+    from bsd.care.file_owners import give_back
     from bsd.foundation.rights import environment_of
 
     count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
@@ -65,10 +65,10 @@ def doctor(call: Call, /, repair: bool) -> int:
 
 def _refuse_unless_repaired(call: Call) -> None:
     """Raise Forbidden if somebody was to give files away who cannot: an ordinary user."""
-    from bsd.care.strangers import strangers
+    from bsd.care.file_owners import wrongly_owned
     from bsd.foundation.errors import Forbidden
 
-    if any(each.uid != os.geteuid() for each in strangers(call.layout.root, os.environ)):
+    if any(each.uid != os.geteuid() for each in wrongly_owned(call.layout.root, os.environ)):
         hint = f"`sudo bsd --root {call.layout.root} doctor --repair`"
         raise Forbidden("only root can give away what belongs to root", hint=hint)
 

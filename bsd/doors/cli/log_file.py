@@ -12,7 +12,7 @@ from typing import IO
 from bsd.doors.cli.log_lines import LineFilter
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
-from bsd.foundation.plain import LARGEST_RECORD, plain_file
+from bsd.foundation.files import LARGEST_RECORD, plain_file
 
 _BLOCK = 1 << 16  # bytes
 _POLL_SECONDS = 0.5

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bsd.foundation.errors import BsdError
     from bsd.foundation.layout import SessionName
-    from bsd.store.search_query import Hit, Snippet
+    from bsd.store.search import SearchHit, Snippet
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
 _TITLE = 100  # characters
@@ -104,7 +104,7 @@ def _code(unread: Mapping[SessionName, BsdError]) -> int:
     return next((problem.exit_code for problem in unread.values()), 0)
 
 
-def _print(hit: Hit) -> None:
+def _print(hit: SearchHit) -> None:
     badge = "  📎 extracted" if hit.where == "extracted" else ""
     say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
     sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")

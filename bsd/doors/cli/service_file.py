@@ -8,8 +8,8 @@ import re
 from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import sync_dir, write_private
 
 _SIGNATURE = re.compile(
     rb"^.*written by bsd service install, sha256:([0-9a-f]{64}).*\n?", re.MULTILINE

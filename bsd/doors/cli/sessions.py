@@ -18,7 +18,7 @@ from bsd.doors.cli.output import note, print_json, print_table, say
 from bsd.doors.cli.text import counted, one_line, size
 
 if TYPE_CHECKING:
-    from bsd.care.catalog import SessionInfo
+    from bsd.care.catalog import ListedSession
     from bsd.foundation.layout import SessionName
 
 _TITLE = 60  # characters
@@ -81,11 +81,10 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
             note(f"{info.name}: {info.note}")
 
 
-def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[SessionInfo]:
+def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[ListedSession]:
     """The sessions in which somebody finds these words; all, without any."""
     from bsd.care import catalog
-    from bsd.care.search import sessions_with
-    from bsd.care.sought import Sought
+    from bsd.care.search import SessionFilter, sessions_with
 
     if query is None:
         yield from catalog.sessions(call.layout, agent)
@@ -94,9 +93,9 @@ def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[Sessio
     def find(words: str, whose: str | None) -> set[SessionName]:
         return sessions_with(call.layout, words, whose)
 
-    sought = Sought(call.layout, query, agent, find)
+    sought = SessionFilter(call.layout, query, agent, find)
     for info in catalog.sessions(call.layout, agent):
-        if sought.are_in(info.name, (info.label, info.title)):
+        if sought.fits(info.name, (info.label, info.title)):
             yield info
     if sought.problem:
         note(f"The text of the sessions was not searched: {sought.problem}")
@@ -123,7 +122,7 @@ def _note_missing(call: Call, agent: str | None) -> None:
                 note(f"{problem.message}\nTry: {problem.hint}")
 
 
-def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str, Any]]:
+def _figures(call: Call, found: list[ListedSession]) -> dict[SessionName, dict[str, Any]]:
     """What is known of them without reading any: what the last search has counted."""
     from bsd.care import statistics
 
@@ -133,7 +132,7 @@ def _figures(call: Call, found: list[SessionInfo]) -> dict[SessionName, dict[str
     return {name: one.as_json(updated[name], now) for name, one in warm.items()}
 
 
-def _print(found: list[SessionInfo]) -> None:
+def _print(found: list[ListedSession]) -> None:
     columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
     rows = [
         (

@@ -57,11 +57,11 @@ def status(call: Call, /, watch: bool, every: float) -> int:
 def _without_daemon(call: Call, problem: NotRunning) -> int:
     """Tell what there is all the same: what bsd takes on disk."""
     from bsd.care.disk_use import disk_use
-    from bsd.care.expiry import lifetime_seconds
     from bsd.doors.cli.disk_text import disk_lines
     from bsd.doors.cli.problem import problem_of
-    from bsd.foundation.clock_record import look
+    from bsd.foundation.ages import look
     from bsd.foundation.errors import BsdError
+    from bsd.foundation.spelling import lifetime_seconds
 
     shown = problem_of(problem, None)
     document, disk, clock = shown.as_json(), None, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.foundation.sizes import format_size as size
+from bsd.foundation.spelling import format_size as size
 
 __all__ = ["counted", "one_line", "safe", "share", "size"]
 

@@ -12,8 +12,8 @@ from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 from starlette.responses import JSONResponse
 
-from bsd.foundation.documents import document
 from bsd.foundation.errors import BsdError, FieldError
+from bsd.foundation.json_text import document
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

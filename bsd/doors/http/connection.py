@@ -21,8 +21,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from bsd.doors.http.answer import error_document
+from bsd.foundation.locations import may_talk_to_us, peer_uid
 from bsd.foundation.logs import get_logger
-from bsd.foundation.peer import may_talk_to_us, peer_uid
 
 _log = get_logger("api")
 

@@ -8,17 +8,15 @@ from typing import Any
 
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.care import catalog, summary
-from bsd.care.search import by_title, search_as_it_is
-from bsd.care.sought import FindText
+from bsd.care.search import FindText, by_title, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.doors.http.entry_page import EntryFilter, entry_page
 from bsd.doors.http.listing import Filter, check_agent, described, page
 from bsd.doors.http.outlines import Outlines
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
@@ -67,10 +65,7 @@ class Desk:
             self.layout,
             self.config.current.trash_retention,
             actor=actor,
-            wait=self.patience.wait,
-            quiet=self.patience.quiet,
-            clock=self.patience.clock,
-            sleep=self.patience.sleep,
+            patience=self.patience,
             exchanger=self.exchanger,
         )
 

@@ -12,8 +12,8 @@ from typing import Any
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog, statistics
-from bsd.care.sought import FindText, Sought
-from bsd.care.titles import Titles
+from bsd.care.catalog import Titles
+from bsd.care.search import FindText, SessionFilter
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 
@@ -79,7 +79,7 @@ def page(
     if wanted.agent is not None:
         check_agent(layout, wanted.agent)
     where = Cursor.read(cursor) if cursor else None
-    words = Sought(layout, wanted.words, wanted.agent, find_text)
+    words = SessionFilter(layout, wanted.words, wanted.agent, find_text)
     titles = Titles(layout, wanted.agent)
     found = [
         (name, stat, updated)
@@ -109,7 +109,9 @@ def page(
     }
 
 
-def described(layout: Layout, infos: list[catalog.SessionInfo], now: float) -> list[dict[str, Any]]:
+def described(
+    layout: Layout, infos: list[catalog.ListedSession], now: float
+) -> list[dict[str, Any]]:
     """Sessions as the list shows them, with the figures that are known of them."""
     known = statistics.counted(layout, infos)
     return [
@@ -124,7 +126,7 @@ def check_agent(layout: Layout, agent: str) -> None:
 
 
 def _matching(
-    layout: Layout, wanted: Filter, words: Sought, titles: Titles
+    layout: Layout, wanted: Filter, words: SessionFilter, titles: Titles
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, wanted.agent):
@@ -139,7 +141,7 @@ def _matching(
         called = [entry.key, registries[name.agent].title(name.session)] if entry else []
         if words.terms:
             called.append(titles.of(name, stat).title)
-        if words.are_in(name, called):
+        if words.fits(name, called):
             yield name, stat
 
 

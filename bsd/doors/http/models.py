@@ -16,9 +16,8 @@ from pydantic.json_schema import models_json_schema
 
 from bsd.doors.http import memory_models, session_models, workspace_models
 from bsd.doors.models import Document, answer_model
-from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
+from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
-from bsd.foundation.trigger_rules import RULE_LIMITS, TriggerType
 
 
 class FieldProblem(Document):

@@ -23,7 +23,7 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.files import make_private_dir
 from bsd.foundation.locations import LONGEST_SOCKET_PATH
 from bsd.foundation.logs import get_logger
 from bsd.foundation.settings import HttpAddress

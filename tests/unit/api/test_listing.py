@@ -16,7 +16,7 @@ from bsd.agents.owners import layout_of
 from bsd.doors.http.listing import Cursor, Filter, page
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from tests.openclaw_tree import add_session
 
 STALE = {"stale": True, "active": False}

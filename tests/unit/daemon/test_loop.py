@@ -9,7 +9,7 @@ import pytest
 
 from bsd.daemon import loops
 from bsd.daemon.loops import Beats, Loop, awake
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 
 DEADLINE = 20.0
 

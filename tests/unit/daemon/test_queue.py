@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bsd.daemon.queue import Backoff, Failed, Finished, TryLater, WorkQueue
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 from tests.unit.daemon.taking import take_at
 

@@ -13,7 +13,7 @@ import pytest
 from bsd.daemon.queue import Ended, Finished, WorkQueue
 from bsd.daemon.state import DaemonState, Stopping
 from bsd.daemon.work import Work, Workers
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
 from tests.logs import capture_logs
@@ -132,7 +132,7 @@ def test_what_a_start_and_much_work_took_is_given_back_when_nobody_comes(
     office = Office(tmp_path, 1, Impatient())
     done = office.task.done
     monkeypatch.setattr("bsd.daemon.work._MANY", 3)
-    monkeypatch.setattr("bsd.daemon.work.give_back", lambda: given.append(len(done)))
+    monkeypatch.setattr("bsd.daemon.work.give_back_memory", lambda: given.append(len(done)))
     office.workers.start()
     wait_for(lambda: given == [0])
     for session in ("1", "2"):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care import catalog
-from bsd.care.family import children
+from bsd.care.catalog import children
 from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers, body, settings_schema
 from bsd.doors.http.desk import Desk

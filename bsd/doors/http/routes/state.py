@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Response
 
-from bsd.care.saved import SavedByHour
+from bsd.care.disk_use import SavedByHour
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.doors.http import early
 from bsd.doors.http.answer import JsonAnswer, changing, in_thread
