@@ -123,11 +123,10 @@ class JobStatus:
     last: Run | None
     last_run: float | None  # of this process or a former one
     running: bool
-    failures: int  # since it succeeded last
 
 
 class _Scheduled:
-    __slots__ = ("action", "failures", "last", "last_run", "name", "next", "running", "schedule")
+    __slots__ = ("action", "last", "last_run", "name", "next", "running", "schedule")
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self.name = name
@@ -137,7 +136,6 @@ class _Scheduled:
         self.last: Run | None = None
         self.last_run: float | None = None
         self.running = False
-        self.failures = 0
 
 
 class Scheduler:
@@ -263,7 +261,6 @@ class Scheduler:
                     last=job.last,
                     last_run=job.last_run,
                     running=job.running,
-                    failures=job.failures,
                 )
                 for _, job in sorted(self._jobs.items())
             ]
@@ -309,7 +306,6 @@ class Scheduler:
         job.running = False
         job.last = run
         job.last_run = run.started
-        job.failures = job.failures + 1 if run.error else 0
         if isinstance(job.schedule, Every):
             job.next = run.ended + job.schedule.seconds
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -226,21 +225,17 @@ class SettingsWatch:
         if watches is not None:
             watches.close()
 
-    # --- on watchdog's thread, which any exception would end ---
+    # --- on watchdog's thread, which any exception would end; `told` only sets a flag ---
 
     def touched(self, directory: str, name: str) -> None:  # noqa: ARG002 - there is only one
         if name == self._file.name:
-            self._tell()
+            self._told()
 
     def gone(self, directory: str) -> None:  # noqa: ARG002
-        self._tell()
+        self._told()
 
     def lost(self, why: str) -> None:  # noqa: ARG002
-        self._tell()
-
-    def _tell(self) -> None:
-        with suppress(Exception):
-            self._told()
+        self._told()
 
 
 def _result(run: Run | None) -> LastResult | None:

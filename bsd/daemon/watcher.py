@@ -137,25 +137,28 @@ class Watcher(WatchListener):
     # --- watchdog's thread: an exception here would end it ---
 
     def touched(self, directory: str, name: str) -> None:
-        try:
-            self._touched(directory, name)
-        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
-            self._survive(error, f"{directory}/{name}")
+        self._handle(self._touched, directory, name)
 
     def gone(self, directory: str) -> None:
-        try:
-            known = (self._agents, self._put_away, self._outer)
-            if not self._closed and any(directory in each for each in known):
-                self._attend()
-        except Exception as error:  # noqa: BLE001 - see above
-            self._survive(error, directory)
+        self._handle(self._gone, directory)
 
     def lost(self, why: str) -> None:
+        self._handle(self._lost, why)
+
+    def _handle(self, handler: Callable[..., None], *event: str) -> None:
         try:
-            _log.warning("File events were lost", why=why)
-            self._rescan(why)
-        except Exception as error:  # noqa: BLE001 - see above
-            self._survive(error, why)
+            handler(*event)
+        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
+            self._survive(error, "/".join(event))
+
+    def _gone(self, directory: str) -> None:
+        known = (self._agents, self._put_away, self._outer)
+        if not self._closed and any(directory in each for each in known):
+            self._attend()
+
+    def _lost(self, why: str) -> None:
+        _log.warning("File events were lost", why=why)
+        self._rescan(why)
 
     def _touched(self, directory: str, name: str) -> None:
         if directory in self._outer:

@@ -1,8 +1,9 @@
 """What the OpenAPI document says beyond the routes' signatures, and what can be read from it.
 
-Nobody who is served needs any of it: what answers and bodies hold is worked out, and the models of
-answers are loaded, when somebody asks for the document. As `response_model` of their routes they
-would take some 2.5 MB of every daemon, and write each answer a second time.
+Answers are described by the dataclasses that they are made of. Nobody who is served needs any of
+it: what answers and bodies hold is worked out, and `models` is loaded, when somebody asks for the
+document. As `response_model` of their routes they would take 2 MB of every daemon, and to check
+each answer takes a status of 500 sessions from 0.1 to 2.3 ms.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _told: set[type] = set()  # answers of verbs that routes give
 
 
 def answers(model: str | type) -> Answers:
-    """Say that a route answers with what a verb does, or with a document of `…models` here."""
+    """Say that a route answers with what a verb does, or with a document of `models` here."""
     if isinstance(model, str):
         return {HTTPStatus.OK.value: document_of(model)}
     _told.add(model)

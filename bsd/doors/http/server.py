@@ -58,17 +58,13 @@ class ApiServer:
         self._settings = settings
         self._daemon = daemon
         self._local: LocalSocket | None = None
-        self._addresses: list[HttpAddress] = []
+        # Where it listens on TCP; a port that was given as 0 is the real one here.
+        self.addresses: list[HttpAddress] = []
         self._running: _Running | None = None
 
     @property
     def alive(self) -> bool:
         return self._running is not None and self._running.thread.is_alive()
-
-    @property
-    def addresses(self) -> list[HttpAddress]:
-        """Where it listens on TCP; a port that was given as 0 is the real one here."""
-        return self._addresses
 
     def start(self) -> None:
         """Listen and serve; returns when the first request may come.
@@ -86,7 +82,7 @@ class ApiServer:
                 sockets = open_tcp_sockets(settings.http)
                 door = self._doors("http")  # one, however many addresses a name has
                 listeners += [_Listener(one, tcp, BoundedProtocol, door) for one in sockets]
-                self._addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]
+                self.addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]
             self._running = _Running(listeners, self._daemon)
             self._running.start()
         except BaseException:  # whatever it was: nobody may find a socket that does not answer
@@ -102,7 +98,7 @@ class ApiServer:
         if local is not None:
             local.remove()  # still open: so nobody is refused meanwhile, and the inode is ours
         running, self._running = self._running, None
-        self._addresses = []
+        self.addresses = []
         return running is None or running.stop()
 
     def _for_local_users(self) -> ASGIApp:
@@ -129,9 +125,9 @@ class ApiServer:
 
     def _tell(self) -> None:
         _log.info("The API listens", socket=str(self._settings.socket))
-        for address in self._addresses:
+        for address in self.addresses:
             _log.info("The API listens", http=str(address))
-        if self._addresses and not self._settings.api_keys:
+        if self.addresses and not self._settings.api_keys:
             _log.warning(
                 "The API on TCP is open to whoever reaches it: BRAINSURGEON_API_KEYS is not set"
             )
