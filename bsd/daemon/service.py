@@ -27,9 +27,8 @@ from bsd.daemon.watcher import Watcher
 from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
 from bsd.daemon.work import InBand, Work, Workers
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger, traced
-from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import AT_ONCE, Settings
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchangers import Exchanger
@@ -46,10 +45,10 @@ _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 _WHILE_RUNNING = {name for name, one in Settings.model_fields.items() if AT_ONCE in one.metadata}
 
 # Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
-MakeInBand = Callable[[Layout, ConfigService, Surgeon, StateDb, Callable[[], float]], InBand]
+MakeInBand = Callable[[DaemonState, Surgeon], InBand]
 
 
-def nobody_calls(*_: object) -> InBand:
+def nobody_calls(_state: DaemonState, _surgeon: Surgeon) -> InBand:
     """For a daemon that carries out no calls of agents."""
     return lambda _: False
 
@@ -84,13 +83,7 @@ class Daemon:
         self._told_status = ""
         self._looked = False
         self._helper = WatchedHelper(lambda: state.ledger.count("helpers_replaced"))
-        self._watcher = Watcher(
-            state.layout,
-            hint=self._hint,
-            rescan=self._rescan,
-            wake=lambda: state.wake("watcher"),
-            scan_only=state.mounts.scan_only,
-        )
+        self._watcher = self._make_watcher()
         self._indexer = Indexer(state)
         self._auto_cron = AutoCron(state)
         self._surgeon = self._make_surgeon("daemon", state.state_db)
@@ -112,6 +105,15 @@ class Daemon:
 
     # --- how it is put together ---
 
+    def _make_watcher(self) -> Watcher:
+        return Watcher(
+            self.state.layout,
+            hint=self._hint,
+            rescan=self._rescan,
+            wake=lambda: self.state.wake("watcher"),
+            scan_only=self.state.mounts.scan_only,
+        )
+
     def _make_surgeon(self, actor: str, db: StateDb | None = None) -> Surgeon:
         state = self.state
         return Surgeon(
@@ -130,12 +132,8 @@ class Daemon:
         )
 
     def _make_work(self, make_in_band: MakeInBand) -> Work:
-        state = self.state
-        agents = self._make_surgeon("agent")
-        in_band = make_in_band(
-            state.layout, state.config, agents, state.state_db, state.clocks.wall
-        )
-        return Work(state, self._surgeon, worked=self._worked, in_band=in_band)
+        in_band = make_in_band(self.state, self._make_surgeon("agent"))
+        return Work(self.state, self._surgeon, worked=self._worked, in_band=in_band)
 
     def _make_timetable(self) -> Timetable:
         return Timetable(

@@ -34,7 +34,7 @@ class Health(Answer):
 class DaemonStatus(Answer):
     """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
 
-    known_as: ClassVar[str] = "Status"
+    schema_name: ClassVar[str] = "Status"
 
     state: str
     pid: int

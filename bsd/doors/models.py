@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 from pydantic import Field as Described
 
-from bsd.foundation.answers import Contract, known_as, told_fields
+from bsd.foundation.answers import Contract, schema_name, told_fields
 from bsd.foundation.field_words import Expected
 from bsd.verbs.verb import Argument, arguments_of
 
@@ -38,7 +38,7 @@ def answer_model(kind: Any) -> type[Document]:
     members: dict[str, Any] = {
         said.name or one.name: _told(hints[one.name], said) for one, said in told_fields(kind)
     }
-    model: type[Document] = create_model(known_as(kind), __base__=Document, **members)
+    model: type[Document] = create_model(schema_name(kind), __base__=Document, **members)
     model.__doc__ = kind.__doc__
     _models[kind] = model
     return model

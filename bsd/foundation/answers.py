@@ -54,9 +54,9 @@ def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     return tuple((one, said) for one, said in found if not said.internal)
 
 
-def known_as(kind: type) -> str:
+def schema_name(kind: type) -> str:
     """What OpenAPI calls an answer, where that is not the name of its class."""
-    return str(getattr(kind, "known_as", kind.__name__))
+    return str(getattr(kind, "schema_name", kind.__name__))
 
 
 class Answer:

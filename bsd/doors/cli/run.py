@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
+    from bsd.daemon.state import DaemonState
     from bsd.doors.http.desk import Desk
     from bsd.doors.http.early import Early
     from bsd.doors.http.server import ApiServer
     from bsd.foundation.layout import SessionName
     from bsd.foundation.settings import Settings
+    from bsd.session.surgeon import Surgeon
 
 # Threads that import at the same time modules which import each other may find one half made.
 _loading = threading.Lock()
@@ -96,14 +98,14 @@ def _settings(call: Call, http: str | None) -> Settings:
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 
-def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
+def _in_band(state: DaemonState, surgeon: Surgeon) -> Callable[[SessionName], bool]:
     """Let calls of agents be carried out; what that takes is loaded behind the start."""
 
     def carry_out(name: SessionName) -> bool:
         with _loading:
             from bsd.doors.agent.inband import InBand
 
-        return InBand(*parts)(name)
+        return InBand(state.layout, state.config, surgeon, state.state_db, state.clocks.wall)(name)
 
     return carry_out
 

@@ -1,4 +1,8 @@
-"""The application: all routes, whichever door they are reached through."""
+"""The application: all routes, whichever door they are reached through.
+
+FastAPI reads what stands in paths and queries, and describes the routes. Starlette alone would spare
+a daemon 6 MB of 66, and take more code: it does neither.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,28 @@ def create_app(
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routes together. Keys, Host and Origin are the business of each listener."""
-    app = FastAPI(
+    app = _bare()
+    handle_errors(app)
+    if readonly:
+        app.add_middleware(ReadOnlyGuard)
+    app.include_router(state_routes.routes(daemon, desk.layout.audit_file))
+    app.include_router(config_routes.routes(config, config_changed))
+    app.include_router(sessions_routes.routes(desk))
+    app.include_router(entries_routes.routes(desk))
+    app.include_router(context_routes.routes(desk))
+    app.include_router(verb_routes.routes(desk))
+    app.include_router(trash_routes.routes(desk))
+    app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
+    app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
+    app.include_router(events_routes.routes(daemon))
+    app.include_router(page_routes.routes())
+    complete(app)
+    return app
+
+
+def _bare() -> FastAPI:
+    """The application without routes."""
+    return FastAPI(
         title="bsd",
         summary="Keeps AI-agent session files lean by moving large old values into a store.",
         version=__version__,
@@ -62,19 +87,3 @@ def create_app(
             "auto_configure": False,
         },
     )
-    handle_errors(app)
-    if readonly:
-        app.add_middleware(ReadOnlyGuard)
-    app.include_router(state_routes.routes(daemon, desk.layout.audit_file))
-    app.include_router(config_routes.routes(config, config_changed))
-    app.include_router(sessions_routes.routes(desk))
-    app.include_router(entries_routes.routes(desk))
-    app.include_router(context_routes.routes(desk))
-    app.include_router(verb_routes.routes(desk))
-    app.include_router(trash_routes.routes(desk))
-    app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
-    app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
-    app.include_router(events_routes.routes(daemon))
-    app.include_router(page_routes.routes())
-    complete(app)
-    return app

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 
-from bsd.foundation.answers import known_as
+from bsd.foundation.answers import schema_name
 
 _SCHEMAS = "#/components/schemas/"
 
@@ -42,7 +42,7 @@ def answers(model: str | type) -> Answers:
     if isinstance(model, str):
         return {HTTPStatus.OK.value: document_of(model)}
     _told.add(model)
-    return {HTTPStatus.OK.value: document_of(known_as(model))}
+    return {HTTPStatus.OK.value: document_of(schema_name(model))}
 
 
 def document_of(model: str, **said: Any) -> dict[str, Any]:
