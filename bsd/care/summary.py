@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
-from bsd.agents.entry import Entry, block_at, error_text, model_of
+from bsd.agents.entry import Entry, error_text, model_of
 from bsd.agents.marker import Marker
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import format_duration, iso_utc
+from bsd.foundation.value_path import value_at
 from bsd.store.extracted import SessionStore
 from bsd.text.reader import TranscriptFile, parse_entry
 
@@ -191,5 +192,5 @@ def _list(found: list[str], text: str, most: int) -> None:
 
 def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
     """The arguments of a call, if they are an object."""
-    given = block_at(entry, call.arguments) if call.arguments else None
+    given = value_at(entry, call.arguments) if call.arguments else None
     return given if isinstance(given, dict) else {}

@@ -21,7 +21,7 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailab
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
-from bsd.session.commit.recovery import Recovered, State
+from bsd.session.commit.displaced import Recovered, State
 from bsd.session.surgeon import Surgeon
 from bsd.text.change import Written
 

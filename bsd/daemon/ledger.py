@@ -17,7 +17,7 @@ from bsd.store.state import Left, StateDb
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Written
 
 _log = get_logger("daemon")

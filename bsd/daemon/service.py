@@ -33,7 +33,8 @@ from bsd.foundation.settings import AT_ONCE, Settings
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.protocol import Outcome
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 
 _log = get_logger("daemon")

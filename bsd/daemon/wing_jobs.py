@@ -45,12 +45,12 @@ def add_workspace_cron(timetable: Timetable, state: DaemonState) -> None:
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
-    from bsd.workspaces.caretaker import Caretaker, Rules  # noqa: PLC0415 - for few only
+    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
 
-    caretaker = Caretaker(
+    workspaces = WorkspaceRoot(
         root,
         Layout(settings.root),
-        Rules.of(settings),
+        rules_of(settings),
         actor="daemon",
         clock=state.clocks.wall,
         steady=state.clocks.steady,
@@ -60,7 +60,7 @@ def add_workspace_cron(timetable: Timetable, state: DaemonState) -> None:
         if not root.is_dir():  # made with the first workspace
             _workspaces_log.debug("There is no workspace root yet", workspace_root=str(root))
             return
-        caretaker.prune(stopping=state.stopping.is_set)
+        workspaces.prune(stopping=state.stopping.is_set)
 
     timetable.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
 
@@ -139,7 +139,7 @@ class MemoryKeeper:
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
         """`deadline`: when to break off what is going on, in steady seconds."""
-        from bsd.memory.opening import open_memory  # noqa: PLC0415 - see above
+        from bsd.memory.facts import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(
             self._layout,

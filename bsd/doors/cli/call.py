@@ -218,7 +218,8 @@ class Call:
         """
         from bsd.care.interrupted import recover
         from bsd.foundation.pruning_config import ConfigService
-        from bsd.session.surgeon import Patience, Surgeon
+        from bsd.session.rest import Patience
+        from bsd.session.surgeon import Surgeon
 
         config = ConfigService(self.layout.config_file, create=writes)
         patience = Patience(wait, sleep=sleep or _sleep_and_say_so())

@@ -24,7 +24,7 @@ from bsd.doors.cli.text import counted
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgery.edit import Shown, Wish
+    from bsd.surgery.edit import EditableEntry, Wish
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -72,10 +72,8 @@ def edit(
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     from bsd.surgery.edit import becoming
 
-    surgeon = call.surgeon()
-    entry, shown = call.with_entry(
-        session, entry, lambda one: (one, surgeon.show_entry(session, one))
-    )
+    call.surgeon()  # what is in flight is finished or undone first
+    entry, shown = call.with_entry(session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -83,6 +81,15 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         if after == before:
             return _tell(call, session, _unchanged(shown))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
+
+
+def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
+    from bsd.session.session import Session
+    from bsd.surgery.edit import show_entry
+
+    source, fmt = Session(call.layout, session).open()
+    with source:
+        return show_entry(source, fmt, entry)
 
 
 def _apply(
@@ -110,7 +117,7 @@ def _tell(call: Call, session: SessionName, answer: dict[str, Any]) -> int:
     return 0
 
 
-def _unchanged(shown: Shown) -> dict[str, Any]:
+def _unchanged(shown: EditableEntry) -> dict[str, Any]:
     return {
         "edited": False,
         "entry_id": shown.entry_id,
@@ -121,7 +128,7 @@ def _unchanged(shown: Shown) -> dict[str, Any]:
 
 
 @contextmanager
-def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]:
+def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """A private file with the entry's JSON, kept if what was written could not be applied.
 
     In a directory of its own: what the editor puts beside it is private, too.
@@ -156,7 +163,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
 
-def _entry_name(shown: Shown) -> str:
+def _entry_name(shown: EditableEntry) -> str:
     return shlex.quote(shown.entry_id or f"#{shown.index}")
 
 

@@ -99,13 +99,13 @@ class _Hands:
     def memory(self) -> MemoryHands:
         """Whoever asks for facts gets a memory of its own."""
         from bsd.doors.agent.memory_tools import MemoryHands
-        from bsd.memory.opening import classes_of
+        from bsd.memory.facts import classes_of
 
         classes = tuple(classes_of(self._memory).lifetimes)
         return MemoryHands(self._open_memory, classes, refresh=not self._readonly)
 
     def _open_memory(self, writes: bool) -> Memory:
-        from bsd.memory.opening import open_memory
+        from bsd.memory.facts import open_memory
 
         self._may(writes=writes)
         return open_memory(self.layout, self._memory, actor="agent", stopping=self._stopping.is_set)
@@ -114,7 +114,8 @@ class _Hands:
         """Whoever does it; raises Forbidden where nothing may be written."""
         from dataclasses import replace
 
-        from bsd.session.surgeon import Patience, Surgeon
+        from bsd.session.rest import Patience
+        from bsd.session.surgeon import Surgeon
 
         self._may(writes=writes)
         wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0

@@ -135,8 +135,8 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
     def load() -> FastAPI:
         import bsd.doors.agent.inband  # noqa: F401 - what is on the disk later may be another release
         from bsd.doors.http.app import create_app
-        from bsd.memory.opening import open_memory
-        from bsd.workspaces.caretaker import Caretaker, Rules
+        from bsd.memory.facts import open_memory
+        from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
         return create_app(
             daemon,
@@ -144,8 +144,8 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
             _desk(daemon, settings),
             readonly=settings.readonly,
             memory=partial(open_memory, daemon.state.layout, settings.memory),
-            workspaces=Caretaker(
-                settings.workspace_root, daemon.state.layout, Rules.of(settings), actor="api"
+            workspaces=WorkspaceRoot(
+                settings.workspace_root, daemon.state.layout, rules_of(settings), actor="api"
             ),
             config_changed=daemon.config_changed,
         )

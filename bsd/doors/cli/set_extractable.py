@@ -11,7 +11,7 @@ from bsd.doors.cli.output import say
 from bsd.doors.cli.verbs import verb_command
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import SessionName
-from bsd.surgery.pin import Extractable, ExtractableSet
+from bsd.surgery.edit import Extractable, ExtractableSet
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "unset": None}
 

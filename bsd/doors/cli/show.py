@@ -15,9 +15,11 @@ from bsd.doors.cli.output import print_json, print_table, say
 from bsd.doors.cli.text import counted, one_line, size
 
 if TYPE_CHECKING:
+    from bsd.agents.dialect import Format
     from bsd.foundation.layout import SessionName
     from bsd.session.examiner import Examiner
     from bsd.surgery.view import EntryView
+    from bsd.text.reader import Transcript
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
@@ -63,7 +65,7 @@ def show(
     if entry is not None:
         views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
     else:
-        views = list(examiner.entries(session, start=start, limit=limit))
+        views = examiner.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
     details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
         documents = [view.as_json() | details.get(view.index, {}) for view in views]
@@ -100,21 +102,34 @@ def _print_value(
         sys.stdout.buffer.flush()
 
 
+def _listed(source: Transcript, fmt: Format, start: int, limit: int | None) -> list[EntryView]:
+    from bsd.surgery.view import views
+
+    return list(views(source, fmt, start=start, limit=limit))
+
+
 def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
     """The entry by id, else by line number: the first of several with the same id."""
     from bsd.foundation.errors import NotFound
 
+    view = examiner.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
+    if view is None:
+        hint = f"`bsd show {session}` lists them"
+        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+    return view
+
+
+def _found(source: Transcript, fmt: Format, wanted: str) -> EntryView | None:
+    from bsd.surgery.view import views
+
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
-    for view in examiner.entries(session):
+    for view in views(source, fmt):
         if view.id == wanted and not wanted.startswith("#"):
             return view
         if view.index == index:
             at_index = view
-    if at_index is None:
-        hint = f"`bsd show {session}` lists them"
-        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
     return at_index
 
 

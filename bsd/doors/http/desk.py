@@ -21,8 +21,9 @@ from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import SessionResult, Status, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.locate import locate
+from bsd.surgery.result import SessionResult, Status
 
 _log = get_logger("api")
 

@@ -80,7 +80,7 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
         stream = _open_own(store, marker) if marker else None
         if marker is None or stream is None:
             # Where a marker was dropped, or names what another store has, looking takes more.
-            document = extracted_content(source, fmt, located.name, store)
+            document = extracted_content(source, fmt, f"#{located.line.index}", store)
             return Content([bytes(JsonAnswer(document).body)])
     head = {
         "entry_id": located.facts.id,

@@ -14,7 +14,7 @@ from fastapi.openapi.models import Schema
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
-from bsd.doors.http import memory_models, session_models, workspace_models
+from bsd.doors.http import session_models
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
@@ -104,7 +104,7 @@ def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
 
 
 def _documents() -> Iterator[type[Document]]:
-    for module in (sys.modules[__name__], session_models, memory_models, workspace_models):
+    for module in (sys.modules[__name__], session_models):
         for each in vars(module).values():
             if isinstance(each, type) and issubclass(each, Document) and each is not Document:
                 yield each

@@ -18,7 +18,8 @@ from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
 from bsd.doors.http.requests import actor_of
-from bsd.surgery.edit import Edited
+from bsd.session.session import Session
+from bsd.surgery.edit import Edited, show_entry
 
 _SHOWN, _MOST_SHOWN = 100, 1000
 _LAST_LINE = 10**9
@@ -63,7 +64,9 @@ def _look(router: APIRouter, desk: Desk) -> None:
         """A whole entry as it stands, for reading and editing."""
 
         def look() -> bytes:
-            shown = desk.surgeon().show_entry(desk.named(agent, session), entry_name(entry))
+            source, fmt = Session(desk.layout, desk.named(agent, session)).open()
+            with source:
+                shown = show_entry(source, fmt, entry_name(entry))
             head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
             # The entry as it is spelled: numbers keep all their digits.
             return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
