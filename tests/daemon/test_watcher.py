@@ -20,9 +20,14 @@ from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
 from bsd.agents.owners import layout_of
 from bsd.daemon import watcher as watcher_module
 from bsd.daemon.directories import Trouble
-from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
-from bsd.daemon.watches import ObserverWatches, Watches, WatchListener, lost_by_fsevents
+from bsd.daemon.watches import (
+    InotifyWatches,
+    ObserverWatches,
+    Watches,
+    WatchListener,
+    lost_by_fsevents,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_tables import SourceSettings
 from tests.daemon.told import Heard, look_at, wait_until
