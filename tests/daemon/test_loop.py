@@ -10,8 +10,7 @@ import pytest
 from bsd.daemon import loops
 from bsd.daemon.loops import Beats, Loop, awake
 from bsd.foundation.ages import steady
-
-DEADLINE = 20.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 class Steps:
@@ -31,7 +30,7 @@ class Steps:
         return self.next
 
     def wait(self) -> None:
-        assert self.taken.acquire(timeout=DEADLINE)
+        assert self.taken.acquire(timeout=DEADLINE_SECONDS)
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def loop(steps: Steps, beats: Beats) -> Iterator[Loop]:
     yield loop
     loop.stop()
     if loop.alive:
-        assert loop.join(DEADLINE)
+        assert loop.join(DEADLINE_SECONDS)
 
 
 def test_it_steps_once_and_then_when_woken(loop: Loop, steps: Steps) -> None:
@@ -86,21 +85,21 @@ def test_a_wake_during_the_step_is_not_lost(beats: Beats) -> None:
         count += 1
         if count == 1:
             inside.set()
-            assert go.wait(DEADLINE)
+            assert go.wait(DEADLINE_SECONDS)
         else:
             twice.set()
 
     loop = Loop("queue", step, beats)
     loop.start()
     try:
-        assert inside.wait(DEADLINE)
+        assert inside.wait(DEADLINE_SECONDS)
         loop.wake()
         go.set()
-        assert twice.wait(DEADLINE)
+        assert twice.wait(DEADLINE_SECONDS)
     finally:
         go.set()
         loop.stop()
-        assert loop.join(DEADLINE)
+        assert loop.join(DEADLINE_SECONDS)
 
 
 def test_a_failing_step_is_survived(
@@ -124,5 +123,63 @@ def test_it_beats_and_ends_without_owing(
     skipped.append(1000.0)
     assert beats.late() == ["timer"]
     loop.stop()
-    assert loop.join(DEADLINE)
+    assert loop.join(DEADLINE_SECONDS)
     assert beats.late() == []
+
+
+# --- loops that break their promise are named, others are not; the watchdog is pinged only then ---
+
+
+class Told:
+    """Beats by a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.beats = Beats(grace=5, clock=lambda: self.now)
+
+    def late(self, now: float) -> list[str]:
+        self.now = now
+        return self.beats.late()
+
+    def beat(self, loop: str, now: float, within: float) -> None:
+        self.now = now
+        self.beats.beat(loop, within)
+
+    def expect(self, loop: str, now: float, within: float) -> None:
+        self.now = now
+        self.beats.expect(loop, within)
+
+
+@pytest.fixture
+def promises() -> Told:
+    return Told()
+
+
+def test_a_loop_is_late_after_its_promise_and_some_grace(promises: Told) -> None:
+    promises.beat("queue", 100, within=30)
+    assert promises.late(135) == []
+    assert promises.late(135.1) == ["queue"]
+    promises.beat("queue", 136, within=1)
+    assert promises.late(136) == []
+
+
+def test_who_sleeps_long_says_so(promises: Told) -> None:
+    promises.beat("timer", 0, within=3600)
+    promises.beat("worker 1", 0, within=10)
+    assert promises.late(3600) == ["worker 1"]
+
+
+def test_a_loop_that_was_never_heard_of_is_late_too(promises: Told) -> None:
+    promises.expect("watcher", 0, within=10)
+    assert promises.late(15) == []
+    assert promises.late(16) == ["watcher"]
+    promises.beat("watcher", 16, within=10)
+    promises.expect("watcher", 0, within=1)
+    assert promises.late(17) == []
+
+
+def test_an_ended_loop_owes_nothing(promises: Told) -> None:
+    promises.beat("worker 1", 0, within=1)
+    promises.beats.end("worker 1")
+    promises.beats.end("worker 2")
+    assert promises.late(1000) == []

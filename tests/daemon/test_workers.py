@@ -17,15 +17,7 @@ from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
 from tests.logs import capture_logs
-
-DEADLINE_SECONDS = 20.0
-
-
-def wait_for(look: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 
 class Task:
