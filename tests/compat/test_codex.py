@@ -18,7 +18,7 @@ import pytest
 from bsd.agents.codex import CODEX
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.leftovers import lone_stores
+from bsd.care.leftovers import stores_without_transcript
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
@@ -172,7 +172,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
         fork = server.call("thread/fork", threadId=thread)["thread"]["id"]
     if parent == "deleted":
         codex.run("delete", "--force", thread)
-        [store] = lone_stores(codex.layout)
+        [store] = stores_without_transcript(codex.layout)
         assert store.session == name
         assert store.where == (f"the same conversation goes on in {codex.name(fork)}",)
     codex.rest()
@@ -265,7 +265,7 @@ def test_a_deleted_thread_leaves_a_store_that_is_named_and_can_go(codex: Codex) 
     thread, _, name = extracted(codex)
     codex.run("delete", "--force", thread)
     assert codex.files() == {}
-    assert [store.session for store in lone_stores(codex.layout)] == [name]
+    assert [store.session for store in stores_without_transcript(codex.layout)] == [name]
     assert verify(codex.layout).clean
     Trash(codex.layout, "14d").delete(name, permanent=True)
-    assert list(lone_stores(codex.layout)) == []
+    assert list(stores_without_transcript(codex.layout)) == []
