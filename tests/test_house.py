@@ -222,8 +222,6 @@ def test_nobody_but_agents_imports_one_of_them() -> None:
 _TWICE = {
     "Call",
     "Session",
-    "Tool",
-    "_Hands",
 }
 
 
