@@ -19,6 +19,7 @@ from bsd.doors.cli.text import counted, size
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
+from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import Status
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
@@ -152,7 +153,12 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        values, missing = examiner.restored_copy(sessions[0], lambda raw: write_all(target, raw))
+        values, missing = examiner.look(
+            sessions[0],
+            lambda source, fmt, means: restored_copy(
+                source, fmt, means.stored, lambda raw: write_all(target, raw)
+            ),
+        )
         os.fsync(target)
     except BaseException as error:  # half a copy is none
         os.unlink(path)
