@@ -18,6 +18,7 @@ from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
+from tests.verbs import performed
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
 
     def leaves() -> int:
         set_at_rest(home.path)
-        return surgeon.extraction(NAME, overrides=EVERYTHING).values
+        return performed.extraction(surgeon, NAME, overrides=EVERYTHING).values
 
     home.path.write_bytes(raw(lines[:-1]))
     assert leaves() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ from bsd.surgery import view
 from bsd.surgery.edit import EditableEntry, Wish
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.surgery.result import SessionResult
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
@@ -43,6 +45,9 @@ class _Only:
         found: Surgeon = self.one
         return found
 
+    def progressed(self, _: int) -> None:
+        """Nobody watches."""
+
 
 def _done(
     verb: Verb[Any, Any], surgeon: Examiner, name: SessionName, asked: object
@@ -54,6 +59,15 @@ def _done(
 def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
     """The entries of a session from line `start` on, as they stand."""
     return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+
+
+def extraction(
+    examiner: Examiner, name: SessionName, overrides: Mapping[str, Any] | None = None
+) -> SessionResult:
+    """What an extraction by hand would do now."""
+    asked = Extract(dry_run=True, settings=overrides or {})
+    found: SessionResult = perform(EXTRACT, _Only(examiner), name, asked)
+    return found
 
 
 def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from tests.session.commit.committing import NAME, SETTINGS
 from tests.session.commit.crashed import session
 from tests.session.commit.ledger import Ledger
 from tests.session.commit.oracle import Oracle
+from tests.verbs import performed
 
 Answer = dict[str, Any]
 
@@ -75,7 +76,7 @@ def full_disk(top: Path) -> Answer:
     root, filler = top / "root", top / "filler"
     answers, problems = [], []
     surgeon = _surgeon(root)
-    surgeon.extraction(NAME)
+    performed.extraction(surgeon, NAME)
     for what in (surgeon.extract, surgeon.restore_all):
         for room in range(0, 200 << 10, 12 << 10):
             set_at_rest(_path(root))
