@@ -153,7 +153,7 @@ def restored_copy(
 ) -> tuple[int, dict[str, str]]:
     """Write a session as it would be with everything back, line by line.
 
-    The answer is the number of values that are inline in the copy, and what could not be had:
+    Returns the number of values that are inline in the copy, and what could not be had:
     `entry key` → why.
     """
     values = 0
@@ -162,7 +162,8 @@ def restored_copy(
         write(raw)
         if answer is not None:
             values += len(answer.keys_restored)
-            missing |= {f"{answer.entry_id} {key}": why for key, why in answer.unavailable.items()}
+            lost = answer.unavailable.items()
+            missing |= {f"{answer.entry_id} {key}": why for key, why in lost}
     return values, missing
 
 

@@ -12,7 +12,7 @@ from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
 from bsd.surgery import edit as editing
-from bsd.surgery import restore as restoring
+from bsd.surgery import restore as restore_planner
 from bsd.surgery import view
 from bsd.surgery.edit import EditableEntry, Wish
 from bsd.surgery.plan import Means, Plan, Report
@@ -79,20 +79,20 @@ def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict
     return examiner.look(name, ask)
 
 
-def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
-    """One entry as a person may edit it."""
-    return examiner.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
-
-
 def restored_copy(
     examiner: Examiner, name: SessionName, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
-    """Write a session as it would be with everything back."""
+    """A session as it would be with everything back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
-        return restoring.restored_copy(source, fmt, means.stored, write)
+        return restore_planner.restored_copy(source, fmt, means.stored, write)
 
     return examiner.look(name, ask)
+
+
+def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
+    """One entry as a person may edit it."""
+    return examiner.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
 
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
