@@ -1,7 +1,6 @@
 """Looks at sessions and touches none: nothing here locks, waits or writes.
 
-Who only looks loads only this, and of the planners those that he needs (`bsd show` takes half as
-long for it). Where the surgeon is loaded, all of them are.
+Who only looks loads only this: nothing that plans, and none of the parts that operate.
 """
 
 from __future__ import annotations
