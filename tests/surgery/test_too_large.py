@@ -9,7 +9,7 @@ import pytest
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.surgery.locate import locate
-from tests.surgery.calls import Talk, call, text
+from tests.sessions import Talk, call, text
 from tests.surgery.test_extract import LONG, message, session, turn
 from tests.surgery.test_redact import consume
 from tests.surgery.test_undo import Patient
