@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -46,8 +47,8 @@ class Slow:
         self._work()
         return Context(str(NAME), 3, 0, (), 0, 0, 0, None, ())
 
-    def extracted_content(self, _: SessionName, entry: str) -> dict[str, Any]:
-        return {"entry_id": entry, "content": {"output": "long ago"}, "unavailable": {}}
+    def look(self, _: SessionName, query: Callable[..., Any]) -> Any:
+        return query(None, None, SimpleNamespace(stored=None))
 
     def read_extracted(self, asked: ReadExtracted) -> ReadOut:
         return ReadOut(session=str(NAME), entry_id=asked.entry, texts={"output": "long ago"})
@@ -115,6 +116,10 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
 
     for module in ("tools", "restoring"):
         monkeypatch.setattr(f"bsd.doors.agent.{module}.perform", perform)
+    held = {"content": {"output": "long ago"}, "unavailable": {}}
+    monkeypatch.setattr(
+        "bsd.verbs.reading.extracted_content", lambda *what: {"entry_id": what[2]} | held
+    )
     return Slow(tmp_path)
 
 
