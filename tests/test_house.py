@@ -227,8 +227,6 @@ _TWICE = {
     "Savings",
     "Session",
     "Status",
-    "Tool",
-    "_Hands",
     "_Job",
 }
 

@@ -1,4 +1,4 @@
-"""A verb: what can be done to a session, or asked of one, said once for all doors.
+"""A verb: what can be done to a session, or asked of one or of all, said once for all doors.
 
 A verb is data: what it takes and what it answers are dataclasses, what it does is a planner or a
 query. The doors are made from that. A planner returns a plan and an answer, and `perform` puts the
@@ -15,27 +15,40 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer
-from bsd.foundation.definition import Argument, Definition, Route, Tool, argument, arguments_of
+from bsd.foundation.definition import (
+    Argument,
+    Body,
+    Definition,
+    Route,
+    Tool,
+    argument,
+    arguments_of,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.care.trash import Trash
+    from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
 
 # What the module of a verb needs, from one place.
 __all__ = [
     "Argument",
+    "Body",
     "Hands",
     "Meanwhile",
+    "RootHands",
     "Route",
     "Tool",
     "Verb",
     "all_verbs",
     "argument",
     "arguments_of",
+    "no_one_waits",
     "perform",
     "verb_named",
 ]
@@ -50,6 +63,32 @@ class Hands(Protocol):
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
 
 
+class RootHands(Hands, Protocol):
+    """Who does what concerns more than lines of one session, too."""
+
+    @property
+    def config(self) -> ConfigService: ...
+
+    @property
+    def actor(self) -> str: ...
+
+    def trash(self, *, writes: bool) -> Trash: ...
+
+    def clock(self) -> float: ...
+
+    def progressed(self, done: int) -> None:
+        """Hear how many bytes of a session are read; may raise, to end the work."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether what is not begun shall not be begun any more."""
+        ...
+
+    def cleaned(self) -> None:
+        """Hear that something was deleted for good."""
+        ...
+
+
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
@@ -57,14 +96,15 @@ Meanwhile = Callable[[Answer], None]  # is given an answer that is true before a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb(Definition[_A, _R]):
-    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` of its own.
+    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` or `ask`.
 
     Its `name` is what log, audit and history call it.
     """
 
     plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
     query: Callable[[Transcript, Format, _A, Means], _R] | None = None
-    act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
+    act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None  # by hands, of either kind
+    ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
     # Adds to the answer what planners cannot know.
@@ -77,20 +117,24 @@ class Verb(Definition[_A, _R]):
         return str(getattr(arguments, "action", self.name))
 
 
-def _nobody_waits(_: Answer) -> None: ...
+def no_one_waits(_: Answer) -> None: ...
 
 
 def perform(
     verb: Verb[_A, _R],
     hands: Hands,
-    name: SessionName,
+    name: SessionName | None,
     arguments: _A,
-    meanwhile: Meanwhile = _nobody_waits,
+    meanwhile: Meanwhile = no_one_waits,
 ) -> _R:
     """Do what a verb says to one session, and return its answer; raises what its parts raise.
 
-    A verb with `dry_run` among its arguments changes nothing if that is set.
+    `name` is None only for a verb that asks of all. One with `dry_run` among its arguments changes
+    nothing if that is set.
     """
+    if verb.ask is not None:
+        return verb.ask(hands, arguments)
+    assert name is not None  # noqa: S101 - see above
     if verb.act is not None:
         return verb.act(hands, name, arguments, meanwhile)
     if verb.plan is not None:
@@ -131,7 +175,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
 
 def verb_named(name: str) -> Verb[Any, Any]:
     """The verb of this name."""
-    module = import_module(f"bsd.verbs.{name}")
+    module = import_module(f"bsd.verbs.{NAMES[name].module}")
     found: Verb[Any, Any] = getattr(module, name.upper())
     return found
 

@@ -1,4 +1,4 @@
-"""`bsd replace`: what stands between two markers gives way (seed 003)."""
+"""`bsd replace`, `discard` and `distill`: texts and whole entries that give way (seed 003)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.files import read_json
+from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import note, print_json, say
 from bsd.doors.cli.text import counted
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.errors import Invalid
+from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.verb import perform
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import SessionName
+    from bsd.surgery.targets import ContextChanged
 
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 
@@ -54,8 +61,6 @@ def replace(
     include_user: bool,
     dry_run: bool,
 ) -> int:
-    from bsd.foundation.errors import Invalid
-
     one = {"start": start, "end": end, "replacement": replacement}
     given = [name for name, value in one.items() if value is not None]
     if file is not None and given:
@@ -64,10 +69,78 @@ def replace(
         missing = ", ".join(f"--{name}" for name in one if name not in given)
         raise Invalid(f"{missing} missing", hint="or --file FILE with several operations")
     targets = [one] if file is None else _operations(file)
-    return change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
 
 
-def change(
+def _operations(file: str) -> object:
+    """The operations in a file: an array, or what the tool is given, {"targets": […]}."""
+    document = read_json(file, _EXAMPLE)
+    targets = document["targets"] if isinstance(document, dict) and "targets" in document else None
+    return document if targets is None else targets
+
+
+@command(
+    "discard",
+    """
+    The text of each entry becomes [content discarded]; thinking and tool calls stay. HASH is what
+    `bsd context` lists. All entries or none. `bsd undo` takes it back.
+
+    \b
+    Examples:
+      bsd discard main/4f2a a1b2c3
+      bsd discard main/4f2a a1b2c3 0f9e8d --dry-run
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.argument("hashes", nargs=-1, required=True, metavar="HASH…")
+@include_user
+@dry_run
+@click.pass_obj
+def discard(
+    call: Call,
+    /,
+    *,
+    session: SessionName,
+    hashes: tuple[str, ...],
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    targets = [[hash_] for hash_ in hashes]
+    return _change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
+
+
+@command(
+    "distill",
+    """
+    The text of the entry becomes SUMMARY; thinking and tool calls stay. HASH is what `bsd context`
+    lists. `bsd undo` takes it back.
+
+    \b
+    Example:
+      bsd distill main/4f2a a1b2c3 'read 47 files: auth needs a refactoring'
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.argument("hash_", metavar="HASH")
+@click.argument("summary", metavar="SUMMARY")
+@include_user
+@dry_run
+@click.pass_obj
+def distill(
+    call: Call,
+    /,
+    *,
+    session: SessionName,
+    hash_: str,
+    summary: str,
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    targets = [[hash_, summary]]
+    return _change(call, session, "distill", targets, include_user=include_user, dry_run=dry_run)
+
+
+def _change(
     call: Call,
     session: SessionName,
     action: str,
@@ -77,41 +150,26 @@ def change(
     dry_run: bool,
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
-    from bsd.doors.cli.interrupt import stop_request
-    from bsd.doors.cli.verbs import CallHands
-    from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
-    from bsd.verbs.verb import perform
-
     asked = ChangeContext(action, targets, include_user, dry_run)
     with stop_request() as request:
-        hands = CallHands(call, request.sleep)
-        answer = perform(CHANGE_CONTEXT, hands, session, asked).as_json()
+        answer = perform(CHANGE_CONTEXT, CallHands(call, request), session, asked)
     if call.json:
-        print_json(answer)
+        print_json(answer.as_json())
     else:
         _tell(session, answer, dry_run=dry_run)
     return request.exit_code
 
 
-def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> None:
-    for one in answer["replacements"]:
+def _tell(session: SessionName, answer: ContextChanged, *, dry_run: bool) -> None:
+    for one in answer.changed:
         say(
-            f"entry {one['messageId']}: {one['originalLength']:,} → {one['newLength']:,} "
-            f"characters, about {one['tokensSaved']:,} tokens saved"
+            f"entry {one.message_id}: {one.original_length:,} → {one.new_length:,} "
+            f"characters, about {one.tokens_saved:,} tokens saved"
         )
-    for warning in answer["warnings"]:
+    for warning in answer.warnings:
         note(warning)
     done = "Would change" if dry_run else "Changed"
-    places = counted(len(answer["replacements"]), "place")
-    say(f"{done} {places} of {session}, about {answer['tokensSaved']:,} tokens saved")
-    if answer["operation"] is not None:
-        say(f"  `bsd undo {session} {answer['operation']}` takes it back")
-
-
-def _operations(file: str) -> object:
-    """The operations in a file: an array, or what the tool is given, {"targets": […]}."""
-    from bsd.doors.cli.files import read_json
-
-    document = read_json(file, _EXAMPLE)
-    targets = document["targets"] if isinstance(document, dict) and "targets" in document else None
-    return document if targets is None else targets
+    places = counted(len(answer.changed), "place")
+    say(f"{done} {places} of {session}, about {answer.tokens_saved:,} tokens saved")
+    if answer.operation is not None:
+        say(f"  `bsd undo {session} {answer.operation}` takes it back")

@@ -205,7 +205,7 @@ def _carry_out(commands: list[Argv]) -> None:
 
 
 def _ask(question: str, without: str) -> None:
-    from bsd.doors.cli.restore_all import confirm
+    from bsd.doors.cli.output import confirm
     from bsd.foundation.errors import Conflict
 
     if not confirm(question, without):

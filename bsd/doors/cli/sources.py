@@ -51,7 +51,7 @@ def list_(call: Call, /) -> None:
 @click.pass_obj
 def claim(call: Call, /, name: str, yes: bool) -> None:
     """Let this root serve a source from now on, and no other."""
-    from bsd.doors.cli.restore_all import confirm
+    from bsd.doors.cli.output import confirm
     from bsd.foundation.claims import served_by, take
     from bsd.foundation.errors import Conflict, NotFound
 

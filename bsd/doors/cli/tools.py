@@ -12,12 +12,10 @@ from bsd.doors.cli.output import print_json, say
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    from bsd.doors.agent.scope import Scope
     from bsd.doors.agent.tools import Asked
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.session.surgeon import Surgeon
 
 
 @command(
@@ -66,6 +64,7 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
     from bsd.doors.agent.scope import Scope
     from bsd.doors.agent.tools import carry_out, read_call
     from bsd.doors.cli.interrupt import stop_request
+    from bsd.doors.cli.verbs import CallHands
 
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("session"):
@@ -73,10 +72,13 @@ def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
     asked, scope = read_call(tool, given), Scope()
     name = scope.find(call.layout, asked.session, asked.lacks)
     if not asked.verb.changes:
-        _tell(call, given, carry_out(asked, name, _Hands(call, scope)))
+        _tell(call, given, carry_out(asked, name, CallHands(call)))
         return 0
     with stop_request() as request:
-        hands = _Hands(call, scope, request.sleep)
+        own = scope.own(call.layout)
+        hands = CallHands(
+            call, request, actor="agent", wait=lambda one: wait_for(call.layout, one, own)
+        )
         answer = call.with_entry(
             name,
             given["entry"],
@@ -101,23 +103,6 @@ def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
     if getattr(asked.arguments, "inline", None) and not answer["restored"]:
         return Busy.exit_code
     return 0
-
-
-class _Hands:
-    def __init__(
-        self, call: Call, scope: Scope, sleep: Callable[[float], None] | None = None
-    ) -> None:
-        self._call = call
-        self._scope = scope
-        self._sleep = sleep
-
-    @property
-    def layout(self) -> Layout:
-        return self._call.layout
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
-        return self._call.surgeon(writes=writes, actor="agent", wait=wait, sleep=self._sleep)
 
 
 def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:

@@ -16,8 +16,7 @@ from bsd.doors.cli.arguments import wing_command
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.restore_all import confirm
+from bsd.doors.cli.output import confirm, note, print_json, print_table, say
 from bsd.doors.cli.text import counted, safe, size
 from bsd.foundation.errors import ConfigError, Conflict, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration

@@ -40,7 +40,7 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["extract", "--help"], ["config", "--help"], ["doctor", "--help"], ["mcp", "--help"]),
+        *(["config", "--help"], ["doctor", "--help"], ["mcp", "--help"]),
         *(["restore_remote", "--help"], ["--version"]),
     ],
 )
@@ -48,6 +48,14 @@ def test_help_of_a_command_needs_nothing_but_click(argv: list[str]) -> None:
     loaded = _modules_after(*argv)
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & _HEAVY
+    assert "bsd.session.surgeon" not in loaded
+
+
+@pytest.mark.parametrize("verb", ["extract", "restore", "edit", "delete"])
+def test_help_of_a_verb_needs_nobody_who_does_it(verb: str) -> None:
+    loaded = _modules_after(verb, "--help")
+    assert "click" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson"})
     assert "bsd.session.surgeon" not in loaded
 
 

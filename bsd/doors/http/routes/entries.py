@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from starlette.responses import StreamingResponse
 
-from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.description import answers, body
+from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, entry_name
-from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.routes.threads import reading
 from bsd.session.session import Session
-from bsd.surgery.edit import Edited, show_entry
+from bsd.surgery.edit import show_entry
 
 _SHOWN, _MOST_SHOWN = 100, 1000
 _LAST_LINE = 10**9
@@ -33,7 +31,6 @@ def routes(desk: Desk) -> APIRouter:
     _look(router, desk)
     _content(router, desk)
     _meta(router, desk)
-    _changes(router, desk)
     return router
 
 
@@ -98,24 +95,6 @@ def _meta(router: APIRouter, desk: Desk) -> None:
         return Answer(
             await reading(lambda: desk.meta(desk.named(agent, session), entry_name(entry)))
         )
-
-
-def _changes(router: APIRouter, desk: Desk) -> None:
-
-    @router.put(
-        _ENTRY,
-        responses=answers(Edited),
-        openapi_extra=body(lambda: EDIT_SCHEMA),
-    )
-    async def edit(request: Request, agent: str, session: str, entry: str) -> Response:
-        """Change values of an entry; all other bytes stay."""
-        actor, asked = actor_of(request), read_edit(await request.body())
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.surgeon(actor).edit(name, entry_name(entry), asked.wish, asked.seen)
-
-        return Answer(await changing(work))
 
 
 async def _pieces(content: Content) -> AsyncIterator[bytes]:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from bsd.care import catalog
 from bsd.care.catalog import children
-from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import json_object
-from bsd.doors.http.description import answers, body, settings_schema
+from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.listing import Filter
-from bsd.doors.http.routes.threads import changing, reading
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
-from bsd.surgery.result import SessionResult
+from bsd.doors.http.routes.threads import reading
 
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
@@ -33,8 +28,6 @@ def routes(desk: Desk) -> APIRouter:
     _lists(router, desk)
     _one(router, desk)
     _told(router, desk)
-    _deletion(router, desk)
-    _changes(router, desk)
     return router
 
 
@@ -125,57 +118,3 @@ def _told(router: APIRouter, desk: Desk) -> None:
             return {"session": str(name), "operations": desk.surgeon().history(name)}
 
         return Answer(await reading(look))
-
-
-def _deletion(router: APIRouter, desk: Desk) -> None:
-    @router.delete(
-        "/api/sessions/{agent}/{session}",
-        responses=answers("Deleted"),
-    )
-    async def delete(
-        request: Request, agent: str, session: str, *, permanent: bool = False
-    ) -> Response:
-        """Move a session and its children to the trash, or `permanent`ly away."""
-        actor = actor_of(request)
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.trash(actor).delete(name, permanent=permanent).as_json()
-
-        return Answer(await changing(work))
-
-
-def _changes(router: APIRouter, desk: Desk) -> None:
-    @router.post(
-        "/api/sessions/{agent}/{session}/extract",
-        responses=answers(SessionResult),
-        openapi_extra=body(lambda: settings_schema(PER_CALL), required=False),
-    )
-    async def extract(
-        request: Request, agent: str, session: str, *, dry_run: bool = False
-    ) -> Response:
-        """Extract what is due; the body may change settings for this call."""
-        actor, overrides = actor_of(request), await json_object(request, optional=True)
-        _check_overrides(overrides)
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.extract(name, actor, overrides, dry_run=dry_run)
-
-        return Answer(await changing(work))
-
-
-def _check_overrides(overrides: dict[str, Any]) -> None:
-    """Raise Invalid that names all fields which are no overrides, and all bad ones."""
-    errors = [
-        FieldError(name, "not a setting of one extraction")
-        for name in overrides
-        if name not in PER_CALL
-    ]
-    try:
-        PruningConfig.checked({name: overrides[name] for name in PER_CALL if name in overrides})
-    except Invalid as problem:
-        errors += problem.errors
-    if errors:
-        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
-        raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))
