@@ -65,6 +65,11 @@ def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     return tuple((one, said) for one, said in found if not said.internal)
 
 
+def schema_name(kind: type) -> str:
+    """What OpenAPI calls an answer, where that is not the name of its class."""
+    return str(getattr(kind, "schema_name", kind.__name__))
+
+
 class Answer:
     """What a planner or query answers; its subclasses are dataclasses."""
 

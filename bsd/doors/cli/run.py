@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
+    from bsd.daemon.state import DaemonState
     from bsd.doors.http.desk import Desk
     from bsd.doors.http.early import Early
     from bsd.doors.http.server import ApiServer
     from bsd.foundation.layout import SessionName
     from bsd.foundation.settings import Settings
+    from bsd.session.surgeon import Surgeon
 
 # Threads that import at the same time modules which import each other may find one half made.
 _loading = threading.Lock()
@@ -58,7 +60,7 @@ def run(call: Call, /, http: str | None) -> int:
 
 
 def _run(call: Call, http: str | None) -> int:
-    from bsd.daemon.heap import share_heap
+    from bsd.daemon.loops import share_heap
     from bsd.daemon.service import Daemon
     from bsd.daemon.signals import Signals
 
@@ -96,14 +98,14 @@ def _settings(call: Call, http: str | None) -> Settings:
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 
-def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
+def _in_band(state: DaemonState, surgeon: Surgeon) -> Callable[[SessionName], bool]:
     """Let calls of agents be carried out; what that takes is loaded behind the start."""
 
     def carry_out(name: SessionName) -> bool:
         with _loading:
             from bsd.doors.agent.inband import InBand
 
-        return InBand(*parts)(name)
+        return InBand(state.layout, state.config, surgeon, state.state_db, state.clocks.wall)(name)
 
     return carry_out
 
@@ -138,12 +140,12 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
 
         return create_app(
             daemon,
-            daemon.config,
+            daemon.state.config,
             _desk(daemon, settings),
             readonly=settings.readonly,
-            memory=partial(open_memory, daemon.layout, settings.memory),
+            memory=partial(open_memory, daemon.state.layout, settings.memory),
             workspaces=WorkspaceRoot(
-                settings.workspace_root, daemon.layout, rules_of(settings), actor="api"
+                settings.workspace_root, daemon.state.layout, rules_of(settings), actor="api"
             ),
             config_changed=daemon.config_changed,
         )
@@ -157,12 +159,12 @@ def _desk(daemon: Daemon, settings: Settings) -> Desk:
     from bsd.session.rest import Patience
 
     return Desk(
-        daemon.layout,
-        daemon.config,
-        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
+        daemon.state.layout,
+        daemon.state.config,
+        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.state.stop_here),
         exchanger=daemon.exchanger,
         noticed=daemon.attempted,
-        find_text=partial(sessions_with, daemon.layout),
+        find_text=partial(sessions_with, daemon.state.layout),
         cleaned=daemon.cleaned,
         search_state=daemon.search_state,
     )

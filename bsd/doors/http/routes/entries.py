@@ -11,12 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from starlette.responses import StreamingResponse
 
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer, reading
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
-from bsd.doors.http.routes.threads import reading
 from bsd.session.session import Session
 from bsd.surgery.edit import show_entry
 
@@ -55,7 +54,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
         """Entries from a line on, or the last ones before a line."""
         types = frozenset(kind for kind in kinds.split(",") if kind)
         wanted = EntryFilter(start, before, limit, types, extracted)
-        return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
+        return JsonAnswer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
 
     @router.get(_ENTRY, responses=answers("EntryDocument"))
     async def entry(agent: str, session: str, entry: str) -> Response:
@@ -67,7 +66,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
                 shown = show_entry(source, fmt, entry_name(entry))
             head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
             # The entry as it is spelled: numbers keep all their digits.
-            return bytes(Answer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+            return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
 
         return Response(await reading(look), media_type="application/json")
 
@@ -92,7 +91,7 @@ def _meta(router: APIRouter, desk: Desk) -> None:
     @router.get(_ENTRY + "/meta", responses=answers("Meta"))
     async def meta(agent: str, session: str, entry: str) -> Response:
         """What is noted on an entry."""
-        return Answer(
+        return JsonAnswer(
             await reading(lambda: desk.meta(desk.named(agent, session), entry_name(entry)))
         )
 

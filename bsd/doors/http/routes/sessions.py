@@ -9,12 +9,11 @@ from fastapi import APIRouter, Query, Response
 
 from bsd.care import catalog
 from bsd.care.catalog import children
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer, reading
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.listing import Filter
-from bsd.doors.http.routes.threads import reading
 
 _LISTED, _MOST_LISTED = 100, 1000
 _FOUND, _MOST_FOUND = 20, 200
@@ -36,7 +35,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
-        return Answer({"agents": [asdict(info) for info in found]})
+        return JsonAnswer({"agents": [asdict(info) for info in found]})
 
     @router.get("/api/sessions", responses=answers("Sessions"))
     async def sessions(
@@ -61,7 +60,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         One that changes while somebody pages comes (again) at the end: none is left out.
         """
         wanted = Filter(agent, status, q)
-        return Answer(await reading(desk.page, wanted, limit, cursor))
+        return JsonAnswer(await reading(desk.page, wanted, limit, cursor))
 
     @router.get("/api/search", responses=answers("Found"))
     async def search(
@@ -70,7 +69,7 @@ def _lists(router: APIRouter, desk: Desk) -> None:
         limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND,
     ) -> Response:
         """Entries that hold all the words, the best first, extracted ones included."""
-        return Answer(await reading(desk.search, q, agent, limit))
+        return JsonAnswer(await reading(desk.search, q, agent, limit))
 
 
 def _one(router: APIRouter, desk: Desk) -> None:
@@ -92,7 +91,7 @@ def _one(router: APIRouter, desk: Desk) -> None:
                 page = desk.entries(name, EntryFilter(limit=limit))
             return desk.describe(name) | {"children": children(desk.layout, name)} | page
 
-        return Answer(await reading(look))
+        return JsonAnswer(await reading(look))
 
 
 def _told(router: APIRouter, desk: Desk) -> None:
@@ -104,7 +103,7 @@ def _told(router: APIRouter, desk: Desk) -> None:
     )
     async def summary(agent: str, session: str) -> Response:
         """What was asked for and done, by plain rules on the words; no model is asked."""
-        return Answer(await reading(lambda: desk.summary(desk.named(agent, session))))
+        return JsonAnswer(await reading(lambda: desk.summary(desk.named(agent, session))))
 
     @router.get(
         "/api/sessions/{agent}/{session}/history",
@@ -117,4 +116,4 @@ def _told(router: APIRouter, desk: Desk) -> None:
             name = desk.named(agent, session)
             return {"session": str(name), "operations": desk.surgeon().history(name)}
 
-        return Answer(await reading(look))
+        return JsonAnswer(await reading(look))
