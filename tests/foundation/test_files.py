@@ -1,4 +1,4 @@
-"""The small atomic writer: all or nothing, private, nothing left behind."""
+"""Files that are written whole or not at all, privately; and what files of others hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.files import write_all, write_private
+from bsd.foundation import files
+from bsd.foundation.files import holds, write_all, write_private
 
 
 @pytest.fixture(params=[0o022, 0o777], ids=["usual umask", "umask that takes all"])
@@ -71,3 +72,27 @@ def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 255)
     write_private(path, b"x")
     assert path.read_bytes() == b"x"
+
+
+# --- what files hold, of which others may have made any ---
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 100])
+def test_bytes_are_found_wherever_pieces_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"aaab, aab")
+    monkeypatch.setattr(files, "_BLOCK", piece)
+    assert holds(path, b"aaab")
+    assert holds(path, b"aab")
+    assert not holds(path, b"aaaab")
+
+
+def test_what_cannot_be_read_holds_nothing(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_bytes(b"x")
+    link.symlink_to(tmp_path / "file")
+    for path in (pipe, link, tmp_path, tmp_path / "missing"):
+        assert not holds(path, b"x")
