@@ -8,6 +8,7 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
@@ -17,6 +18,7 @@ from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
 
@@ -46,6 +48,11 @@ def _done(
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, examiner, name, GetContext())
+
+
+def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
+    examiner = Examiner(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, examiner, name, Summarize())
 
 
 def restore(

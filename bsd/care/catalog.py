@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from bsd.agents.owner import ENDING, Owner, Registered
 from bsd.agents.owners import owner_of
 from bsd.care.titles import Titles, when
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.foundation.plain import is_directory
-from bsd.foundation.times import iso_utc
 from bsd.store.extracted import SessionStore
 
 
@@ -35,22 +34,6 @@ class SessionInfo:
     extracted_entries: int
     extracted_bytes: int  # of the store files
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "session": str(self.name),
-            "agent": self.name.agent,
-            "id": self.name.session,
-            "title": self.title,
-            "label": self.label,
-            "status": self.status,
-            "parent": self.parent,
-            "size": self.size,
-            "updated": iso_utc(self.updated),
-            "extracted_entries": self.extracted_entries,
-            "extracted_bytes": self.extracted_bytes,
-        }
-
 
 # What programs have put away, by agent.
 _Files = Mapping[str, list[os.DirEntry[str]]]
@@ -58,13 +41,20 @@ _File = tuple[str, os.stat_result]
 
 
 @immutable
-class AgentInfo:
-    """One agent directory; `note` says why its sessions are not listed or not edited, if so."""
+class AgentInfo(Answer):
+    """One agent; `note` says why its sessions are not listed or not edited, if so."""
 
     name: str
     sessions: int
     note: str | None
     sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
+
+
+@immutable
+class Agents(Answer):
+    """All agents."""
+
+    agents: tuple[AgentInfo, ...]
 
 
 def agents(layout: Layout) -> list[AgentInfo]:

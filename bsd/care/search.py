@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from bsd.agents.entry import Entry
-from bsd.agents.marker import Marker
 from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.trace import traced
-from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, drop_for_good, use
 from bsd.store.search_query import Hit, match_expression, terms_of
 from bsd.store.search_rows import Known
-from bsd.text.reader import parse_entry
 
 _log = get_logger("search")
 
@@ -195,10 +191,3 @@ def _read_all(
         done += each.size
         if progress is not None:
             progress(done, total)
-
-
-def original(entry: Entry, store: SessionStore) -> Entry:
-    """The entry as it was before values were taken out of it, if the store has them."""
-    marker = Marker.of(entry)
-    line = store.load(marker.ref, marker.hash) if marker else None
-    return (parse_entry(line) if isinstance(line, bytes) else None) or entry

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from bsd.care.search import models
+from bsd.care.search import models, sessions_with
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search_query import terms_of
 
-# Finds sessions by what is in them: the words, an agent or None for all → their names.
-FindText = Callable[[str, str | None], set[SessionName]]
 # Words that are in no title may be looked for in the text in so many combinations.
 _MOST_QUESTIONS = 8
 
@@ -19,16 +17,14 @@ _MOST_QUESTIONS = 8
 class Sought:
     """What somebody looks for; a word that no name holds is looked for in the text."""
 
-    def __init__(
-        self, layout: Layout, words: str | None, agent: str | None, find_text: FindText | None
-    ) -> None:
+    def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
         self.terms = terms_of((words or "").casefold())
+        self._layout = layout
         self._agent = agent
-        self._find_text = find_text
         self._found: dict[tuple[str, ...], set[SessionName]] = {}
         self._models: dict[str, str] = {}
         self.problem: str | None = None
-        if self.terms and find_text:
+        if self.terms:
             with self._noting_trouble():
                 self._models = models(layout, agent)
 
@@ -42,14 +38,12 @@ class Sought:
         return not left or name in self._sessions_with(left)
 
     def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
-        if self._find_text is None:
-            return set()
         if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
             terms = tuple(self.terms)
         if terms not in self._found:
             self._found[terms] = set()
             with self._noting_trouble():
-                self._found[terms] = self._find_text(" ".join(terms), self._agent)
+                self._found[terms] = sessions_with(self._layout, " ".join(terms), self._agent)
         return self._found[terms]
 
     @contextmanager

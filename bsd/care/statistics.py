@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry, answer_of, model_of, tokens_of
@@ -16,7 +15,6 @@ from bsd.agents.title import Rank, Title, better
 from bsd.care.catalog import SessionInfo
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
 from bsd.store.search import SearchIndex, use
 from bsd.store.search_rows import Known
 
@@ -103,23 +101,6 @@ class Statistics:
             return cls(**json.loads(text))
         return cls()
 
-    def as_json(self, updated: float, now: float) -> dict[str, Any]:
-        """The fields of the contract, for a session `updated` then (epoch seconds)."""
-        lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
-        return {
-            "entry_count": self.entries,
-            "messages": self.messages,
-            "tool_calls": self.tool_calls,
-            "tool_outputs": self.tool_outputs,
-            "model": self.models[-1] if self.models else None,
-            "models": self.models,
-            "tokens": self.tokens,
-            "created": _iso(self.created_ms),
-            "duration_minutes": round(lasted / 60_000, 1),
-            "is_stale": is_stale(updated, now),
-            "saved_bytes": self.saved_bytes,
-        }
-
 
 def is_stale(updated: float, now: float) -> bool:
     """Whether nothing was written to a session for a day. Epoch seconds."""
@@ -156,14 +137,6 @@ def warm(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, St
     return {name: one.statistics for name, one in found if one.current}
 
 
-def as_listed(info: SessionInfo, found: Counted | None, now: float) -> dict[str, Any]:
-    """The fields of the contract for one session; null is what was never counted."""
-    figures = (found.statistics if found else Statistics()).as_json(info.updated, now)
-    if found is None:
-        figures = dict.fromkeys(figures) | {"is_stale": figures["is_stale"]}
-    return figures | {"counted": found is not None and found.current}
-
-
 def _if_readable(
     layout: Layout, read: Callable[[SearchIndex], dict[str, Known]]
 ) -> dict[str, Known]:
@@ -175,9 +148,3 @@ def _if_readable(
 
 def _is_of(known: Known, info: SessionInfo) -> bool:
     return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5
-
-
-def _iso(time_ms: float | None) -> str | None:
-    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
-        return None if time_ms is None else iso_utc(time_ms / 1000)
-    return None

@@ -35,25 +35,28 @@ def answer_model(kind: Any) -> type[Document]:
     if kind in _models:
         return _models[kind]
     hints = get_type_hints(kind)
-    members: dict[str, Any] = {
-        said.name or one.name: _told(hints[one.name], said) for one, said in told_fields(kind)
-    }
+    members: dict[str, Any] = {}
+    for one, said in told_fields(kind):
+        name = said.name or one.name
+        # pydantic knows no members with an underscore before them, but by an alias.
+        alias = name if name.startswith("_") else None
+        members[name.lstrip("_")] = _told(hints[one.name], said, alias)
     model: type[Document] = create_model(kind.__name__, __base__=Document, **members)
     model.__doc__ = kind.__doc__
     _models[kind] = model
     return model
 
 
-def _told(annotation: Any, said: Contract) -> tuple[Any, Any]:
+def _told(annotation: Any, said: Contract, alias: str | None) -> tuple[Any, Any]:
     """The type and the pydantic field of a member."""
     kind, description = _told_type(annotation), said.doc or None
     if not said.omit:
-        return kind, Described(description=description)
+        return kind, Described(alias=alias, description=description)
     # Left out where it says nothing, it is never null, and no default could be told.
     some = [one for one in get_args(kind) if one is not NoneType]
     if get_origin(kind) is Union:
         kind = Union[tuple(some)]  # noqa: UP007 - of any number
-    return kind, Described(default_factory=lambda: None, description=description)
+    return kind, Described(default_factory=lambda: None, alias=alias, description=description)
 
 
 def _told_type(annotation: Any) -> Any:

@@ -54,6 +54,12 @@ def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     return tuple((one, said) for one, said in found if not said.internal)
 
 
+@cache
+def _made_fields(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields that are made from others, and how."""
+    return tuple((one.name, said.by) for one, said in told_fields(kind) if said.by is not None)
+
+
 class Answer:
     """What a planner or query answers; its subclasses are dataclasses."""
 
@@ -61,18 +67,15 @@ class Answer:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __post_init__(self) -> None:
-        for one, said in self._told():
-            if said.by is not None:
-                object.__setattr__(self, one.name, said.by(self))
-
-    def _told(self) -> tuple[tuple[Field[Any], Contract], ...]:
         kind: Any = type(self)
-        return told_fields(kind)
+        for name, make in _made_fields(kind):
+            object.__setattr__(self, name, make(self))
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract, as JSON has them."""
         document = {}
-        for one, said in self._told():
+        kind: Any = type(self)
+        for one, said in told_fields(kind):
             value = getattr(self, one.name)
             if not (said.omit and (value is None or value in ((), [], {}))):
                 document[said.name or one.name] = _plain(value)

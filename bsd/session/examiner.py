@@ -24,7 +24,8 @@ from bsd.surgery.plan import Means, Source
 if TYPE_CHECKING:
     from bsd.surgery.edit import Shown
     from bsd.surgery.result import SessionResult
-    from bsd.surgery.view import EntryView
+    from bsd.surgery.undo import PastOperation
+    from bsd.surgery.view import EntryView, ExtractedContent
 
 _log = get_logger("surgeon")
 
@@ -69,7 +70,7 @@ class Examiner:
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self._clock(), lambda: self.config.current)
 
-    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
+    def extracted_content(self, name: SessionName, entry: str) -> ExtractedContent:
         """What was taken out of an entry, by key, without putting it back."""
         from bsd.surgery.view import extracted_content
 
@@ -110,7 +111,7 @@ class Examiner:
         with source:
             return show_entry(source, fmt, entry)
 
-    def history(self, name: SessionName) -> list[dict[str, Any]]:
+    def history(self, name: SessionName) -> list[PastOperation]:
         """The operations on a session that are kept, the newest first."""
         from bsd.surgery.undo import tell_history
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from bsd.foundation.errors import BsdError, Unavailable, os_problem
 from bsd.foundation.layout import SessionName
@@ -26,7 +26,7 @@ from bsd.store.search_rows import Known, Seen, Slice, Told, Words
 _log = get_logger("search")
 
 TRANSCRIPT, EXTRACTED = 0, 1
-_WHERE = ("transcript", "extracted")
+_WHERE: tuple[Literal["transcript", "extracted"], ...] = ("transcript", "extracted")
 _MERGED_PAGES = 2000
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 

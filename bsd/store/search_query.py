@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Literal
 
 from bsd.foundation.errors import Invalid
 from bsd.foundation.immutable import immutable
@@ -100,18 +100,6 @@ class Hit:
     session: SessionName
     entry: str | None  # its id
     index: int  # line number in the session; of extracted text: when it was taken out
-    where: str  # `transcript` or `extracted`
+    where: Literal["transcript", "extracted"]
     snippet: Snippet
     score: float  # the greater the better
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "session": str(self.session),
-            "entry_id": self.entry,
-            "index": self.index,
-            "where": self.where,
-            "snippet": self.snippet.text,
-            "matches": [list(match) for match in self.snippet.matches],
-            "score": round(self.score, 4),
-        }

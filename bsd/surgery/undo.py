@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import field, replace
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
@@ -72,6 +72,23 @@ class Undone(Answer):
     )
 
 
+@immutable
+class PastOperation(Answer):
+    """One operation of the history. Sizes are bytes of the session file."""
+
+    operation: int
+    action: str
+    at: str
+    actor: str
+    state: Literal["done", "undone", "partly_undone", "damaged"]
+    undoes: int | None
+    entries: int
+    entry_ids: tuple[str, ...]
+    values: int
+    bytes_before: int
+    bytes_after: int
+
+
 def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> Deed:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
@@ -101,12 +118,12 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
     )
 
 
-def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
-    """List the operations that are kept, the newest first, in the fields of the contract.
+def tell_history(past: Past, source: Source | None) -> list[PastOperation]:
+    """List the operations that are kept, the newest first.
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
-    changed: dict[int, list[str]] = {}  # names only: all lines of all operations are many
+    changed: dict[int, tuple[str, ...]] = {}  # names only: all lines of all operations are many
     deeds = []
     for deed in past.deeds():
         try:
@@ -115,28 +132,31 @@ def tell_history(past: Past, source: Source | None) -> list[dict[str, Any]]:
             lines = []
         if not deed.pending or (source and lines and happened(source, lines)):
             deeds.append(deed)
-            changed[deed.number] = [_name(line) for line in lines]
+            changed[deed.number] = tuple(_name(line) for line in lines)
     undone = undone_entries(deeds)
-    told = []
-    for deed in reversed(deeds):
-        names = changed[deed.number]
-        state = "undone" if undone[deed.number] >= deed.entries else "partly_undone"
-        told.append(
-            {
-                "operation": deed.number,
-                "action": deed.act.action,
-                "at": deed.act.at,
-                "actor": deed.act.actor,
-                "state": state if undone[deed.number] else "done" if names else "damaged",
-                "undoes": deed.act.undoes,
-                "entries": deed.entries,
-                "entry_ids": names,
-                "values": deed.act.values,
-                "bytes_before": deed.act.bytes_before,
-                "bytes_after": deed.act.bytes_after,
-            }
-        )
-    return told
+    return [_told(deed, changed[deed.number], undone[deed.number]) for deed in reversed(deeds)]
+
+
+def _told(deed: Deed, names: tuple[str, ...], undone: int) -> PastOperation:
+    act = deed.act
+    state: Literal["done", "undone", "partly_undone", "damaged"]
+    if undone:
+        state = "undone" if undone >= deed.entries else "partly_undone"
+    else:
+        state = "done" if names else "damaged"
+    return PastOperation(
+        operation=deed.number,
+        action=act.action,
+        at=act.at,
+        actor=act.actor,
+        state=state,
+        undoes=act.undoes,
+        entries=deed.entries,
+        entry_ids=names,
+        values=act.values,
+        bytes_before=act.bytes_before,
+        bytes_after=act.bytes_after,
+    )
 
 
 def plan_undo(

@@ -19,7 +19,7 @@ from bsd.session.session import Session
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Source
-from bsd.surgery.view import extracted_content
+from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.verbs.pages import Page, matching, page_of
 
 Content = Mapping[str, Any]  # key → value
@@ -99,7 +99,7 @@ def held_by(source: Source, fmt: Format, entry: str, stored: Stored) -> Held:
     )
 
 
-def _held(away: Callable[[], dict[str, Any]], inline: Callable[[], tuple[str, Content]]) -> Held:
+def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, Content]]) -> Held:
     try:
         found = away()
     except (LeftAlone, Busy):
@@ -107,7 +107,8 @@ def _held(away: Callable[[], dict[str, Any]], inline: Callable[[], tuple[str, Co
     except Conflict:
         entry_id, values = inline()  # raises the same, unless all of the entry is inline
         return Held(entry_id, {}, {}, lambda: values)
-    return Held(found["entry_id"], found["content"], found["unavailable"], lambda: inline()[1])
+    entry_id = found.entry_id or f"#{found.index}"
+    return Held(entry_id, found.content, found.unavailable, lambda: inline()[1])
 
 
 def _inline(source: Source, fmt: Format, entry: str) -> tuple[str, Content]:

@@ -1,4 +1,4 @@
-"""A verb: what can be done to a session, or asked of one, said once for all doors.
+"""A verb: what can be done to a session, or asked of one or of all, said once for all doors.
 
 A verb is data: what it takes and what it answers are dataclasses, what it does is a planner or a
 query. The doors are made from that. A planner returns a plan and an answer, and `perform` puts the
@@ -20,8 +20,10 @@ from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.care.outlines import Outlines
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
+    from bsd.verbs.list_sessions import SearchState
 
 _KEY = "argument"
 
@@ -36,6 +38,7 @@ class Argument:
     least: int | None = None  # of a number; of a text or list: how long
     most: int | None = None
     choices: tuple[str, ...] = ()
+    usual: Any = None  # on the command line, where nobody says otherwise
     expected: str | None = None  # in words, where its type alone does not say it
     names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
     query: bool = False  # HTTP: it stands in the query, not in the body
@@ -87,6 +90,17 @@ class Hands(Protocol):
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
 
 
+class Server(Hands, Protocol):
+    """Hands of the daemon, which keeps something from one call to the next."""
+
+    @property
+    def outlines(self) -> Outlines: ...
+
+    def search_state(self) -> SearchState:
+        """How far the index of words follows the sessions."""
+        ...
+
+
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
@@ -94,14 +108,16 @@ Meanwhile = Callable[[Answer], None]  # is given an answer that is true before a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb(Generic[_A, _R]):
-    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` of its own."""
+    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` or `ask`."""
 
     name: str  # as log, audit and history have it
     arguments: type[_A]
     answer: type[_R]
     plan: Callable[[Source, Format, _A, Means], tuple[Plan, _R]] | None = None
     query: Callable[[Source, Format, _A, Means], _R] | None = None
-    act: Callable[[Hands, SessionName, _A, Meanwhile], _R] | None = None
+    # The hands are `Hands`; those of a verb that only HTTP reaches are `Server`.
+    act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
+    ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
     changes: bool = False  # it may change a session
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
@@ -125,14 +141,18 @@ def _nobody_waits(_: Answer) -> None: ...
 def perform(
     verb: Verb[_A, _R],
     hands: Hands,
-    name: SessionName,
+    name: SessionName | None,
     arguments: _A,
     meanwhile: Meanwhile = _nobody_waits,
 ) -> _R:
     """Do what a verb says to one session, and return its answer; raises what its parts raise.
 
-    A verb with `dry_run` among its arguments changes nothing if that is set.
+    `name` is None only for a verb that asks of all. One with `dry_run` among its arguments changes
+    nothing if that is set.
     """
+    if verb.ask is not None:
+        return verb.ask(hands, arguments)
+    assert name is not None  # noqa: S101 - see above
     if verb.act is not None:
         return verb.act(hands, name, arguments, meanwhile)
     if verb.plan is not None:

@@ -78,8 +78,7 @@ class Patient:
     def undo_all(self) -> None:
         """Take back all that was done, the newest first."""
         while any(
-            one["undoes"] is None and one["state"] != "undone"
-            for one in self._surgeon.history(self.name)
+            one.undoes is None and one.state != "undone" for one in self._surgeon.history(self.name)
         ):
             self._later()
             verbs.undo(self._surgeon, self.name)
@@ -162,15 +161,15 @@ class Patient:
 
     def _redact(self) -> None:
         calls = [
-            Call(name, self._chance.choice(list(RedactionKind)), call, one.id)
+            Call(called.name, self._chance.choice(list(RedactionKind)), called.id, one.id)
             for one in self._entries()
-            for call, name in one.calls
+            for called in one.calls
         ]
         some = self._chance.sample(calls, min(len(calls), self._chance.choice([1, 3, 100])))
         verbs.redact(self._surgeon, self.name, some)
 
     def _undo(self) -> None:
-        numbers = [one["operation"] for one in self._surgeon.history(self.name)]
+        numbers = [one.operation for one in self._surgeon.history(self.name)]
         verbs.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:

@@ -130,7 +130,9 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
     messages = [entry["type"] in {"message", "custom_message"} for entry in seen.entries]
     after = [sum(messages[number + 1 :]) for number in range(len(messages))]
     assert [view.position for view in views] == after, where
-    assert [view.calls for view in views] == [calls(entry) for entry in seen.entries], where
+    assert [tuple((one.id, one.name) for one in view.calls) for view in views] == [
+        calls(entry) for entry in seen.entries
+    ], where
     answers = [entry.get("message", {}).get("toolCallId") for entry in seen.entries]
     assert [view.result_of for view in views] == answers, where
 

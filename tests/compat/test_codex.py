@@ -209,7 +209,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     for line in there:
         entry = CODEX.facts(line).id
         assert entry is not None
-        content = surgeon(codex).extracted_content(name, entry)["content"]
+        content = surgeon(codex).extracted_content(name, entry).content
         assert set(content.values()) <= texts
         assert content
 

@@ -57,5 +57,5 @@ def test_it_says_what_the_surgeon_says(surgeon: Surgeon) -> None:
     content = open_content(surgeon.layout, NAME, "#1")
     told = json.loads(b"".join(content.pieces()))
     content.close()
-    assert told == surgeon.extracted_content(NAME, "e1")
+    assert told == surgeon.extracted_content(NAME, "e1").as_json()
     assert list(told["content"].values()) == [TEXT]

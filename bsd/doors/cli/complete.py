@@ -12,7 +12,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    shell_complete,
+    split_arg_string,
+)
 
 if TYPE_CHECKING:
     from bsd.doors.cli.call import Call
@@ -27,23 +33,17 @@ _MOST_WITH_TITLES = 50
 _TITLE = 60  # characters
 
 
-def _offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
     """Offer those of the names that begin with what is typed."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         try:
-            found = dict.fromkeys(names(_call_of(context), context))
+            found = dict.fromkeys(names(context.find_root().obj, context))
             return [CompletionItem(name) for name in _fitting(found, incomplete)]
         except Exception:  # noqa: BLE001 - nobody who presses a key wants to read of it
             return []
 
     return complete
-
-
-def _call_of(context: click.Context) -> Call:
-    from bsd.doors.cli.call import Call
-
-    return context.find_object(Call) or Call()
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _fitting(names: Iterable[str], incomplete: str) -> Iterator[str]:
 def sessions(context: click.Context, incomplete: str) -> Items:
     """The sessions whose names, or ids, begin so."""
     try:
-        return list(_sessions(_call_of(context).layout, incomplete))
+        return list(_sessions(context.find_root().obj.layout, incomplete))
     except Exception:  # noqa: BLE001 - as above
         return []
 
@@ -104,7 +104,7 @@ def _ids(layout: Layout, name: SessionName) -> Iterator[tuple[str, bool]]:
                 yield found, MARKER in entry
 
 
-entries = _offering(_entries)
+entries = offering(_entries)
 
 
 # --- all else ---
@@ -114,40 +114,6 @@ def _agents(call: Call, _: click.Context) -> Iterator[str]:
     from bsd.care import catalog
 
     return (info.name for info in catalog.agents(call.layout))
-
-
-def _fields(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import SETTINGS
-
-    return SETTINGS
-
-
-def _settable(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import SETTABLE
-
-    return SETTABLE
-
-
-def _values(call: Call, context: click.Context) -> Iterable[str]:
-    """Of a field with few values all, of others the present one."""
-    import json
-
-    from bsd.foundation.pruning_fields import SETTINGS
-
-    field = context.params.get("field") or ""
-    now = call.pruning.current.as_json().get(field)
-    if isinstance(now, bool):
-        return ("true", "false")
-    if isinstance(now, str):
-        return SETTINGS[field].kind.choices or [now]
-    return [json.dumps(now)]
-
-
-def _jobs(call: Call, _: click.Context) -> Iterator[str]:
-    from bsd.doors.cli.client import find_client
-
-    answer = find_client(call.root, call.config).get("/api/jobs")
-    return (job["name"] for job in answer["jobs"])
 
 
 def _trash(call: Call, _: click.Context) -> Iterator[str]:
@@ -163,17 +129,12 @@ def _workspaces(call: Call, _: click.Context) -> Iterator[str]:
     return iter(sorted(os.listdir(place)) if place else ())
 
 
-def _sources(call: Call, _: click.Context) -> Iterator[str]:
-    return (source.name for source in call.layout.sources)
-
-
-agents, fields, settable, values = map(_offering, (_agents, _fields, _settable, _values))
-jobs, trash, workspaces, sources = map(_offering, (_jobs, _trash, _workspaces, _sources))
+agents, trash, workspaces = map(offering, (_agents, _trash, _workspaces))
 
 
 def words(*known: str) -> Complete:
     """Offer these."""
-    return _offering(lambda _call, _context: known)
+    return offering(lambda _call, _context: known)
 
 
 # --- bash ---
@@ -218,3 +179,9 @@ class Bash(BashComplete):
             if str(item.value).startswith(incomplete[:cut]):
                 item.value = item.value[cut:]
         return "\n".join(map(self.format_completion, items))
+
+
+def answer_shell(command: click.Command, call: Call, variable: str, instruction: str) -> int:
+    """Do what a shell asks in this variable; returns the exit code."""
+    add_completion_class(Bash)
+    return shell_complete(command, {"obj": call}, "bsd", variable, instruction)

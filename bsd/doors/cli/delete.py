@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import print_json, print_table, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import counted, print_json, print_table, say, size
 
 if TYPE_CHECKING:
     from bsd.care.trash import Trash
@@ -55,7 +54,7 @@ def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> i
 
 def _ask(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
     """Name what would go; raises Conflict if it shall not."""
-    from bsd.doors.cli.restore_all import confirm
+    from bsd.doors.cli.output import confirm
     from bsd.foundation.errors import Conflict
 
     doomed = trash.doomed(session)

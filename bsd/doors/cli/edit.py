@@ -19,8 +19,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import decoded, read_text
-from bsd.doors.cli.output import note, print_json, say
-from bsd.doors.cli.text import counted
+from bsd.doors.cli.output import counted, note, print_json, say
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName

@@ -9,8 +9,7 @@ import click
 
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import one_line
+from bsd.doors.cli.output import note, one_line, print_json, print_table, say
 
 if TYPE_CHECKING:
     from bsd.memory.fact import Fact

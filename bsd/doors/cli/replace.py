@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import note, print_json, say
-from bsd.doors.cli.text import counted
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
+from bsd.doors.cli.files import read_json
+from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.output import counted, note, print_json, say
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.errors import Invalid
+from bsd.foundation.layout import SessionName
+from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.verb import perform
 
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 
@@ -54,8 +57,6 @@ def replace(
     include_user: bool,
     dry_run: bool,
 ) -> int:
-    from bsd.foundation.errors import Invalid
-
     one = {"start": start, "end": end, "replacement": replacement}
     given = [name for name, value in one.items() if value is not None]
     if file is not None and given:
@@ -77,11 +78,6 @@ def change(
     dry_run: bool,
 ) -> int:
     """Do what the context tool is asked for, and tell of it."""
-    from bsd.doors.cli.interrupt import stop_request
-    from bsd.doors.cli.verbs import CallHands
-    from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
-    from bsd.verbs.verb import perform
-
     asked = ChangeContext(action, targets, include_user, dry_run)
     with stop_request() as request:
         hands = CallHands(call, request.sleep)
@@ -110,8 +106,67 @@ def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> Non
 
 def _operations(file: str) -> object:
     """The operations in a file: an array, or what the tool is given, {"targets": […]}."""
-    from bsd.doors.cli.files import read_json
-
     document = read_json(file, _EXAMPLE)
     targets = document["targets"] if isinstance(document, dict) and "targets" in document else None
     return document if targets is None else targets
+
+
+@command(
+    "discard",
+    """
+    The text of each entry becomes [content discarded]; thinking and tool calls stay. HASH is what
+    `bsd context` lists. All entries or none. `bsd undo` takes it back.
+
+    \b
+    Examples:
+      bsd discard main/4f2a a1b2c3
+      bsd discard main/4f2a a1b2c3 0f9e8d --dry-run
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.argument("hashes", nargs=-1, required=True, metavar="HASH…")
+@include_user
+@dry_run
+@click.pass_obj
+def discard(
+    call: Call,
+    /,
+    *,
+    session: SessionName,
+    hashes: tuple[str, ...],
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    targets = [[hash_] for hash_ in hashes]
+    return change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
+
+
+@command(
+    "distill",
+    """
+    The text of the entry becomes SUMMARY; thinking and tool calls stay. HASH is what `bsd context`
+    lists. `bsd undo` takes it back.
+
+    \b
+    Example:
+      bsd distill main/4f2a a1b2c3 'read 47 files: auth needs a refactoring'
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.argument("hash_", metavar="HASH")
+@click.argument("summary", metavar="SUMMARY")
+@include_user
+@dry_run
+@click.pass_obj
+def distill(
+    call: Call,
+    /,
+    *,
+    session: SessionName,
+    hash_: str,
+    summary: str,
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    targets = [[hash_, summary]]
+    return change(call, session, "distill", targets, include_user=include_user, dry_run=dry_run)

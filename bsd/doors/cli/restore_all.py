@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import note, print_json, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import confirm, counted, note, print_json, say, size
 
 if TYPE_CHECKING:
     from bsd.doors.cli.many import Progressed
@@ -133,15 +131,6 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     for key, why in missing.items():
         note(f"{key} stays a placeholder: {why}")
     return 1 if missing else 0
-
-
-def confirm(question: str, refusal: str) -> bool:
-    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
-    from bsd.foundation.errors import Invalid
-
-    if not sys.stdin.isatty():
-        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
-    return click.confirm(question, err=True)
 
 
 def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 
 if TYPE_CHECKING:
     from bsd.care.cleaning import CleanedAll
@@ -104,7 +103,7 @@ def _print_held(held: str | None, held_others: str | None) -> None:
 
 def _print_in_flight(call: Call) -> None:
     from bsd.care.disk_use import in_flight_use
-    from bsd.doors.cli.disk_text import in_flight_line
+    from bsd.doors.cli.status_text import in_flight_line
 
     found = in_flight_use(call.layout)
     if found.files:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import print_json, print_table, say
-from bsd.doors.cli.text import counted, one_line, size
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
-    from bsd.session.examiner import Examiner
-    from bsd.surgery.view import EntryView
+from bsd.doors.cli.output import counted, one_line, print_json, print_table, say, size
+from bsd.foundation.errors import Invalid, NotFound
+from bsd.foundation.layout import SessionName
+from bsd.session.examiner import Examiner
+from bsd.session.session import Session
+from bsd.store.extracted import SessionStore
+from bsd.surgery.view import EntryView, extracted_content
+from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.verbs.pages import text_of_value
+from bsd.verbs.reading import held_in
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
@@ -79,10 +82,6 @@ def _print_value(
     call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
 ) -> None:
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
-    from bsd.foundation.errors import Invalid
-    from bsd.verbs.pages import text_of_value
-    from bsd.verbs.reading import held_in
-
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
     entry, held = call.with_entry(
@@ -102,8 +101,6 @@ def _print_value(
 
 def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
     """The entry by id, else by line number: the first of several with the same id."""
-    from bsd.foundation.errors import NotFound
-
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
@@ -120,11 +117,6 @@ def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
 
 def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
     """What the contract adds to single entries: the line, and what was taken out of it."""
-    from bsd.session.session import Session
-    from bsd.store.extracted import SessionStore
-    from bsd.surgery.view import extracted_content
-    from bsd.text.reader import BytesTranscript
-
     wanted = {view.index: view for view in views}
     store = SessionStore(call.layout, session)
     found: dict[int, dict[str, Any]] = {}
@@ -135,8 +127,8 @@ def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[i
                 continue
             detail: dict[str, Any] = {"content": {}, "unavailable": {}}
             if wanted[line.index].extracted:
-                answer = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
-                detail = {key: answer[key] for key in detail}
+                away = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
+                detail = {"content": away.content, "unavailable": away.unavailable}
             text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
             found[line.index] = {"line": text, **detail}
     return found
@@ -183,7 +175,5 @@ def _print_one(view: EntryView, detail: dict[str, Any], *, full: bool) -> None:
 
 
 def _readable(line: str) -> str:
-    from bsd.text.reader import parse_entry
-
     entry = parse_entry(line.encode("utf-8", "surrogateescape"))
     return line if entry is None else json.dumps(entry, indent=2, ensure_ascii=False)

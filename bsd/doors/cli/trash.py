@@ -11,8 +11,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 
 if TYPE_CHECKING:
     from bsd.care.trash import Trash
@@ -154,7 +153,7 @@ def empty(call: Call, /, yes: bool) -> int:
 
 
 def _ask(question: str, refusal: str) -> None:
-    from bsd.doors.cli.restore_all import confirm
+    from bsd.doors.cli.output import confirm
     from bsd.foundation.errors import Conflict
 
     if not confirm(question, refusal):

@@ -12,16 +12,14 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, BsdCommand, Call
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import print_json, say
+from bsd.doors.cli.output import print_json
+from bsd.doors.cli.verb_words import WORDS, Words
 from bsd.doors.tool_commands import KEYS
-from bsd.foundation.answers import Answer
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Argument, Verb, arguments_of, perform, verb_named
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-
-Tell = Callable[[Any, "SessionName"], None]  # says to people what was answered
 
 
 class CallHands:
@@ -42,22 +40,14 @@ class CallHands:
         return self._call.examiner()
 
 
-def verb_command(
-    name: str,
-    tell: Tell | None = None,
-    failed: Callable[[Any, Any], bool] = lambda _asked, _answer: False,
-    types: Mapping[str, click.ParamType[Any]] | None = None,
-) -> click.Command:
-    """The command of the verb `name`.
-
-    `failed` knows of arguments and answer whether the exit code tells of trouble; `types` reads
-    arguments that the command line writes in a way of its own.
-    """
+def verb_command(name: str, words: Words | None = None) -> click.Command:
+    """The command of the verb `name`; without `words` those that are known of it."""
     named, verb = NAMES[name], verb_named(name)
+    words = words or WORDS.get(name) or Words()
 
-    def work(call: Call, session: SessionName, asked: Any, hands: CallHands) -> Any:
+    def work(call: Call, session: SessionName | None, asked: Any, hands: CallHands) -> Any:
         entry = getattr(asked, "entry", None)
-        if entry is None:
+        if session is None or entry is None:
             return perform(verb, hands, session, asked)
 
         def of(one: str) -> Any:
@@ -65,7 +55,7 @@ def verb_command(
 
         return call.with_entry(session, entry, of)
 
-    def act(call: Call, /, *, session: SessionName, **given: Any) -> int:
+    def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
         asked = verb.arguments(**given)
         if verb.changes:
             with stop_request() as request:
@@ -76,16 +66,17 @@ def verb_command(
         if call.json:
             print_json(answer.as_json())
         else:
-            (tell or _tell)(answer, session)
-        return code or int(failed(asked, answer))
+            words.tell(answer, session)
+        return code or int(words.failed(asked, answer))
 
     assert named.command is not None  # noqa: S101 - only those are asked for
+    one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
     return BsdCommand(
         named.command,
         callback=click.pass_obj(act),
         params=[
-            click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION"),
-            *_parameters(verb.arguments, types or {}),
+            *([one] if verb.ask is None else []),
+            *_parameters(verb.arguments, words.types),
         ],
         help=_help(named.help, verb),
     )
@@ -118,7 +109,12 @@ def _option(name: str, kind: Any, said: Argument, *, required: bool) -> click.Op
     flag = f"--{name.replace('_', '-')}"
     if kind is bool:
         return click.Option([flag], is_flag=True, help=said.doc)
-    return click.Option([flag], type=kind, required=required, metavar=said.metavar, help=said.doc)
+    text, more = said.doc, {}
+    if said.usual is not None:
+        text, more = f"{text[:-1]} [{said.usual}].", {"default": said.usual}
+    return click.Option(
+        [flag], type=kind, required=required, metavar=said.metavar, help=text, **more
+    )
 
 
 def _type(annotation: Any, said: Argument) -> Any:
@@ -130,9 +126,3 @@ def _type(annotation: Any, said: Argument) -> Any:
     if annotation in {tuple[str, ...], tuple[str, ...] | None}:
         return KEYS
     return bool if annotation is bool else str
-
-
-def _tell(answer: Answer, _: SessionName) -> None:
-    """Say what was answered, in its own words: one line a field."""
-    for name, value in answer.as_json().items():
-        say(f"{name.replace('_', ' ')}: {value}")

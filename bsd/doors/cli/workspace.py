@@ -12,8 +12,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, safe, size
+from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout
@@ -271,7 +270,7 @@ def _rules(
 
 
 def _ask(keeper: Caretaker, rules: Rules) -> None:
-    from bsd.doors.cli.restore_all import confirm
+    from bsd.doors.cli.output import confirm
     from bsd.foundation.errors import Conflict
 
     found = keeper.prune(rules, dry_run=True)

@@ -148,7 +148,7 @@ def test_calls_of_all_kinds(
             check(desk)
             assert not desk.look()
             at_rest(desk)
-        done = [one for one in desk.surgeon().history(NAME) if one["action"] == "in_band"]
+        done = [one for one in desk.surgeon().history(NAME) if one.action == "in_band"]
         if done and desk.surgeon().history(NAME)[0] == done[0] and changed:
             verbs.undo(desk.surgeon(), NAME)
             assert desk.path.read_bytes() == before

@@ -118,7 +118,7 @@ def test_when_it_is_broken_off_nothing_is_left(
     process = program.start("demo", TMPDIR=str(place))
     try:
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not any("demo_agent" in each for each in processes_in(place)):
+        while not any("demo_stage" in each for each in processes_in(place)):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -26,6 +26,7 @@ from bsd.store import search as store_search
 from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.text import reader
+from bsd.verbs.list_sessions import figures_of
 from tests import verbs
 from tests.openclaw_tree import add_session, set_at_rest
 
@@ -493,8 +494,8 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     bring_up_to_date(layout)
 
     now = infos[0].updated
-    figures = statistics.warm(layout, infos)[NAME].as_json(infos[0].updated, now)
-    assert figures == {
+    figures = figures_of(statistics.warm(layout, infos)[NAME], is_stale=False)
+    assert figures.as_json() == {
         "entry_count": 5,
         "messages": 4,
         "tool_calls": 1,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bsd.care.summary import document, summarize
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
+from tests import verbs
 from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")
@@ -52,7 +54,8 @@ def layout(tmp_path: Path) -> Layout:
 def told(layout: Layout, *entries: dict[str, Any]) -> dict[str, Any]:
     content = b"".join(json.dumps(one).encode() + b"\n" for one in (HEADER, *entries))
     add_session(layout.root, str(NAME), content)
-    return summarize(layout, NAME).as_json()
+    found: dict[str, Any] = verbs.summary(layout, NAME)["summary"]
+    return found
 
 
 def test_all_fields_of_the_answer(layout: Layout) -> None:
@@ -87,9 +90,9 @@ def test_all_fields_of_the_answer(layout: Layout) -> None:
         "has_git_commits": True,
         "files_created": ["src/login.py"],
     }
-    whole = document(NAME, summarize(layout, NAME), now=0.0)
-    assert set(whole) == {"session_id", "agent", "summary", "generated_at"}
-    assert whole["generated_at"] == "1970-01-01T00:00:00.000Z"
+    whole = verbs.summary(layout, NAME)
+    assert list(whole) == ["session_id", "agent", "summary", "generated_at"]
+    assert abs(datetime.fromisoformat(whole["generated_at"]).timestamp() - time.time()) < 60
 
 
 @pytest.mark.parametrize(
@@ -148,15 +151,15 @@ def test_what_was_taken_out_is_told(layout: Layout) -> None:
     surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0.0))
     assert surgeon.extract(NAME).status is Status.EXTRACTED
     assert b"wombat" not in layout.session_file(NAME).read_bytes()
-    assert summarize(layout, NAME).as_json() == before
+    assert verbs.summary(layout, NAME)["summary"] == before
 
 
 def test_what_cannot_be_summed_up_is_said_so(layout: Layout) -> None:
     add_session(layout.root, "main/foreign", b'{"hello":"world"}\n')
     with pytest.raises(LeftAlone, match="foreign"):
-        summarize(layout, SessionName("main", "foreign"))
+        verbs.summary(layout, SessionName("main", "foreign"))
     with pytest.raises(NotFound):
-        summarize(layout, SessionName("main", "nope"))
+        verbs.summary(layout, SessionName("main", "nope"))
 
 
 def test_odd_lines_do_no_harm(layout: Layout) -> None:

@@ -40,7 +40,7 @@ def test_what_is_away_comes_back_in_the_branch(
     path = branch_off(layout, BRANCH, TWIG)
     assert verify(layout).clean
 
-    assert surgeon.extracted_content(TWIG, "e1")["content"]
+    assert surgeon.extracted_content(TWIG, "e1").content
     assert verbs.restore(surgeon, TWIG, "e1")["restored"] is True
     assert texts(path)["e1"] == original["e1"]
     age(path)

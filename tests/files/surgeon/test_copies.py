@@ -150,7 +150,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     entry = next(
         one for one in verbs.context(surgeon, name)["entries"] if one["type"] == "tool_result"
     )
-    assert surgeon.extracted_content(name, f"#{entry['index']}")["content"]
+    assert surgeon.extracted_content(name, f"#{entry['index']}").content
     at.rename(store)
     contents_of(home.layout).changed()
     if kind is CLAUDE_CODE:
@@ -275,7 +275,7 @@ def test_a_hash_alone_opens_nothing(layout: Layout, surgeon: Surgeon) -> None:
     assert answer["unavailable"] == {
         "message.content[0].text": "[Content unavailable - extracted file is of another entry]"
     }
-    assert surgeon.extracted_content(spy, "mine")["content"] == {}
+    assert surgeon.extracted_content(spy, "mine").content == {}
     assert "foreign_file" in {one.kind for one in verify(layout).findings}
     assert LONG not in path.read_text()
 
@@ -335,7 +335,7 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
         for view in surgeon.entries(home.name)
         if view.type == "tool_result" and view.result_of == "call_1"
     )
-    content = surgeon.extracted_content(home.name, str(entry))["content"]
+    content = surgeon.extracted_content(home.name, str(entry)).content
     assert content == {"payload.output": call["payload"]["output"]}
 
 

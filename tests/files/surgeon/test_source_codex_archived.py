@@ -84,7 +84,7 @@ def test_an_archived_thread_is_the_session_that_it_was(
     entry = next(
         row["id"] for row in verbs.context(surgeon, home.name)["entries"] if row["extracted"]
     )
-    assert LONG in surgeon.extracted_content(home.name, entry)["content"].values()
+    assert LONG in surgeon.extracted_content(home.name, entry).content.values()
     verbs.restore(surgeon, home.name, entry)
     verbs.undo(surgeon, home.name)
     verbs.undo(surgeon, home.name)

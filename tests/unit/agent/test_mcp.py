@@ -20,7 +20,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.restore import Restored
-from bsd.surgery.view import Context
+from bsd.surgery.view import Context, ExtractedContent
 from bsd.verbs.read_extracted import ReadExtracted, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Verb
@@ -46,8 +46,8 @@ class Slow:
         self._work()
         return Context(str(NAME), 3, 0, (), 0, 0, 0, None, ())
 
-    def extracted_content(self, _: SessionName, entry: str) -> dict[str, Any]:
-        return {"entry_id": entry, "content": {"output": "long ago"}, "unavailable": {}}
+    def extracted_content(self, _: SessionName, entry: str) -> ExtractedContent:
+        return ExtractedContent(entry, 0, "0000_x", None, 8, {"output": "long ago"}, {})
 
     def read_extracted(self, asked: ReadExtracted) -> ReadOut:
         return ReadOut(session=str(NAME), entry_id=asked.entry, texts={"output": "long ago"})

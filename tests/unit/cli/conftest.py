@@ -16,6 +16,7 @@ from bsd.doors.cli.main import run
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.session.surgeon import EntryView, SessionResult, Status
+from bsd.surgery.view import ExtractedContent
 from bsd.verbs.verb import Verb
 from tests.openclaw_tree import add_session
 
@@ -77,9 +78,9 @@ class FakeSurgeon:
             raise self.refuses
         return self.answer
 
-    def extracted_content(self, name: SessionName, entry: str) -> dict[str, Any]:
+    def extracted_content(self, name: SessionName, entry: str) -> ExtractedContent:
         self.looked_at.append((str(name), entry))
-        return {"entry_id": entry, "content": self.content, "unavailable": self.unavailable}
+        return ExtractedContent(entry, 0, "0000_x", None, 0, self.content, self.unavailable)
 
     def set_extractable(
         self, name: SessionName, entry: str, value: bool | int | None

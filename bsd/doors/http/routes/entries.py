@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from bsd.doors.http.actor import actor_of
@@ -16,49 +16,23 @@ from bsd.doors.http.answer import Answer
 from bsd.doors.http.description import answers, body
 from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
-from bsd.doors.http.entry_page import EntryFilter
 from bsd.doors.http.extracted import Content, open_content
 from bsd.doors.http.routes.threads import changing, reading
 from bsd.surgery.edit import Edited
+from bsd.surgery.view import ExtractedContent
 
-_SHOWN, _MOST_SHOWN = 100, 1000
-_LAST_LINE = 10**9
-_ENTRIES = "/api/sessions/{agent}/{session}/entries"
-_ENTRY = _ENTRIES + "/{entry}"
+_ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
 
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["entries"])
     _look(router, desk)
     _content(router, desk)
-    _meta(router, desk)
     _changes(router, desk)
     return router
 
 
 def _look(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRIES, responses=answers("Entries"))
-    async def entries(
-        agent: str,
-        session: str,
-        start: Annotated[int, Query(alias="from", ge=0, le=_LAST_LINE)] = 0,
-        before: Annotated[
-            int | None,
-            Query(ge=0, le=_LAST_LINE, description="The last ones before this line, not `from`"),
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=_MOST_SHOWN)] = _SHOWN,
-        kinds: Annotated[
-            str, Query(alias="type", max_length=1000, description="Only these types: a,b")
-        ] = "",
-        extracted: Annotated[
-            bool | None, Query(description="Only those that are (or are not) extracted")
-        ] = None,
-    ) -> Response:
-        """Entries from a line on, or the last ones before a line."""
-        types = frozenset(kind for kind in kinds.split(",") if kind)
-        wanted = EntryFilter(start, before, limit, types, extracted)
-        return Answer(await reading(lambda: desk.entries(desk.named(agent, session), wanted)))
-
     @router.get(_ENTRY, responses=answers("EntryDocument"))
     async def entry(agent: str, session: str, entry: str) -> Response:
         """A whole entry as it stands, for reading and editing."""
@@ -75,7 +49,7 @@ def _look(router: APIRouter, desk: Desk) -> None:
 def _content(router: APIRouter, desk: Desk) -> None:
     @router.get(
         _ENTRY + "/extracted",
-        responses=answers("ExtractedContent"),
+        responses=answers(ExtractedContent),
     )
     async def extracted(agent: str, session: str, entry: str) -> Response:
         """What was taken out of an entry, without putting it back."""
@@ -86,15 +60,6 @@ def _content(router: APIRouter, desk: Desk) -> None:
         content = await reading(look)
         size = {"content-length": str(content.size)}
         return StreamingResponse(_pieces(content), media_type="application/json", headers=size)
-
-
-def _meta(router: APIRouter, desk: Desk) -> None:
-    @router.get(_ENTRY + "/meta", responses=answers("Meta"))
-    async def meta(agent: str, session: str, entry: str) -> Response:
-        """What is noted on an entry."""
-        return Answer(
-            await reading(lambda: desk.meta(desk.named(agent, session), entry_name(entry)))
-        )
 
 
 def _changes(router: APIRouter, desk: Desk) -> None:
