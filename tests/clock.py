@@ -7,8 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from bsd.foundation.ages import ClockRecord
-from bsd.foundation.clock_record import boot_id, steady
+from bsd.foundation.ages import ClockRecord, boot_id, steady
 from bsd.foundation.layout import Layout
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.flat import FLAT
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
-from bsd.care.trash_shelf import run_trash_retention
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
+from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
 from tests.unit.surgery.theatre import Session, jsonl
 
@@ -104,10 +105,10 @@ def test_v15_v17_values_of_one_name_keep_apart() -> None:
 def test_p1_what_expires_in_the_trash_is_gone(tmp_path: Path) -> None:
     layout, name = Layout(tmp_path), SessionName("main", "s")
     add_session(tmp_path, str(name), b"".join(session_lines(turns=1, seed=1)))
-    Trash(layout, "14d", wait=0.0).delete(name)
+    Trash(layout, "14d", patience=Patience(wait=0.0)).delete(name)
     assert any(path.is_file() for path in layout.trash.rglob("*"))
     later = time.time() + 15 * 24 * 3600.0
-    done = run_trash_retention(layout, "14d", actor="test", clock=lambda: later)
+    done = RetentionRun(layout, actor="test", clock=lambda: later).clean_trash("14d")
     assert (done.cleaned, done.errors) == (2, 0), "transcript and meta file"
     assert [path for path in layout.trash.rglob("*") if path.is_file()] == []
 

@@ -25,8 +25,8 @@ from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, te
 from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.title import Rank, Title, asked, named, texts_in
 from bsd.agents.values import calls_in, leaf_values, text_value
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.value_path import ValuePath
 
 _CONTENT = ("message", "content")

@@ -27,8 +27,8 @@ from bsd.agents.owner import ENDING, Kind, Owner, Process
 from bsd.agents.title import Rank, Title, asked, named, texts_in
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
+from bsd.foundation.files import open_plain
 from bsd.foundation.layout import SessionName
-from bsd.foundation.plain import open_plain
 from bsd.foundation.sources import PutAway
 from bsd.foundation.value_path import ValuePath
 

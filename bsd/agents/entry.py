@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
 
 Entry = dict[str, Any]

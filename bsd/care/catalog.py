@@ -1,26 +1,36 @@
-"""The list of sessions: by stat and the store's indexes, never by reading transcripts."""
+"""The list of sessions: by stat and the store's indexes, never by reading transcripts.
+
+How a session is called, and when something was last said in it, is told by the index of words where
+that has read it; else by its first and last lines alone. Whose child it is says its owner's list.
+"""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
-from bsd.agents.owner import ENDING, Owner, Registered
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.care.titles import Titles, when
+from bsd.agents.title import Rank, Title, better
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.plain import is_directory
 from bsd.store.extracted import SessionStore
+from bsd.store.search import SearchIndex, use
+from bsd.store.search_file import KnownTitle
+from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 
 @immutable
-class SessionInfo:
+class ListedSession:
     """One session as the list shows it. Sizes are bytes, times epoch seconds."""
 
     name: SessionName
@@ -63,12 +73,23 @@ def agents(layout: Layout) -> list[AgentInfo]:
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
-def sessions(layout: Layout, agent: str | None = None) -> Iterator[SessionInfo]:
+def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession]:
     """All sessions, newest first within an agent; things that are no sessions are left out."""
     titles = Titles(layout, agent)
     for _, found in groupby(with_stats(layout, agent), lambda one: one[0].agent):
         newest_first = sorted(found, key=lambda one: titles.updated(*one), reverse=True)
         yield from (describe(layout, *one, titles) for one in newest_first)
+
+
+def titled(layout: Layout, agent: str | None = None) -> Iterator[tuple[SessionName, str]]:
+    """All sessions that are called something, in the order of `sessions`; no store is opened."""
+    titles = Titles(layout, agent)
+    for one, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
+        registry = owner_of(layout, one).registry()
+        ends = [(titles.of(name, stat), stat, name) for name, stat in found]
+        for end, _, name in sorted(ends, key=lambda each: when(*each[:2]), reverse=True):
+            if title := registry.title(name.session) or end.title:
+                yield name, title
 
 
 def names(layout: Layout, agent: str | None = None) -> Iterator[SessionName]:
@@ -206,13 +227,13 @@ def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> st
 
 def describe(
     layout: Layout, name: SessionName, stat: os.stat_result, titles: Titles | None = None
-) -> SessionInfo:
+) -> ListedSession:
     """One session as the list shows it; reads its store's index."""
     ends = (titles or Titles(layout, only=name)).of(name, stat)
     registry = owner_of(layout, name.agent).registry()
     entry = next(registry.find(name.session), None)
     records = SessionStore(layout, name).index.records.values()
-    return SessionInfo(
+    return ListedSession(
         name=name,
         size=stat.st_size,
         updated=when(ends, stat),
@@ -238,3 +259,153 @@ def find_session(layout: Layout, text: str) -> SessionName:
         listed = ", ".join(map(str, found))
         raise Invalid(f"several agents have a session {text}", hint=f"one of {listed}")
     raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
+
+
+# --- how sessions are called ---
+
+_HEAD, _TAIL = 256 << 10, 64 << 10  # bytes
+_LONGEST_TAIL = 1 << 20
+_PATIENCE_SECONDS = 1.0
+_KEPT = 16_384  # sessions whose ends are kept in memory
+# So far a file may be older than its newest entry: clocks differ, programs put times back.
+_BEYOND_SECONDS = 24 * 3600.0
+
+
+@immutable
+class Ends:
+    """What a session says of itself."""
+
+    title: str | None = None
+    newest_ms: float | None = None  # time of its newest entry, milliseconds since 1970
+
+
+class Titles:
+    """Of all sessions, those of an `agent`, or `only` one; the index is asked once."""
+
+    def __init__(
+        self, layout: Layout, agent: str | None = None, only: SessionName | None = None
+    ) -> None:
+        self._layout = layout
+        self._known = _in_index(layout, agent, only)
+
+    def of(self, name: SessionName, stat: os.stat_result) -> Ends:
+        """What one says, whose file is as `stat` says; nothing if it cannot be read."""
+        known = self._known.get(str(name))
+        if known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns):
+            return Ends(known.title, known.newest_ms)
+        state = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+        return _ends(self._layout, name, state)
+
+    def updated(self, name: SessionName, stat: os.stat_result) -> float:
+        """When something was last said in it (epoch seconds)."""
+        return when(self.of(name, stat), stat)
+
+
+def when(ends: Ends, stat: os.stat_result) -> float:
+    """When something was last said: by the newest entry, else by the file.
+
+    A commit of ours and a copy change the file's time. A time that lies beyond it is none.
+    """
+    if ends.newest_ms is None or not 0 < ends.newest_ms / 1000 <= stat.st_mtime + _BEYOND_SECONDS:
+        return stat.st_mtime
+    return ends.newest_ms / 1000
+
+
+def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> dict[str, KnownTitle]:
+    def read(index: SearchIndex) -> dict[str, KnownTitle]:
+        return index.told(agent, only)
+
+    # Nobody waits for it: what it cannot tell, the sessions can.
+    with suppress(BsdError, OSError, sqlite3.Error):
+        if layout.search_db.exists():
+            return use(layout.search_db, read, wait=_PATIENCE_SECONDS)
+    return {}
+
+
+@lru_cache(maxsize=_KEPT)
+def _ends(layout: Layout, name: SessionName, _state: tuple[int, ...]) -> Ends:
+    try:
+        with TranscriptFile(layout.session_file(name)) as source:
+            size = source.identity.size
+            head = source.read(0, min(size, _HEAD))
+            lines = _whole_lines(head, at_end=size <= _HEAD)
+            found = owner_of(layout, name.agent).detect(lines)
+            fmt = found.reads if isinstance(found, NotOurs) else found
+            if fmt is None:
+                return Ends()
+            title, newest = _read(lines, fmt)
+            if size > _HEAD:
+                later, newest = _read(_last_lines(source), fmt)
+                # A prompt among the last lines is not the first one.
+                if later and later.rank is not Rank.PROMPT:
+                    title = better(title, later)
+    except (BsdError, OSError):  # whoever opens it is told why it cannot be read
+        return Ends()
+    return Ends(title.text if title else None, newest)
+
+
+def _read(lines: Iterable[bytes], fmt: Format) -> tuple[Title | None, float | None]:
+    title, newest = None, None
+    for raw in lines:
+        if (entry := parse_entry(raw)) is None:
+            continue
+        title = better(title, fmt.title(entry))
+        if (time := fmt.facts(entry).time_ms) is not None:
+            newest = max(time, newest or time)
+    return title, newest
+
+
+def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:
+    lines = data.split(b"\n")
+    return lines if at_end else lines[:-1]
+
+
+def _last_lines(source: Transcript) -> list[bytes]:
+    """Those among the last bytes that are whole; of more bytes if there is none."""
+    size, length = source.identity.size, _TAIL
+    while True:
+        start = max(0, size - length)
+        _, *lines = source.read(start, size - start).split(b"\n")
+        if any(lines) or start == 0 or length >= _LONGEST_TAIL:
+            return lines
+        length *= 4
+
+
+# --- whose children they are ---
+
+
+@immutable
+class Member:
+    """A session of a family, and whose child it is (None for the one that was asked for)."""
+
+    name: SessionName
+    parent: SessionName | None
+
+
+def family(layout: Layout, head: SessionName) -> list[Member]:
+    """The session, its children, theirs, and so on; each once, parents before children."""
+    registry = owner_of(layout, head.agent).registry()
+    found = {head: Member(head, None)}
+    for member in (queue := [found[head]]):  # it grows while it is walked
+        for child in _children(registry, member.name):
+            if child not in found:
+                found[child] = Member(child, member.name)
+                queue.append(found[child])
+    return queue
+
+
+def children(layout: Layout, head: SessionName) -> list[str]:
+    """Names of the sessions that would be deleted with this one, of all generations."""
+    return [
+        str(member.name)
+        for member in family(layout, head)[1:]
+        if layout.transcript(member.name).exists()
+    ]
+
+
+def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:
+    for session in registry.children(parent.session):
+        try:
+            yield SessionName(parent.agent, session)
+        except BsdError:  # a name that no session of ours can have
+            continue

@@ -1,23 +1,26 @@
-"""What bsd itself takes on disk, beside what it saves there."""
+"""What bsd itself takes on disk, beside what it saves there: by hour, as the audit log tells."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bsd.care.saved import SavedByHour
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.layout import Layout
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.displaced import KEEP_NS
 from bsd.session.commit.inflight import InFlight
 
-_BLOCK = 512  # what st_blocks counts, on every system
+_DISK_BLOCK = 512  # what st_blocks counts, on every system
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def disk_use(layout: Layout, saved: SavedByHour | None = None) -> DiskUse:
         databases=_taken(_with_its_journals(databases)),
         others=_taken([layout.own], but={*beside, *_with_its_journals(databases)}),
         log=_taken([layout.log_file.parent]),
-        saved=_saved(saved or SavedByHour(layout.audit_file)),
+        saved=_saved_so_far(saved or SavedByHour(layout.audit_file)),
     )
 
 
@@ -85,14 +88,14 @@ def in_flight_use(layout: Layout) -> InFlightUse:
     due_at: float | None = None
     for directory in InFlight(layout).directories():
         for path, found in _files(directory, set()):
-            size += found.st_blocks * _BLOCK
+            size += found.st_blocks * _DISK_BLOCK
             files += path.suffix == ".file"
             if path.suffix == ".record":
                 due_at = max(due_at or 0.0, (found.st_mtime_ns + KEEP_NS) / 1e9)
     return InFlightUse(files, size, due_at)
 
 
-def _saved(saved: SavedByHour) -> int:
+def _saved_so_far(saved: SavedByHour) -> int:
     with suppress(BsdError):
         return saved.total()
     return 0
@@ -108,7 +111,9 @@ def _with_its_journals(databases: Iterable[Path]) -> list[Path]:
 
 def _taken(places: Iterable[Path], but: set[Path] | None = None) -> int:
     return sum(
-        found.st_blocks * _BLOCK for place in places for _, found in _files(place, but or set())
+        found.st_blocks * _DISK_BLOCK
+        for place in places
+        for _, found in _files(place, but or set())
     )
 
 
@@ -125,3 +130,90 @@ def _files(place: Path, but: set[Path]) -> Iterator[tuple[Path, os.stat_result]]
                 left += [path / name for name in os.listdir(path)]
             elif stat.S_ISREG(found.st_mode):
                 yield path, found
+
+
+_HOUR = 3600
+_MOST_HOURS = 24 * 366  # what is older is added to the oldest
+_BLOCK = 1 << 20
+
+
+@dataclass(slots=True)
+class _Sum:
+    saved: int = 0
+    given_back: int = 0
+
+
+class SavedByHour:
+    """Adds up an audit log. May be asked from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._file: tuple[int, int] | None = None  # device and inode of what was read
+        self._offset = 0
+        self._hours: dict[int, _Sum] = {}
+
+    def as_json(self) -> dict[str, Any]:
+        """{step_seconds, points: [{at, saved, given_back}]}; raises Unavailable, Forbidden.
+
+        Hours of which nothing is to be told are left out.
+        """
+        with self._lock:
+            self._read()
+            points = [
+                {"at": iso_utc(hour), "saved": sum_.saved, "given_back": sum_.given_back}
+                for hour, sum_ in sorted(self._hours.items())
+            ]
+        return {"step_seconds": _HOUR, "points": points}
+
+    def total(self) -> int:
+        """By how many bytes all sessions together became shorter; raises as `as_json`."""
+        with self._lock:
+            self._read()
+            return sum(sum_.saved - sum_.given_back for sum_ in self._hours.values())
+
+    def _read(self) -> None:
+        try:
+            self._catch_up()
+        except OSError as error:
+            raise os_problem(error, f"reading {self._path}") from error
+
+    def _catch_up(self) -> None:
+        try:
+            file = plain_file(self._path)
+        except FileNotFoundError:
+            return  # rotated or never written; what is known stays known
+        with file:
+            stat = os.fstat(file.fileno())
+            if self._file != (stat.st_dev, stat.st_ino) or stat.st_size < self._offset:
+                self._file, self._offset = (stat.st_dev, stat.st_ino), 0
+            rest = b""
+            while piece := os.pread(file.fileno(), _BLOCK, self._offset + len(rest)):
+                *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > LARGEST_RECORD:
+                    raise TooLarge(self._path, LARGEST_RECORD)
+                for line in lines:
+                    self._offset += len(line) + 1
+                    self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            change = json.loads(line)
+            saved = _saved_by(change)
+            if saved:
+                moment = datetime.fromisoformat(change["time"]).timestamp()
+                sum_ = self._hours.setdefault(int(moment // _HOUR) * _HOUR, _Sum())
+                sum_.saved += max(0, saved)
+                sum_.given_back += max(0, -saved)
+        while len(self._hours) > _MOST_HOURS:
+            oldest = self._hours.pop(min(self._hours))
+            into = self._hours[min(self._hours)]
+            into.saved += oldest.saved
+            into.given_back += oldest.given_back
+
+
+def _saved_by(change: dict[str, Any]) -> int:
+    """By how much a change made a session shorter."""
+    if "bytesSaved" in change:
+        return int(change["bytesSaved"])
+    return int(change["bytesBefore"]) - int(change["bytesAfter"])

@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bsd.foundation.ages import Ages
-from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
-from bsd.foundation.sizes import format_size
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 
 _log = get_logger("retention")
-
-NEVER = "never"
 
 
 @immutable
@@ -120,11 +116,6 @@ class Forecast:
         }
 
 
-def lifetime_seconds(keep: str) -> float | None:
-    """Return how long things are kept; None is for ever."""
-    return None if keep.strip().casefold() == NEVER else parse_duration(keep) / 1000
-
-
 def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:
     """Delete what is old enough; failures are logged and counted, a clock in doubt is logged.
 
@@ -165,7 +156,7 @@ def _clean_lot(lot: Lot, expired: Expired) -> Cleaned:
     except FileNotFoundError:
         return Cleaned()  # it went by itself
     except (BsdError, OSError) as error:
-        problem = error if isinstance(error, BsdError) else os_problem(error, f"in {lot.path}")
+        problem = os_problem(error, f"in {lot.path}")
         _log.warning("[RETENTION] Not deleted", where=str(lot.path), problem=problem.message)
         return Cleaned(errors=1)
 

@@ -9,7 +9,7 @@ what histories name, or nobody could take back there what was done to an entry t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +24,11 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, read_plain
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
 from bsd.store.contents import StoredPlace, contents_of, entry_key
-from bsd.store.extracted import Keep, SessionStore, digest
+from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers
@@ -51,7 +51,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _KeptSession:
     """A session in its place, put aside or in the trash."""
 
     name: SessionName
@@ -61,7 +61,7 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True)
-class _Legacy:
+class _NeededLine:
     """A stored line that a session names, and that no store has but one that leaves."""
 
     marker: Marker
@@ -70,22 +70,19 @@ class _Legacy:
 
 
 class HandDown:
-    """Hands down. `wait` is in seconds, for another bsd that works on a session."""
+    """Hands down; `patience` is for sessions on which another bsd works."""
 
     def __init__(
         self,
         layout: Layout,
-        wait: float,
-        sleep: Callable[[float], None],
+        patience: Patience,
         actor: str,
-        clock: Callable[[], float],
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout
-        self._wait = wait
-        self._sleep = sleep
+        self._patience = patience
         self._actor = actor
-        self._audit = AuditLog(layout.audit_file, clock)
+        self._audit = AuditLog(layout.audit_file, patience.clock)
         self._after_step = after_step
         self._contents = contents_of(layout)
         # Transcripts that name nothing at all, as they were: they are read once.
@@ -111,8 +108,9 @@ class HandDown:
             return
         with ExitStack() as locks:
             for name in sorted({session.name for session in needs} - set(locked)):
-                wait = 0.0 if at_once else self._wait
-                locks.enter_context(own_lock(self._layout, name, wait, sleep=self._sleep))
+                wait = 0.0 if at_once else self._patience.wait
+                lock = own_lock(self._layout, name, wait, sleep=self._patience.sleep)
+                locks.enter_context(lock)
             # Looked at anew: while it was waited for, a session may have changed, or moved.
             again = self._needs(leaving, going)
             if {one.name for one in again} - {one.name for one in needs}:
@@ -128,14 +126,14 @@ class HandDown:
             hash_: place
             for hash_, place in going.items()
             if not any(
-                other.directory not in stores and _line(other) is not None
+                other.directory not in stores and other.line() is not None
                 for other in self._contents.with_hash(hash_)
             )
         }
 
     def _needs(
         self, leaving: Collection[Leaving], going: Mapping[str, StoredPlace]
-    ) -> dict[_Session, list[_Legacy]]:
+    ) -> dict[_KeptSession, list[_NeededLine]]:
         """Which sessions name something of that, each thing once."""
         left, needs = dict(going), {}
         entries = {place.entry for place in going.values()}
@@ -146,7 +144,7 @@ class HandDown:
             if session.transcript in transcripts_leaving:
                 continue
             legacies = [
-                _Legacy(marker, index, place)
+                _NeededLine(marker, index, place)
                 for index, marker in self._named(session, left, entries)
                 if (place := left.pop(marker.hash, None)) is not None
             ]
@@ -154,7 +152,7 @@ class HandDown:
                 needs[session] = legacies
         return needs
 
-    def _sessions(self) -> Iterator[_Session]:
+    def _sessions(self) -> Iterator[_KeptSession]:
         """All sessions of the root: those in their place first, those in the trash last."""
         layout = self._layout
         with suppress(BsdError):  # a root without agents
@@ -162,14 +160,14 @@ class HandDown:
                 with suppress(BsdError):  # it leads elsewhere: bsd works on none of its sessions
                     for name in catalog.names(layout, agent.name):
                         path = layout.session_file(name)
-                        yield _Session(name, path, None, layout.history_dir(name))
+                        yield _KeptSession(name, path, None, layout.history_dir(name))
                     for name, path in catalog.put_aside(layout, agent.name):
-                        yield _Session(name, path, None, layout.history_dir(name))
+                        yield _KeptSession(name, path, None, layout.history_dir(name))
         for name, place in transcripts(layout):
-            yield _Session(name, place.transcript, place.store, place.history)
+            yield _KeptSession(name, place.transcript, place.store, place.history)
 
     def _named(
-        self, session: _Session, hashes: Container[str], entries: Container[int]
+        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
     ) -> list[tuple[int | None, Marker]]:
         """What of these its lines name, with their numbers, and what only its history names."""
         kept = (Marker(*named, size=0, keys=(), at="") for named in named_files(session.history))
@@ -177,7 +175,7 @@ class HandDown:
         return [*lines, *((None, marker) for marker in kept)]
 
     def _in_lines(
-        self, session: _Session, hashes: Container[str], entries: Container[int]
+        self, session: _KeptSession, hashes: Container[str], entries: Container[int]
     ) -> list[tuple[int, Marker]]:
         def may_name(raw: bytes) -> bool:
             if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
@@ -200,7 +198,7 @@ class HandDown:
             raise Busy(problem, hint="again in a moment") from error
 
     def _read(
-        self, session: _Session, source: TranscriptFile, lines: Iterable[Line]
+        self, session: _KeptSession, source: TranscriptFile, lines: Iterable[Line]
     ) -> Iterator[tuple[int, Marker]]:
         found = owner_of(self._layout, session.name.agent).detect(one.raw for one in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
@@ -215,7 +213,7 @@ class HandDown:
                 named = Markers(source, fmt, store).of(entry, fmt.facts(entry))
             yield from ((line.index, marker) for marker in named)
 
-    def _hand_down(self, session: _Session, legacies: list[_Legacy]) -> None:
+    def _hand_down(self, session: _KeptSession, legacies: list[_NeededLine]) -> None:
         own = SessionStore(self._layout, session.name, session.store)
         files = amount = 0
         for portion in _portions(legacies):
@@ -229,7 +227,7 @@ class HandDown:
             self._after_step("handed_down")
             together = [(legacy, keep) for (legacy, _), keep in zip(portion, keeps, strict=True)]
             for legacy, keep in together:
-                _make_as_old(own.file(keep.ref), _file(legacy.place))
+                _make_as_old(own.file(keep.ref), legacy.place.file)
             with suppress(Unavailable):  # a cache
                 own.index.add(self._records(together))
             self._after_step("indexed")
@@ -237,7 +235,7 @@ class HandDown:
         if files:
             self._tell(session, files, amount)
 
-    def _records(self, kept: Iterable[tuple[_Legacy, Keep]]) -> Iterator[Record]:
+    def _records(self, kept: Iterable[tuple[_NeededLine, Keep]]) -> Iterator[Record]:
         """What the index says of them; `verify --repair` knows what to say if it said nothing."""
         for legacy, keep in kept:
             # Whose store it was matters to nobody: an index is read by its path.
@@ -246,7 +244,7 @@ class HandDown:
                 index = known.index if legacy.index is None else legacy.index
                 yield replace(known, file=f"{keep.ref}.json", index=index)
 
-    def _tell(self, session: _Session, files: int, amount: int) -> None:
+    def _tell(self, session: _KeptSession, files: int, amount: int) -> None:
         _log.info(f"hand_down: {session.name}, files {files}", actor=self._actor, bytes=amount)
         self._audit.record(
             actor=self._actor,
@@ -262,18 +260,6 @@ def _mentioned(raw: bytes) -> list[str]:
     return mentioned_ids(raw.decode("utf-8", "replace"))
 
 
-def _file(place: StoredPlace) -> Path:
-    return place.directory / f"{place.ref}.json"
-
-
-def _line(place: StoredPlace) -> bytes | None:
-    """What lies there, if it is what it shall be."""
-    with suppress(OSError):
-        line = read_plain(_file(place), LARGEST_LINE)
-        return line if digest(line) == place.hash else None
-    return None
-
-
 def _marker_alone(raw: bytes) -> Entry | None:
     """Of a line that is too large to be parsed, what says where its original is."""
     with suppress(SpliceError):
@@ -282,10 +268,10 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
+def _portions(legacies: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
     portion, size = [], 0
     for legacy in legacies:
-        line = _line(legacy.place)
+        line = legacy.place.line()
         if line is None:
             continue  # its time was up since we looked
         portion.append((legacy, line))
@@ -297,7 +283,7 @@ def _portions(legacies: list[_Legacy]) -> Iterator[list[tuple[_Legacy, bytes]]]:
         yield portion
 
 
-def _keep(legacy: _Legacy, ref: str, line: bytes) -> Keep:
+def _keep(legacy: _NeededLine, ref: str, line: bytes) -> Keep:
     marker, kind = legacy.marker, ref.partition("_")[2].partition("-")[0]
     return Keep(ref, "", legacy.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
 

@@ -20,13 +20,14 @@ from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of
 from bsd.care import catalog
 from bsd.care.statistics import Statistics
+from bsd.foundation.database_file import signed
+from bsd.foundation.files import UNCERTAIN_NS
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.times import UNCERTAIN_NS
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex
-from bsd.store.search_rows import Known, Seen, Slice, Words
+from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
 
@@ -69,13 +70,13 @@ def find_due(
 def _due_among(
     layout: Layout,
     found: Iterable[tuple[SessionName, os.stat_result]],
-    known: dict[str, Seen],
+    known: dict[str, KnownState],
     shelves: dict[str, tuple[int, int]],
 ) -> Iterator[Due]:
     """Those that are not as they were; what is found is taken out of `known`."""
     for name, stat in found:
         was = known.pop(str(name), None)
-        shelf = shelves.get(layout.trash_name(name), _NO_SHELF)
+        shelf = shelves.get(layout.store_name(name), _NO_SHELF)
         now = _state(Identity.of(stat))
         if was is None or was[:7] != (*now, *shelf):
             appended = was is not None and was.ino == now[1]
@@ -110,7 +111,7 @@ def _shelves(layout: Layout) -> dict[str, tuple[int, int]]:
 
 
 def _shelf(stat: os.stat_result, certain: int) -> tuple[int, int]:
-    return _signed(stat.st_ino), stat.st_mtime_ns if stat.st_mtime_ns < certain else 0
+    return signed(stat.st_ino), stat.st_mtime_ns if stat.st_mtime_ns < certain else 0
 
 
 # --- reading ---
@@ -254,7 +255,7 @@ class _Part:
         return Known(
             name=str(self._name),
             agent=self._name.agent,
-            store=self._layout.trash_name(self._name),
+            store=self._layout.store_name(self._name),
             dev=dev,
             ino=ino,
             size=size,
@@ -349,9 +350,4 @@ def _file(known: Known) -> tuple[int, ...]:
 def _state(identity: Identity) -> tuple[int, ...]:
     """A file's state, in integers that SQLite can hold."""
     numbers = (identity.dev, identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
-    return tuple(map(_signed, numbers))
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return tuple(map(signed, numbers))

@@ -6,6 +6,7 @@ from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.recovery import Recovered
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 
 _log = get_logger("surgeon")
@@ -20,8 +21,8 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
         # Only then: whoever works on sessions seldom needs to know how they are thrown away.
         from bsd.care.trash import Trash  # noqa: PLC0415
 
-        keep, clock = _trash_retention(surgeon), surgeon.patience.clock
-        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, clock=clock)
+        keep, patience = _trash_retention(surgeon), Patience(clock=surgeon.patience.clock)
+        trash = Trash(surgeon.layout, keep, actor=surgeon.actor, patience=patience)
         try:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,21 +30,19 @@ from bsd.care.relocate import (
     rename,
     sync_names,
 )
-from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta
-from bsd.foundation.atomic import sync_dir, write_private
+from bsd.care.trashed import Aim, Journal, Trashed, TrashPlace, read_meta, weigh
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, Conflict
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir, sync_dir, write_private
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import plain_stream
+from bsd.store.entry_notes import RESTORED, UNDONE, EntryNotes
 from bsd.store.extracted import SessionStore
-from bsd.store.index import Index
-from bsd.store.lasting import RESTORED, UNDONE, Lasting
+from bsd.store.index import INDEX_FILE, Index
 
 _log = get_logger("trash")
 
-_INDEX = "index.json"
-JOINED = (_INDEX, UNDONE, RESTORED)  # what a session and one in the trash may have both
+JOINED = (INDEX_FILE, UNDONE, RESTORED)  # what a session and one in the trash may have both
 REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
@@ -239,24 +237,18 @@ class Moves:
             place.meta.unlink()
             sync_names(place.meta)
             self._after_step("meta")
-        _log.info(f"restore_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
-        self._record(
-            journal,
-            "restore_from_trash",
-            item,
-            files_restored=item.extracted_files,
-            bytes_restored=item.size + item.extracted_bytes,
-        )
-        self._after_step("audited")
+        amount = item.size + item.extracted_bytes
+        counts = {"files_restored": item.extracted_files, "bytes_restored": amount}
+        self._tell(journal, "restore_from_trash", item, counts)
 
     def _return_store(self, journal: Journal, item: Trashed, place: TrashPlace) -> None:
         store = SessionStore(self._layout, item.name)
-        records = list(Index(place.store / _INDEX, item.name).records.values())
+        records = list(Index(place.store / INDEX_FILE, item.name).records.values())
         if store.directory.is_dir():
-            remove_file(place.store / _INDEX)  # the two become one
+            remove_file(place.store / INDEX_FILE)  # the two become one
         history = self._layout.history_dir(item.name)
         if history.is_dir():
-            Lasting(history, item.name).join(Lasting(place.history, item.name))
+            EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
         for there, here in self._directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.
@@ -312,15 +304,9 @@ class Moves:
         self._remove(item, self.place(item))
         if journal.permanent:
             return  # that has been told
-        _log.info(f"delete_from_trash: {item.name}", actor=journal.actor, trash_id=item.id)
-        self._record(
-            journal,
-            "delete_from_trash",
-            item,
-            files_removed=item.extracted_files,
-            bytes_removed=item.size + item.extracted_bytes,
-        )
-        self._after_step("audited")
+        amount = item.size + item.extracted_bytes
+        counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
+        self._tell(journal, "delete_from_trash", item, counts)
 
     def _remove(self, item: Trashed, place: TrashPlace) -> None:
         """Remove all parts, the meta file last."""
@@ -336,6 +322,13 @@ class Moves:
             sync_dir(place.trash)
         self._after_step("gone")
 
+    def _tell(
+        self, journal: Journal, action: str, item: Trashed, counts: Mapping[str, int]
+    ) -> None:
+        _log.info(f"{action}: {item.name}", actor=journal.actor, trash_id=item.id)
+        self._record(journal, action, item, **counts)
+        self._after_step("audited")
+
     def _record(self, journal: Journal, action: str, item: Trashed, **what: object) -> None:
         self._audit.record(
             actor=journal.actor,
@@ -344,27 +337,6 @@ class Moves:
             session_id=item.name.session,
             **what,
         )
-
-
-def weigh(store: Path) -> tuple[int, int]:
-    """Count the files of a store directory, and their bytes; its index is none of them."""
-    count = amount = 0
-    with suppress(FileNotFoundError), os.scandir(store) as entries:
-        for entry in entries:
-            if entry.name != _INDEX and entry.is_file(follow_symlinks=False):
-                count += 1
-                amount += entry.stat(follow_symlinks=False).st_size
-    return count, amount
-
-
-def count_lines(path: Path) -> int:
-    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
-    count, last = 0, b"\n"
-    with plain_stream(path) as file:
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
 
 
 def _make_younger(directory: Path, seconds: float, now: float) -> None:

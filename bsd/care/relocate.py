@@ -12,12 +12,11 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation import plain
-from bsd.foundation.atomic import sync_dir
-from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
+from bsd.foundation import files
+from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
 from bsd.foundation.leases import open_plain, somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import open_elsewhere, strength
 from bsd.session.commit.build import FileChanged, copy_range
 
 _log = get_logger("trash")
@@ -48,7 +47,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its times, mode, owner and attributes; durable but for its name."""
     fd = open_plain(str(source), os.O_RDONLY)
     try:
-        copy = plain.open_plain(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        copy = files.open_plain(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _copy_from(fd, copy, 0)
             _dress(fd, copy, source)

@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import orjson
-
-from bsd.care.drafts import forget_drafts
-from bsd.care.expiry import Cleaned, Expired, Lot, Thing, clean, lifetime_seconds, unlink
+from bsd.care.expiry import (
+    Cleaned,
+    Expired,
+    Forecast,
+    Lot,
+    Thing,
+    clean,
+    forecast,
+    unlink,
+)
 from bsd.care.search import forget_stored
+from bsd.care.trash import Trash
+from bsd.care.trashed import TrashPlace, ids
+from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, read_plain
-from bsd.foundation.times import iso_utc
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
-from bsd.store.index import Index
-from bsd.store.lasting import DAMAGED, RESTORED, UNDONE, session_of
+from bsd.session.rest import Patience
+from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
+from bsd.store.index import INDEX_FILE, Index, session_named_in
 
 _log = get_logger("retention")
 
-_INDEX = "index.json"
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
 _LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
 _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
@@ -42,71 +53,142 @@ _LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.
 _WAIT_SECONDS = 5.0
 
 
-def run_retention(
-    layout: Layout,
-    keep: str,
-    *,
-    actor: str,
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-    wait: float = _WAIT_SECONDS,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Cleaned:
-    """Clean the store of all sessions, those that no longer exist included, and audit it."""
-    shelf, lifetime = StoreShelf(layout, keep, wait=wait), lifetime_seconds(keep)
-    ages = look(layout, clock, steady)
-    try:
-        done = clean(shelf, ages, stopping)
-    finally:
-        if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
-            forget_stored(layout, gone)
-    before = {}
-    if lifetime is not None:
-        before["keep"] = keep
-        before["expired_before"] = iso_utc(ages.now_for(lifetime) - lifetime)
-    _audit(layout, done, "retention", actor, clock, **before)
-    return done
+@dataclass(frozen=True, slots=True)
+class CleanedAll:
+    """What a run has deleted; `held` and `held_others` say why something was not."""
+
+    keep: str
+    keep_others: str
+    store: Cleaned
+    history: Cleaned
+    trash: Cleaned
+    held: str | None  # of what was extracted
+    held_others: str | None  # of history and trash, which are kept equally long
+
+    @property
+    def errors(self) -> int:
+        return self.store.errors + self.history.errors + self.trash.errors
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        others = {"keep": self.keep_others, "held": self.held_others}
+        return {
+            "dry_run": False,
+            "keep": self.keep,
+            "held": self.held,
+            **self.store.as_json(),
+            "history": {**others, **self.history.as_json()},
+            "trash": {**others, **self.trash.as_json()},
+        }
 
 
-def _audit(
-    layout: Layout,
-    done: Cleaned,
-    action: str,
-    actor: str,
-    clock: Callable[[], float],
-    **more: str,
-) -> None:
-    if not done.cleaned:
-        return
-    AuditLog(layout.audit_file, clock).record(
-        actor=actor,
-        action=action,
-        files_removed=done.cleaned,
-        bytes=done.bytes,
-        errors=done.errors,
-        **more,
-    )
+@dataclass(frozen=True, slots=True)
+class ForecastAll:
+    """What a run would delete."""
+
+    store: Forecast
+    history: Forecast
+    trash: Forecast
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        more = {"history": self.history.as_json(), "trash": self.trash.as_json()}
+        return {"dry_run": True, **self.store.as_json(), **more}
 
 
-def run_history_retention(
-    layout: Layout,
-    keep: str,
-    *,
-    actor: str,
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-    wait: float = _WAIT_SECONDS,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Cleaned:
-    """Forget operations that are older than `keep`: they can no longer be undone.
+class RetentionRun:
+    """One run. How old things are is told by a look at the clock when it begins.
 
-    And drafts of edits, which hold the same texts.
+    `wait` is in seconds, for a session on which another bsd works; `stopping` is asked before each
+    lot, and what is left then goes with the next run.
     """
-    ages = look(layout, clock, steady)
-    forget_drafts(layout, lifetime_seconds(keep), ages)
-    done = clean(HistoryShelf(layout, keep, wait=wait), ages, stopping)
-    _audit(layout, done, "history_retention", actor, clock)
-    return done
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        actor: str,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady,
+        wait: float = _WAIT_SECONDS,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._layout = layout
+        self._actor = actor
+        self._clock = clock
+        self._wait = wait
+        self._stopping = stopping
+        self._ages = look(layout, clock, steady)
+
+    def clean_all(self, config: PruningConfig) -> CleanedAll:
+        """Delete what has been kept long enough, as far as the clock can be believed."""
+        keep, others = config.retention, config.trash_retention
+        return CleanedAll(
+            keep,
+            others,
+            self.clean_store(keep),
+            self.clean_history(others),
+            self.clean_trash(others),
+            self._ages.why_held(lifetime_seconds(keep)),
+            self._ages.why_held(lifetime_seconds(others)),
+        )
+
+    def clean_store(self, keep: str) -> Cleaned:
+        """Clean the store of all sessions, those that no longer exist included, and audit it."""
+        shelf, lifetime = StoreShelf(self._layout, keep, wait=self._wait), lifetime_seconds(keep)
+        try:
+            done = clean(shelf, self._ages, self._stopping)
+        finally:
+            if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
+                forget_stored(self._layout, gone)
+        before = {}
+        if lifetime is not None:
+            before["keep"] = keep
+            before["expired_before"] = iso_utc(self._ages.now_for(lifetime) - lifetime)
+        self._audit(done, "retention", **before)
+        return done
+
+    def clean_history(self, keep: str) -> Cleaned:
+        """Forget operations that are older than `keep`: they can no longer be undone.
+
+        And drafts of edits, which hold the same texts.
+        """
+        _forget_drafts(self._layout, lifetime_seconds(keep), self._ages)
+        shelf = HistoryShelf(self._layout, keep, wait=self._wait)
+        done = clean(shelf, self._ages, self._stopping)
+        self._audit(done, "history_retention")
+        return done
+
+    def clean_trash(self, keep: str) -> Cleaned:
+        """Delete for good what was deleted longer ago than `keep`; each session is audited.
+
+        Counts files. What an earlier process has left half done is finished first.
+        """
+        patience = Patience(self._wait, clock=self._clock)
+        trash = Trash(self._layout, keep, actor=self._actor, patience=patience)
+        trash.recover()
+        return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
+
+    def _audit(self, done: Cleaned, action: str, **more: str) -> None:
+        if done.cleaned:
+            AuditLog(self._layout.audit_file, self._clock).record(
+                actor=self._actor,
+                action=action,
+                files_removed=done.cleaned,
+                bytes=done.bytes,
+                errors=done.errors,
+                **more,
+            )
+
+
+def forecast_all(layout: Layout, config: PruningConfig, ages: Ages) -> ForecastAll:
+    """Say what would go; changes nothing. Raises BsdError."""
+    keep, others = config.retention, config.trash_retention
+    return ForecastAll(
+        forecast(StoreShelf(layout, keep), ages),
+        forecast(HistoryShelf(layout, others), ages),
+        forecast(TrashShelf(layout, others), ages),
+    )
 
 
 def in_plain_words(keep: str) -> str:
@@ -122,6 +204,9 @@ def in_plain_words(keep: str) -> str:
         "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`. "
         "`bsd retention --dry-run` shows what goes next."
     )
+
+
+# --- the shelves ---
 
 
 class StoreShelf:
@@ -200,7 +285,7 @@ class _StoreLot:
         return found
 
     def is_untidy(self) -> bool:
-        return self._names <= {_INDEX} or any(map(_LEFTOVER.fullmatch, self._names))
+        return self._names <= {INDEX_FILE} or any(map(_LEFTOVER.fullmatch, self._names))
 
     def tidy(self) -> None:
         with self._lock(0.0):
@@ -235,17 +320,17 @@ class _StoreLot:
         for name in filter(_LEFTOVER.fullmatch, list(there)):
             (self.path / name).unlink()  # who wrote it held the lock that we have now
             there.discard(name)
-        if there <= {_INDEX}:
+        if there <= {INDEX_FILE}:
             with suppress(FileNotFoundError):
-                (self.path / _INDEX).unlink()
+                (self.path / INDEX_FILE).unlink()
             self.path.rmdir()
             return
-        if _INDEX in there:
+        if INDEX_FILE in there:
             self._update_index(there)
 
     def _update_index(self, there: set[str]) -> None:
-        path = self.path / _INDEX
-        index = Index(path, _indexed_name(path) or _apparent_name(self.path))
+        path = self.path / INDEX_FILE
+        index = Index(path, session_named_in(path) or _apparent_name(self.path))
         left = [record for record in index.records.values() if record.file in there]
         if index.broken or len(left) == len(index.records):
             return
@@ -271,7 +356,7 @@ class _HistoryLot(_StoreLot):
         """Whether neither the session is there nor anything that was taken out of it."""
         if os.path.lexists(self._layout.extracted / self.path.name):
             return False
-        told = (session_of(self.path / name) for name in lasting)
+        told = (session_named_in(self.path / name) for name in lasting)
         name = next(filter(None, told), None) or _apparent_name(self.path)
         try:
             self._layout.session_file(name)
@@ -282,13 +367,6 @@ class _HistoryLot(_StoreLot):
         return False
 
 
-def _indexed_name(index: Path) -> SessionName | None:
-    """Return the session that a store says it belongs to."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, BsdError):
-        return SessionName.parse(orjson.loads(read_plain(index, LARGEST_LINE))["session"])
-    return None
-
-
 def _apparent_name(directory: Path) -> SessionName:
     """Return the session that a store directory's name stands for, or what comes near it."""
     agent, _, session = directory.name.partition("_")
@@ -296,3 +374,86 @@ def _apparent_name(directory: Path) -> SessionName:
         return SessionName(agent.replace("~", "_"), session)
     except BsdError:  # a long name was cut and has a hash, or somebody else made the directory
         return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", directory.name))
+
+
+class TrashShelf:
+    """The trash, one lot for each session; age counts from the time when it was deleted."""
+
+    name = "trash"
+
+    def __init__(self, layout: Layout, keep: str, trash: Trash | None = None) -> None:
+        self.keep = keep
+        self._layout = layout
+        self._trash = trash or Trash(layout, keep)
+
+    def lots(self) -> Iterator[Lot]:
+        directory = self._layout.trash_dir()
+        for each in ids(self._layout):
+            yield _TrashLot(self._trash, TrashPlace(directory, each))
+
+
+class _TrashLot:
+    def __init__(self, trash: Trash, place: TrashPlace) -> None:
+        self.path = place.meta
+        self._trash = trash
+        self._place = place
+
+    def things(self) -> list[Thing]:
+        sizes = list(_sizes(self._place))
+        return [Thing(self.path, sum(sizes), self._place.trashed_at)] if sizes else []
+
+    def delete(self, expired: Expired) -> Cleaned:
+        sizes = list(_sizes(self._place))
+        if not any(map(expired, self.things())):
+            return Cleaned()
+        with suppress(NotFound):  # it was restored meanwhile
+            self._trash.remove(self._place.id)
+            return Cleaned(len(sizes), sum(sizes))
+        return Cleaned()
+
+    def is_untidy(self) -> bool:
+        return False
+
+    def tidy(self) -> None:
+        """Nothing: what is half done has a journal."""
+
+
+def _sizes(place: TrashPlace) -> Iterator[int]:
+    """Yield the sizes of all files of one session in the trash."""
+    for part in place.parts:
+        if part.is_dir():
+            for directory, _, names in os.walk(part):
+                yield from (Path(directory, name).lstat().st_size for name in names)
+        elif os.path.lexists(part):
+            yield part.lstat().st_size
+
+
+# --- drafts of edits ---
+
+
+def _forget_drafts(layout: Layout, lifetime: float | None, ages: Ages) -> None:
+    """Delete edits that could not be applied, and that nobody has touched for so many seconds."""
+    if lifetime is None or ages.held_for(lifetime):
+        return
+    try:
+        edits = layout.refuse_outside(layout.edits)
+    except BsdError as problem:
+        _log.warning("[RETENTION] Not deleted", where=str(layout.edits), problem=problem.message)
+        return
+    for directory in _drafts(edits):
+        try:
+            touched = [
+                entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)
+            ]
+            newest = max(touched, default=directory.lstat().st_mtime)
+            if ages.age(newest, lifetime) > lifetime:
+                shutil.rmtree(directory)
+        except OSError as error:
+            _log.warning("[RETENTION] Not deleted", where=str(directory), problem=str(error))
+
+
+def _drafts(edits: Path) -> Iterator[Path]:
+    with suppress(FileNotFoundError), os.scandir(edits) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield Path(entry.path)

@@ -1,18 +1,20 @@
-"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits."""
+"""Full-text search: asks the index, and brings it up to date (`indexing`) where somebody waits.
+
+And which sessions somebody looks for in a list: by words in their names and titles, or their text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from bsd.care import catalog
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
-from bsd.store.search import SearchIndex, drop_for_good, use
-from bsd.store.search_query import Hit, match_expression, terms_of
-from bsd.store.search_rows import Known
+from bsd.foundation.logs import get_logger, traced
+from bsd.store.search import SearchHit, SearchIndex, drop_for_good, match_expression, terms_of, use
+from bsd.store.search_file import Known
 
 _log = get_logger("search")
 
@@ -30,7 +32,7 @@ def search(
     extracted_from: SessionName | None = None,
     progress: Progress | None = None,
     failed: Failed | None = None,
-) -> list[Hit]:
+) -> list[SearchHit]:
     """Entries that hold all the words, the best first; the index is brought up to date before.
 
     With `extracted_from` only what was taken out of that session is looked at, and no other is
@@ -39,7 +41,7 @@ def search(
     """
     match_expression(words)  # before the work, not after it
 
-    def work(index: SearchIndex) -> list[Hit]:
+    def work(index: SearchIndex) -> list[SearchHit]:
         if extracted_from is None:
             _follow(layout, index, agent, progress, failed)
         else:
@@ -63,10 +65,9 @@ def by_title(
     """
     terms = [term.strip('"*') for term in terms_of(words.casefold())]
     found: list[tuple[SessionName, str]] = []
-    for info in catalog.sessions(layout, agent):
-        title = (info.title or "").casefold()
-        if info.title and info.name not in but and all(term in title for term in terms):
-            found.append((info.name, info.title))
+    for name, title in catalog.titled(layout, agent):
+        if name not in but and all(term in title.casefold() for term in terms):
+            found.append((name, title))
             if len(found) == limit:
                 break
     return found
@@ -74,7 +75,7 @@ def by_title(
 
 def search_as_it_is(
     layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
-) -> list[Hit]:
+) -> list[SearchHit]:
     """As `search`, in what the index knows already; nothing is read, and nothing is created."""
     match_expression(words)
     if not layout.search_db.exists():
@@ -104,13 +105,6 @@ def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
     if not layout.search_db.exists():
         return {}
     return use(layout.search_db, lambda index: index.models(agent))
-
-
-def bring_up_to_date(
-    layout: Layout, *, agent: str | None = None, progress: Progress | None = None
-) -> None:
-    """Read what is new in all sessions, statistics included; raises as `search` does."""
-    use(layout.search_db, lambda index: _follow(layout, index, agent, progress, None))
 
 
 def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:
@@ -191,3 +185,50 @@ def _read_all(
         done += each.size
         if progress is not None:
             progress(done, total)
+
+
+# --- who is looked for ---
+
+# Words that are in no title may be looked for in the text in so many combinations.
+_MOST_QUESTIONS = 8
+
+
+class SessionFilter:
+    """What somebody looks for; a word that no name holds is looked for in the text."""
+
+    def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
+        self.terms = terms_of((words or "").casefold())
+        self._layout = layout
+        self._agent = agent
+        self._found: dict[tuple[str, ...], set[SessionName]] = {}
+        self._models: dict[str, str] = {}
+        self.problem: str | None = None
+        if self.terms:
+            with self._noting_trouble():
+                self._models = models(layout, agent)
+
+    def fits(self, name: SessionName, called: Iterable[str | None]) -> bool:
+        """Whether each of them is in the session, or in its name, or in how it is `called`."""
+        if not self.terms:
+            return True
+        said = " ".join(filter(None, called))
+        known = f"{name} {said} {self._models.get(str(name), '')}".casefold()
+        left = tuple(term for term in self.terms if term.strip('"') not in known)
+        return not left or name in self._sessions_with(left)
+
+    def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
+        if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
+            terms = tuple(self.terms)
+        if terms not in self._found:
+            self._found[terms] = set()
+            with self._noting_trouble():
+                self._found[terms] = sessions_with(self._layout, " ".join(terms), self._agent)
+        return self._found[terms]
+
+    @contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        # What is found by its name is better than no answer.
+        try:
+            yield
+        except BsdError as trouble:
+            self.problem = trouble.message

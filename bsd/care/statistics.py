@@ -12,11 +12,11 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry, answer_of, model_of, tokens_of
 from bsd.agents.marker import Marker
 from bsd.agents.title import Rank, Title, better
-from bsd.care.catalog import SessionInfo
+from bsd.care.catalog import ListedSession
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, use
-from bsd.store.search_rows import Known
+from bsd.store.search_file import Known
 
 STALE_SECONDS = 24 * 3600.0
 _MOST_MODELS = 50
@@ -115,7 +115,7 @@ class Counted:
     current: bool
 
 
-def counted(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Counted]:
+def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Counted]:
     """What is known of these sessions; none is read, and nothing is created."""
     if not layout.search_db.exists():
         return {}
@@ -131,7 +131,7 @@ def counted(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName,
     }
 
 
-def warm(layout: Layout, infos: Collection[SessionInfo]) -> dict[SessionName, Statistics]:
+def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
     """What is known of these sessions as they are now."""
     found = counted(layout, infos).items()
     return {name: one.statistics for name, one in found if one.current}
@@ -146,5 +146,5 @@ def _if_readable(
     return {}
 
 
-def _is_of(known: Known, info: SessionInfo) -> bool:
+def _is_of(known: Known, info: ListedSession) -> bool:
     return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owners import owner_of
-from bsd.care.damaged import is_anything_there, known_from_names
-from bsd.care.expiry import lifetime_seconds
-from bsd.care.family import Member, family
+from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
-from bsd.care.lone_stores import kept_beside
-from bsd.care.moves import JOINED, Moves, count_lines, weigh
+from bsd.care.leftovers import kept_beside
+from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
 from bsd.care.trashed import (
     Aim,
-    Deleted,
+    DeletedSessions,
     Journal,
-    Returned,
+    ReturnedSessions,
     Trashed,
     TrashPlace,
+    count_lines,
     ids,
     journals,
+    known_from_names,
     read_meta,
+    weigh,
 )
 from bsd.foundation.errors import (
     BsdError,
@@ -43,9 +43,8 @@ from bsd.foundation.errors import (
     os_problem,
 )
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.times import UNCERTAIN_SECONDS
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
@@ -59,30 +58,26 @@ _log = get_logger("trash")
 class Trash:
     """Deletes and brings back, for whoever asks; `actor` is written to audit and log.
 
-    `keep` is the setting `trash_retention`; `wait` and `quiet` are seconds.
+    `keep` is the setting `trash_retention`.
     """
 
-    def __init__(  # noqa: PLR0913 - who waits, by which clock, each by its name
+    def __init__(
         self,
         layout: Layout,
         keep: str,
         *,
         actor: str = "cli",
-        wait: float = 30.0,
-        quiet: float = UNCERTAIN_SECONDS,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        patience: Patience | None = None,
         exchanger: Exchanger | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._patience = Patience(wait, quiet, clock, sleep)
-        self._clock = clock
+        self._patience = patience = patience or Patience()
         self._after_step = after_step
-        self._hand_down = HandDown(layout, wait, sleep, actor, clock, after_step)
-        self._rest = Rest(layout, exchanger or DirectExchanger(), self._patience, InFlight(layout))
+        self._hand_down = HandDown(layout, patience, actor, after_step)
+        self._rest = Rest(layout, exchanger or DirectExchanger(), patience, InFlight(layout))
 
     # --- looking ---
 
@@ -108,7 +103,7 @@ class Trash:
         """The one with this id, or the only one of this session; raises NotFound, Invalid."""
         if "/" not in text:
             place = TrashPlace(self.layout.trash_dir(), text)
-            if is_anything_there(place):
+            if place.is_there:
                 return self._read(place)
         else:
             name = SessionName.parse(text)
@@ -125,7 +120,7 @@ class Trash:
         try:
             item = read_meta(self.layout, place.meta)
         except FileNotFoundError:
-            if place.id in self._on_their_way(*Aim) or not is_anything_there(place):
+            if place.id in self._on_their_way(*Aim) or not place.is_there:
                 raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
             problem = f"{place.meta} is gone: of what it said only the files beside it are known"
             item = known_from_names(self.layout, place, problem)
@@ -145,7 +140,7 @@ class Trash:
 
     # --- into the trash ---
 
-    def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
+    def delete(self, name: SessionName, *, permanent: bool = False) -> DeletedSessions:
         """Move a session and its children to the trash, or `permanent`ly away.
 
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
@@ -173,7 +168,7 @@ class Trash:
         self._forget(journal)
         if head in moves.refused:
             raise moves.refused[head]
-        return Deleted(tuple(journal.items), permanent)
+        return DeletedSessions(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
         """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
@@ -229,7 +224,7 @@ class Trash:
 
     def _now(self) -> float:
         """The time, as exact as it is written down."""
-        return round(self._clock() * 1000) / 1000
+        return round(self._patience.clock() * 1000) / 1000
 
     def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
         now = self._now()
@@ -269,7 +264,7 @@ class Trash:
 
     # --- out of the trash ---
 
-    def restore(self, text: str) -> Returned:
+    def restore(self, text: str) -> ReturnedSessions:
         """Bring a session back, and the children that went with it.
 
         Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
@@ -296,7 +291,7 @@ class Trash:
         if head.id in moves.refused:
             raise moves.refused[head.id]
         stayed = {**refused, **moves.refused}
-        return Returned(
+        return ReturnedSessions(
             tuple(journal.items),
             tuple(key for done in moves.put_back.values() for key in done.taken),
             {each: problem.message for each, problem in stayed.items()},
@@ -358,7 +353,7 @@ class Trash:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(self._own_lock(name))
             trash = self.layout.trash_dir()
-            there = [item for item in items if is_anything_there(TrashPlace(trash, item.id))]
+            there = [item for item in items if TrashPlace(trash, item.id).is_there]
             if to_delete and not there:
                 raise NotFound(f"{items[0].id} has just left the trash", hint="`bsd trash list`")
             yield there
@@ -375,7 +370,7 @@ class Trash:
             except Busy as busy:
                 _log.debug("A delete or restore is under way", why=busy.message)
             except (BsdError, OSError) as error:
-                problem = error if isinstance(error, BsdError) else os_problem(error, str(path))
+                problem = os_problem(error, str(path))
                 _log.error("A delete or restore cannot be finished", problem=problem.message)
 
     def _recover(self, path: Path) -> None:
@@ -437,7 +432,7 @@ class Trash:
         return found
 
     def _moves(self) -> Moves:
-        return Moves(self.layout, self._clock, self._after_step)
+        return Moves(self.layout, self._patience.clock, self._after_step)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,13 +21,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    TooLarge,
+    makers,
+    plain_stream,
+    read_plain,
+    sync_dir,
+    why_not_our_file,
+    write_private,
+)
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.ours import makers, why_not_our_file
-from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.plain import LARGEST_RECORD, NotPlain, TooLarge, read_plain
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
+from bsd.store.index import INDEX_FILE
 
 _FORMAT = 1
 _META = ".meta.json"
@@ -54,7 +64,7 @@ class TrashPlace:
         """A place that nothing occupies; the caller holds bsd's own lock of the session."""
         trash, millis = layout.trash_dir(), round(now * 1000)
         while True:
-            place = cls(trash, f"{layout.trash_name(name)}_{_stamp(millis)}")
+            place = cls(trash, f"{layout.store_name(name)}_{_stamp(millis)}")
             if not any(path.exists() for path in place.parts):
                 return place
             millis += 1
@@ -65,18 +75,18 @@ class TrashPlace:
         return self.transcript, self.store, self.history, self.meta
 
     @property
+    def is_there(self) -> bool:
+        """Whether any part of it lies in the trash."""
+        return any(map(os.path.lexists, self.parts))
+
+    @property
     def base(self) -> str:
         """What the session's store directory and lock are called."""
         return self.id.rpartition("_")[0]
 
     def name(self, layout: Layout) -> SessionName | None:
         """The session, if its name was short enough to stand here whole."""
-        agent, _, session = self.base.partition("_")
-        with suppress(BsdError):
-            name = SessionName(agent.replace("~", "_"), session)
-            if layout.trash_name(name) == self.base:
-                return name
-        return None
+        return layout.session_of_store(self.base)
 
     @property
     def trashed_at(self) -> float:
@@ -233,7 +243,7 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
 
 def _refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
     """Raise ValueError unless the id is one of this session's."""
-    if TrashPlace(trash, item.id).base != layout.trash_name(item.name):
+    if TrashPlace(trash, item.id).base != layout.store_name(item.name):
         raise ValueError(f"{item.id} is none of {item.name}")
 
 
@@ -286,7 +296,7 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletedSessions:
     """What a delete moved or removed; the session that was asked for first, then its children."""
 
     items: tuple[Trashed, ...]
@@ -319,7 +329,7 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnedSessions:
     """What came back from the trash; `keys_taken` are somebody else's in its owner's list."""
 
     items: tuple[Trashed, ...]
@@ -433,3 +443,62 @@ def journals(layout: Layout) -> Iterator[Path]:
     moving = layout.refuse_outside(layout.moving)
     with suppress(FileNotFoundError, NotADirectoryError):
         yield from sorted(path for path in moving.iterdir() if path.suffix == ".json")
+
+
+# --- what is told without a meta file ---
+
+
+def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
+    """What is known without the meta file, of which `problem` says what is wrong with it.
+
+    A name that was too long to stand in the trash whole is the beginning of one.
+    """
+    transcript, entries = None, 0
+    with suppress(FileNotFoundError):
+        found = place.transcript.lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        transcript = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
+        with suppress(OSError, NotPlain):
+            entries = count_lines(place.transcript)
+    files, amount = weigh(place.store)
+    return Trashed(
+        id=place.id,
+        name=place.name(layout) or _beginning_of_a_name(place.base),
+        trashed_at=place.trashed_at,
+        expires_at=None,
+        parent=None,
+        original_path="",
+        transcript=transcript,
+        entries=entries,
+        extracted_files=files,
+        extracted_bytes=amount,
+        problem=problem,
+    )
+
+
+def _beginning_of_a_name(base: str) -> SessionName:
+    agent, _, session = base.replace("~", ".").partition("_")
+    with suppress(BsdError):
+        return SessionName(agent, session)
+    return SessionName("unknown", base.replace("~", "."))
+
+
+def weigh(store: Path) -> tuple[int, int]:
+    """Count the files of a store directory, and their bytes; its index is none of them."""
+    count = amount = 0
+    with suppress(FileNotFoundError), os.scandir(store) as entries:
+        for entry in entries:
+            if entry.name != INDEX_FILE and entry.is_file(follow_symlinks=False):
+                count += 1
+                amount += entry.stat(follow_symlinks=False).st_size
+    return count, amount
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file, an unfinished last one included; raises OSError, NotPlain."""
+    count, last = 0, b"\n"
+    with plain_stream(path) as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

@@ -17,18 +17,16 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.lone_stores import lone_stores
-from bsd.care.orphaned import adds_nothing
+from bsd.care.leftovers import adds_nothing, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.sources import Source
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path, parse_path, value_at
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.lock import own_lock
@@ -130,12 +128,12 @@ def verify(
             continue  # what was taken out of them lies there
         try:
             with _apart_from_other_bsd(layout, name, wait, repair=repair):
-                session = _Session(layout, name, result, repair=repair, expired_before=due)
+                session = _SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:
                 _remark(name, session.unmarked, result, remark if repair else None)
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, "reading")
+            problem = os_problem(error, "reading")
             result.findings.append(
                 Finding("unreadable", str(name), problem.message, hint=problem.hint)
             )
@@ -187,7 +185,7 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         store.sweep()
         if not set(store.refs()) - set(_refs(store.index.records)) and not store.index.broken:
             return False
-        _Session(layout, name, Verification(), repair=True).mend_index()
+        _SessionCheck(layout, name, Verification(), repair=True).mend_index()
         return True
 
 
@@ -218,7 +216,7 @@ def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
         except FileNotFoundError:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            problem = os_problem(error, f"reading {path}")
             found = Finding("in_flight", str(path), problem.message, hint=problem.hint)
             result.findings.append(found)
             continue
@@ -242,7 +240,7 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
         except FileNotFoundError:
             continue  # it has just ended
         except (BsdError, OSError) as error:
-            problem = error if isinstance(error, BsdError) else os_problem(error, f"reading {path}")
+            problem = os_problem(error, f"reading {path}")
             found = Finding("half_moved", str(path), problem.message, hint=problem.hint)
         else:
             if now - journal.at <= _MOVING_SECONDS:
@@ -294,14 +292,14 @@ def _names(layout: Layout) -> Iterator[SessionName]:
 
 
 @dataclass(slots=True)
-class _Marked:
+class _MarkedLine:
     """A line that says where its original is."""
 
     entry_id: str
     marker: Marker
 
 
-class _Session:
+class _SessionCheck:
     """One session and its store, looked at together."""
 
     def __init__(
@@ -321,7 +319,7 @@ class _Session:
         self.repair = repair
         self.expired_before = expired_before
         self.fmt: Format | None = None
-        self.marked: dict[str, _Marked] = {}  # by ref
+        self.marked: dict[str, _MarkedLine] = {}  # by ref
         self.unmarked: list[str] = []  # entries whose markers could be put back
 
     def check(self) -> None:
@@ -378,7 +376,7 @@ class _Session:
                 continue
             self.result.placeholders += len(marker.keys)
             self.result.unmarked += len(marker.keys)
-            self.marked[marker.ref] = _Marked(entry_id, marker)
+            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
             if editable and own is None:
                 self.unmarked.append(entry_id)
         wanted = {path for path, name in loose_placeholders(entry, fmt).items() if name == facts.id}
@@ -426,7 +424,7 @@ class _Session:
                 hint="bring it back from a backup into the session's store directory",
             )
         else:
-            self.marked[marker.ref] = _Marked(entry_id, marker)
+            self.marked[marker.ref] = _MarkedLine(entry_id, marker)
 
     def _check_modes(self) -> None:
         wanted = [(self.store.directory, 0o700)] if self.store.directory.is_dir() else []

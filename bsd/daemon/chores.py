@@ -8,10 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.care.cleaning import clean_all
-from bsd.care.expiry import Cleaned, lifetime_seconds
+from bsd.care.expiry import Cleaned
 from bsd.care.interrupted import recover
-from bsd.care.retention import in_plain_words
+from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.clock import steady
@@ -21,13 +20,13 @@ from bsd.daemon.ledger import Ledger
 from bsd.daemon.rest import Rests, resume
 from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
+from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere, has_served, secure
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import lifetime_seconds
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon
@@ -181,14 +180,14 @@ class Chores:
     def clean_up(self) -> Cleaned:
         """Delete what has been kept long enough."""
         started = self._clock()
-        done = clean_all(
+        run = RetentionRun(
             self._layout,
-            self._config.current,
             actor="daemon",
             clock=self._clock,
             steady=self._steady,
             stopping=self._stopping,
         )
+        done = run.clean_all(self._config.current)
         if not self._stopping():
             self._rests.keep_only(self._is_there)
             self._config.note_run("last_retention_run_at", started)

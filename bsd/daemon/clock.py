@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bsd.foundation.clock_record import steady
+from bsd.foundation.ages import steady
 
 # A wait is measured by a clock that may stand still during suspend, and a calendar may be put
 # forward. Nobody sleeps longer than this without looking: one wake-up a minute.

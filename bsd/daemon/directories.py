@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bsd.daemon.health import Trouble, WatchProblem, no_access
 from bsd.foundation.errors import BsdError, Invalid, NotFound
+from bsd.foundation.files import is_directory
 from bsd.foundation.layout import Layout, plain_directories
-from bsd.foundation.plain import is_directory
 from bsd.foundation.sources import Source
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _MOST_WAITING = 1000
 

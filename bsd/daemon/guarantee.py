@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.mount import MOVE_ELSEWHERE, Strength, strength, without_exchange
+from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 
 # Changes made on other machines, or behind the mount, are told to nobody here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}

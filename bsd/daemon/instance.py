@@ -11,8 +11,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from bsd.foundation.errors import TemporaryFailure, os_problem
-from bsd.foundation.layout import Layout, make_private_dir
-from bsd.foundation.plain import LARGEST_NOTE, open_plain, read_plain
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, open_plain, read_plain
+from bsd.foundation.layout import Layout
 from bsd.foundation.process import alive
 
 _LOCKS = Path("/proc/locks")

@@ -6,9 +6,9 @@ import threading
 from collections import Counter, OrderedDict
 from typing import Any
 
-from bsd.foundation.documents import document
+from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason

@@ -13,8 +13,8 @@ from bsd.daemon.timetable import Timetable
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.settings import Settings
+from bsd.foundation.settings_tables import MemorySettings
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
     from bsd.memory.facts import Memory

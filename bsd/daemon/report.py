@@ -14,9 +14,9 @@ from bsd import __version__
 from bsd.daemon import snapshot
 from bsd.daemon.clock import awake
 from bsd.daemon.parts import Ground, Parts
-from bsd.foundation.documents import document
+from bsd.foundation.json_text import document
 from bsd.foundation.settings import Settings
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 
 @dataclass(slots=True)

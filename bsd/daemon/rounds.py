@@ -19,10 +19,9 @@ from bsd.daemon.savings import Savings
 from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import iso_utc
 from bsd.text.change import Written
 
 _log = get_logger("cron")

@@ -28,11 +28,10 @@ from bsd.daemon.work import Stopping
 from bsd.daemon.workspaces import add_workspace_cron
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
-from bsd.foundation.logs import configure_logs, get_logger
+from bsd.foundation.logs import configure_logs, get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.protocol import Outcome
 

@@ -6,21 +6,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bsd.care.disk_use import disk_use
-from bsd.care.expiry import Shelf, forecast, lifetime_seconds
-from bsd.care.retention import StoreShelf
-from bsd.care.saved import SavedByHour
-from bsd.care.trash_shelf import TrashShelf
+from bsd.care.disk_use import SavedByHour, disk_use
+from bsd.care.expiry import Shelf, forecast
+from bsd.care.retention import StoreShelf, TrashShelf
 from bsd.daemon.clock import Clocks
 from bsd.daemon.health import Health, Trouble, WatchProblem
 from bsd.daemon.queue import WorkQueue
-from bsd.foundation.ages import Ages
+from bsd.foundation.ages import Ages, look
 from bsd.foundation.claims import elsewhere, served_by
-from bsd.foundation.clock_record import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.reach import unreached
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from bsd.care.expiry import lifetime_seconds
 from bsd.daemon.cron import Cron, Every, Schedule
 from bsd.daemon.scheduler import JobStatus, Run, Scheduler
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS, UNSETTLING, PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 
 _log = get_logger("jobs")
 

@@ -20,10 +20,9 @@ from bsd.daemon.scan import Scan
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound
 from bsd.foundation.errors import Busy as InUse
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import iso_utc
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status

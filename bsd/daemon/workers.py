@@ -15,8 +15,8 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.work import Stopping
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.memory import give_back
-from bsd.foundation.times import iso_utc
+from bsd.foundation.process import give_back_memory
+from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("worker")
 
@@ -112,7 +112,7 @@ class Workers:
                     worked += 1
                 elif worked >= _MANY:
                     worked = 0
-                    give_back()
+                    give_back_memory()
         except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
             _log.exception("A worker has died and is replaced", worker=worker.name)
             self._ledger.count("workers_replaced")

@@ -10,19 +10,31 @@ before what it has shown already.
 A machine whose clock is put forward again and again (a virtual one that is paused every night) is
 not held for ever: after the first such wait, ages are counted in running time.
 
-All of it is pure; `clock_record` reads the clocks and keeps the record.
+What is known of the clocks from one look to the next lies in a record under the root. It is written
+when something happened to the clock, and else once an hour: within one start of the machine nothing
+is lost by its being older. All but `look` and `trust` is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from bsd.foundation.durations import format_duration
+import orjson
+
+from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_NOTE, read_plain, write_private
 from bsd.foundation.immutable import immutable
-from bsd.foundation.times import iso_utc
+from bsd.foundation.layout import Layout
+from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import format_duration, iso_utc
 
 # What a clock may be put forward by at once, and what it may gain by being slewed: 1 in 1000 (ntpd
 # does half of that).
@@ -46,7 +58,7 @@ class Reading:
     boot: str  # another one after every start; empty where nobody tells
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What became of the wall clock."""
 
     FORWARD = "forward"  # put forward, and no sleep explains it
@@ -58,7 +70,7 @@ class Kind(StrEnum):
 class Step:
     """The wall clock was set."""
 
-    kind: Kind
+    kind: StepKind
     at: float  # in running time, as the record counts it
     seconds: float  # by so much more than had passed
     # Files that it dated before it was set: their times lie between these (epoch seconds).
@@ -102,7 +114,7 @@ class ClockRecord:
 def _step(document: Any) -> Step:
     since = document["since"]
     return Step(
-        Kind(document["kind"]),
+        StepKind(document["kind"]),
         _number(document["at"]),
         _number(document["seconds"]),
         None if since is None else _number(since),
@@ -128,7 +140,7 @@ def observed(known: ClockRecord | None, now: Reading) -> ClockRecord:
     else:
         record = _within_a_start(known, now)
     if record.newest is not None and now.wall >= record.newest:
-        left = tuple(step for step in record.steps if step.kind is not Kind.BEHIND)
+        left = tuple(step for step in record.steps if step.kind is not StepKind.BEHIND)
         record = replace(record, newest=None, steps=left)
     return replace(record, steps=_remembered(record))
 
@@ -156,7 +168,7 @@ def _after_a_start(known: ClockRecord, now: Reading) -> ClockRecord:
     record = replace(record, newest=newest)
     if known.newest is not None:  # as before: a machine that never learns the time waits once
         return record
-    behind = Step(Kind.BEHIND, known.running, 0.0, None, newest)
+    behind = Step(StepKind.BEHIND, known.running, 0.0, None, newest)
     return replace(record, steps=(*known.steps, behind))
 
 
@@ -181,15 +193,15 @@ def _set_forward(known: ClockRecord, now: Reading, seconds: float) -> Step:
     passed = now.steady - known.steady
     at, until = known.running + passed, known.wall + passed
     if known.newest is not None or now.steady <= _BEING_SET_SECONDS:
-        return Step(Kind.CORRECTED, at, seconds, known.wall - known.steady, until)
-    return Step(Kind.FORWARD, at, seconds, None, until)
+        return Step(StepKind.CORRECTED, at, seconds, known.wall - known.steady, until)
+    return Step(StepKind.FORWARD, at, seconds, None, until)
 
 
 def _taken_back(steps: tuple[Step, ...], seconds: float) -> list[Step]:
     """The steps forward that are left when the clock was put back; the last goes first."""
     left = []
     for step in reversed(steps):
-        if step.kind is Kind.FORWARD:
+        if step.kind is StepKind.FORWARD:
             taken = min(seconds, step.seconds)
             seconds -= taken
             if step.seconds - taken <= _TOLERANCE_SECONDS:
@@ -202,7 +214,7 @@ def _taken_back(steps: tuple[Step, ...], seconds: float) -> list[Step]:
 
 def _remembered(record: ClockRecord) -> tuple[Step, ...]:
     steps = [step for step in record.steps if record.running - step.at < _LONGEST_SECONDS]
-    for kind in Kind:
+    for kind in StepKind:
         same = [step for step in steps if step.kind is kind]
         if len(same) > _MOST_STEPS:
             steps[steps.index(same[1])] = _both(same[0], same[1])
@@ -212,7 +224,7 @@ def _remembered(record: ClockRecord) -> tuple[Step, ...]:
 
 def _both(one: Step, other: Step) -> Step:
     """Two steps as one, by which nothing is older than by the two."""
-    forward = one.kind is Kind.FORWARD
+    forward = one.kind is StepKind.FORWARD
     return replace(
         other,
         seconds=one.seconds + other.seconds if forward else max(one.seconds, other.seconds),
@@ -249,7 +261,7 @@ class Ages:
     def now_for(self, lifetime: float) -> float:
         """Epoch seconds by which nothing of this lifetime is older than it is."""
         steps = self._within(lifetime)
-        return self.wall - sum(step.seconds for step in steps if step.kind is Kind.FORWARD)
+        return self.wall - sum(step.seconds for step in steps if step.kind is StepKind.FORWARD)
 
     def held_for(self, lifetime: float | None) -> float:
         """For how many seconds more nothing of this lifetime may be destroyed; mostly 0."""
@@ -267,7 +279,7 @@ class Ages:
         return f"{self._what_happened(lifetime)}: {more}"
 
     def _what_happened(self, lifetime: float) -> str:
-        doubted = [step for step in self._within(lifetime) if step.kind is not Kind.CORRECTED]
+        doubted = [step for step in self._within(lifetime) if step.kind is not StepKind.CORRECTED]
         seconds = sum(step.seconds for step in doubted)
         if seconds:
             return f"the clock was put forward by {_spelled(seconds)}, which no sleep explains"
@@ -284,7 +296,7 @@ class Ages:
         """
         began = None
         for step in reversed(self.steps):
-            if step.kind is Kind.CORRECTED:
+            if step.kind is StepKind.CORRECTED:
                 continue
             if (self.running if began is None else began) - step.at >= lifetime:
                 break
@@ -295,3 +307,95 @@ class Ages:
 def _spelled(seconds: float) -> str:
     minutes = max(1, -int(-seconds // 60))
     return format_duration(minutes * 60_000)
+
+
+# --- reading the clocks ---
+
+_log = get_logger("clock")
+
+# Linux's monotonic clock stands still while the machine sleeps; this one goes on. macOS has only
+# the one, and there it goes on too.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RENEWED_SECONDS = 3600.0
+
+
+def steady() -> float:
+    """Seconds that never jump and go on while the machine sleeps: for due times and back-off."""
+    return time.clock_gettime(_STEADY)
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """What tells this start of the machine from all others; empty where nobody says."""
+    with suppress(OSError):
+        if sys.platform == "darwin":
+            import subprocess  # noqa: PLC0415 - start-up stays light where it is not needed
+
+            asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            done = subprocess.run(asked, capture_output=True, check=False, timeout=5, text=True)
+            return done.stdout.strip()
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    return ""
+
+
+def look(
+    layout: Layout,
+    wall: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+    *,
+    keep: bool = True,
+) -> Ages:
+    """How old things are now, as far as the clock can be believed; `keep` renews the record.
+
+    A record that cannot be read or written is told of in the log, and costs what it would know.
+    """
+    known, now = _read_record(layout.clock_file), Reading(wall(), steady(), boot_id())
+    record = observed(known, now)
+    if keep and _is_news(known, record):
+        _write_record(layout.clock_file, record)
+    return Ages.by(record)
+
+
+def trust(
+    layout: Layout,
+    wall: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+) -> None:
+    """Believe the wall clock as it is from now on; raises BsdError if that cannot be kept."""
+    now = Reading(wall(), steady(), boot_id())
+    record = trusted(_read_record(layout.clock_file), now)
+    try:
+        write_private(layout.clock_file, orjson.dumps(record.as_json()))
+    except OSError as error:
+        raise os_problem(error, f"writing {layout.clock_file}") from error
+
+
+def _is_news(known: ClockRecord | None, record: ClockRecord) -> bool:
+    if known is None or (known.boot, known.steps, known.newest) != (
+        record.boot,
+        record.steps,
+        record.newest,
+    ):
+        return True
+    return not 0 <= record.steady - known.steady < _RENEWED_SECONDS
+
+
+def _read_record(path: Path) -> ClockRecord | None:
+    try:
+        return ClockRecord.from_json(orjson.loads(read_plain(path, LARGEST_NOTE)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning(
+            "What is known of the clock cannot be read", path=str(path), problem=str(error)
+        )
+        return None
+
+
+def _write_record(path: Path, record: ClockRecord) -> None:
+    try:
+        write_private(path, orjson.dumps(record.as_json()))
+    except OSError as error:
+        problem = os_problem(error, f"writing {path}").message
+        _log.warning("What is known of the clock cannot be kept", problem=problem)

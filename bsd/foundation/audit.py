@@ -10,12 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import BsdError, os_problem
-from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    TooLarge,
+    make_private_dir,
+    open_plain,
+    plain_stream,
+    sync_dir,
+    write_all,
+)
+from bsd.foundation.layout import inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_RECORD, TooLarge, open_plain, plain_stream
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 _log = get_logger("audit")
 

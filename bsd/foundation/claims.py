@@ -22,14 +22,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bsd.foundation.atomic import write_private
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound, TemporaryFailure, os_problem
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, make_private_dir
+from bsd.foundation.layout import Layout
 from bsd.foundation.locations import home
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
 from bsd.foundation.sources import Source
 
 _log = get_logger("sources")

@@ -1,11 +1,14 @@
-"""SQLite without memory that processes share: a full disk must be an error, not the end of us.
+"""Files of SQLite that bsd keeps: made, told apart by their version, and taken away again.
 
-A write-ahead log comes with a file that is mapped into memory. Where the disk has no room for one
-of its pages, touching that page kills the process (SIGBUS). What only bsd opens does without.
+What only bsd opens does without memory that processes share: a full disk must be an error, not the
+end of us. A write-ahead log comes with a file that is mapped into memory. Where the disk has no
+room for one of its pages, touching that page kills the process (SIGBUS).
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sqlite3
 from contextlib import suppress
@@ -13,6 +16,48 @@ from pathlib import Path
 
 # SQLite asks for as much with a byte in every 4 KB, which is not enough on disks of smaller blocks.
 _ROOM = 1 << 20
+_SUFFIXES = (
+    "",
+    "-journal",
+    "-wal",
+    "-shm",
+)  # of the file, and of those that SQLite keeps beside it
+
+
+def make_database_file(path: Path) -> bool:
+    """Make an empty file with mode 0600 unless there is one; returns whether it is new.
+
+    Raises OSError, also for a symbolic link.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "a symbolic link", str(path))
+    if path.exists():
+        return False
+    flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(path, flags, 0o600))
+    return True
+
+
+def remove_database(path: Path) -> None:
+    """Remove it, with the files that SQLite keeps beside it; raises OSError if one stays."""
+    for suffix in _SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def version_of(database: sqlite3.Connection) -> int:
+    """The version of the tables in it; 0: there are none yet."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def signed(number: int) -> int:
+    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def unsigned(number: int) -> int:
+    """The number of 64 bits that `signed` was given."""
+    return number + (1 << 64) if number < 0 else number
 
 
 def without_shared_memory(database: sqlite3.Connection, path: Path) -> None:

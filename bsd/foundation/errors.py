@@ -94,8 +94,15 @@ class ConfigError(BsdError):
     status = 400
 
 
-def os_problem(error: OSError, doing: str) -> BsdError:
-    """Turn an OSError into an error a user can act on; `doing` reads like "writing /a/b"."""
+def os_problem(error: OSError | BsdError, doing: str) -> BsdError:
+    """Turn an OSError into an error a user can act on; `doing` reads like "writing /a/b".
+
+    One that is such an error already stays as it is.
+    """
+    return error if isinstance(error, BsdError) else _of_the_system(error, doing)
+
+
+def _of_the_system(error: OSError, doing: str) -> BsdError:
     text = f"{doing}: {error.strerror or error}"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:

@@ -259,18 +259,17 @@ class Layout:
 
         Raises Forbidden if a link leads out of the root.
         """
-        return self._inside(self.extracted / self._store_name(name))
+        return self._inside(self.extracted / self.store_name(name))
 
     def history_dir(self, name: SessionName) -> Path:
         """Where the session's history lies, named as its store; raises Forbidden as there."""
-        return self._inside(self.history / self._store_name(name))
+        return self._inside(self.history / self.store_name(name))
 
-    def _store_name(self, name: SessionName) -> str:
-        """A directory's name that no two sessions share.
+    def store_name(self, name: SessionName) -> str:
+        """How store, history and lock are called, and how names in the trash begin.
 
-        An `_` in the agent's name becomes `~`, which no name may hold: so the first `_` always
-        ends the agent, and two sessions never share a directory. A name too long for a file
-        name is cut and gets a hash.
+        No two sessions share it: an `_` in the agent's name becomes `~`, which no name may hold, so
+        the first `_` always ends the agent. A name too long for a file name is cut and gets a hash.
         """
         text = f"{name.agent.replace('_', '~')}_{name.session}"
         if len(text) > _LONGEST_STORE_NAME:
@@ -278,25 +277,21 @@ class Layout:
             text = f"{text[:_LONGEST_STORE_NAME]}~{digest}"
         return text
 
-    def session_of_store(self, store: str) -> SessionName:
-        """Whose store a directory of this name is; raises Invalid if it is none, or was cut."""
+    def session_of_store(self, store: str) -> SessionName | None:
+        """Whose store a directory of this name is; None if it is nobody's, or was cut."""
         agent, _, session = store.partition("_")
-        name = SessionName(agent.replace("~", "_"), session)
-        if self._store_name(name) != store:
-            raise Invalid(f"{store!r} does not say whose store it is")
-        return name
+        with suppress(Invalid):
+            name = SessionName(agent.replace("~", "_"), session)
+            return name if self.store_name(name) == store else None
+        return None
 
     def trash_dir(self) -> Path:
         """Where deleted sessions lie, links resolved; raises Forbidden if one leaves the root."""
         return self._inside(self.trash)
 
-    def trash_name(self, name: SessionName) -> str:
-        """How names in the trash begin, as no other session's do (see `_store_name`)."""
-        return self._store_name(name)
-
     def lock_file(self, name: SessionName) -> Path:
         """bsd's own lock of a session (not the gateway's); raises Forbidden as `store_dir`."""
-        return self.lock_file_of(self._store_name(name))
+        return self.lock_file_of(self.store_name(name))
 
     def lock_file_of(self, store: str) -> Path:
         """The same, by the name of the session's store directory."""
@@ -352,15 +347,3 @@ def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
 def _plain(agents: Path, agent: str) -> tuple[Path, Path]:
     """The same objects each time: whoever keeps them by path compares them by identity."""
     return agents / agent, agents / agent / "sessions"
-
-
-def make_private_dir(path: Path) -> Path:
-    """Create `path` and its missing parents, each with mode 0700 whatever the umask."""
-    missing = []
-    while not path.is_dir():
-        missing.append(path)
-        path = path.parent
-    for directory in reversed(missing):
-        directory.mkdir(mode=0o700, exist_ok=True)
-        directory.chmod(0o700)
-    return missing[0] if missing else path

@@ -1,4 +1,4 @@
-"""Where the root, the settings file and the socket are, found without loading the settings.
+"""Where root, settings file and socket are, without loading the settings; and who answers there.
 
 `bsd status` needs no more than this, and must not wait for pydantic.
 """
@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
+import struct
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from bsd.foundation.errors import ConfigError, os_problem
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103
@@ -109,7 +113,34 @@ def find_socket(root: Path, environ: Mapping[str, str], configured: str | None =
 
 
 def _line_of(error: Exception) -> str:
-    import re  # noqa: PLC0415 - only an error needs it
-
     found = re.search(r"at line (\d+)", str(error))
     return f", line {found[1]}" if found else ""
+
+
+# --- who answers at the socket ---
+
+_ROOT = 0
+
+# macOS: <sys/un.h> and <sys/ucred.h>; `struct xucred` begins with a version and the uid.
+_SOL_LOCAL = 0
+_LOCAL_PEERCRED = 1
+_XUCRED_SIZE = 76
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user whose process is at the other end, as the kernel tells; raises OSError."""
+    if sys.platform == "darwin":
+        told = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE)
+        return int(struct.unpack_from("=2I", told)[1])
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("=iII", told)[1])  # pid, uid, gid
+
+
+def may_talk_to_us(uid: int) -> bool:
+    """Whether a user may use our socket: ourselves and root."""
+    return uid in {os.geteuid(), _ROOT}
+
+
+def may_be_believed(uid: int) -> bool:
+    """Whether what a daemon of this user says is true for us: ours, root's, or we are root."""
+    return uid in {os.geteuid(), _ROOT} or os.geteuid() == _ROOT

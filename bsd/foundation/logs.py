@@ -1,9 +1,9 @@
 """The log: five levels, JSON lines in `<root>/logs/brainsurgeon.log`, stderr for those who watch.
 
 Modules log through the standard library, as the libraries do that they use. `log_form` makes the
-JSON lines, and structlog those for people (`log_console`). Each is loaded with the first line that
-it makes: structlog takes a tenth of a second, which only who watches need spend. Nothing is written
-before `configure_logs`, and nothing ever goes to stdout.
+lines, and is loaded with the first one. Nothing is written before `configure_logs`, and nothing
+ever goes to stdout. Of lines that repeat for ever, so many are left out that they do not fill the
+disk. At trace, functions and methods that are `traced` say that they begin (SP-09).
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, wraps
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
-from bsd.foundation.atomic import write_all
-from bsd.foundation.layout import Layout, inside, make_private_dir
-from bsd.foundation.log_limit import Limit
-from bsd.foundation.plain import open_plain
+from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.layout import Layout, SessionName, inside
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.
@@ -159,14 +161,9 @@ def _is_service(environ: Mapping[str, str]) -> bool:
 
 
 def _form(*, console: bool = False, colors: bool = False) -> logging.Formatter:
-    # Only here, because these are dear to import: structlog above all.
-    if console:
-        from bsd.foundation.log_console import console_form  # noqa: PLC0415
+    from bsd.foundation import log_form  # noqa: PLC0415 - most commands that log nothing go without
 
-        return console_form(colors=colors)
-    from bsd.foundation.log_form import JsonForm  # noqa: PLC0415
-
-    return JsonForm()
+    return log_form.console_form(colors=colors) if console else log_form.JsonForm()
 
 
 class Output(logging.Handler):
@@ -207,7 +204,7 @@ class Output(logging.Handler):
 
     def close(self) -> None:
         """Tell what is owed, and let go."""
-        with suppress(Exception):
+        with suppress(Exception):  # as in `emit`
             self._tell_left_out(all=True)
         super().close()
 
@@ -339,3 +336,122 @@ def _say_so(text: str) -> None:
     # If stderr is gone too, nobody is left to tell; a closed stream raises ValueError.
     with suppress(OSError, ValueError):
         _print(text + "\n")
+
+
+# --- what repeats ---
+
+PERIOD_SECONDS = 60.0
+MOST_ALIKE = 60  # lines in a period
+_MOST_KINDS = 1000  # that are told apart; texts may hold names of all sorts
+_LIMITED = ("warn", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Lines that were not written; like them are those of this module with this text."""
+
+    level: str
+    module: str
+    event: str
+    count: int
+
+
+@dataclass(slots=True)
+class _Kind:
+    level: str
+    since: float
+    written: int = 0
+    left_out: int = 0
+
+
+class Limit:
+    """Counts warnings and errors that say the same; all other lines always pass.
+
+    Whoever asks holds the lock of the output whose lines these are.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._next_look = float("inf")  # when something that was left out is to be told
+
+    def passes(self, level: str, module: str, event: str) -> bool:
+        """Whether a line may be written. Of a text, the first line counts."""
+        if level not in _LIMITED:
+            return True
+        now, key = self._clock(), (module, event.partition("\n")[0])
+        kind = self._kinds.get(key)
+        if kind is None or (now - kind.since >= PERIOD_SECONDS and not kind.left_out):
+            self._make_room()
+            kind = self._kinds[key] = _Kind(level, now)
+        if kind.written < MOST_ALIKE:
+            kind.written += 1
+            return True
+        kind.left_out += 1
+        self._next_look = min(self._next_look, kind.since + PERIOD_SECONDS)
+        return False
+
+    def left_out(self, *, all: bool = False) -> list[LeftOut]:
+        """What was left out in periods that are over (or `all`), and has not been told."""
+        now = self._clock()
+        if not all and now < self._next_look:
+            return []
+        over = {
+            key: kind
+            for key, kind in self._kinds.items()
+            if kind.left_out and (all or now - kind.since >= PERIOD_SECONDS)
+        }
+        for key in over:
+            del self._kinds[key]
+        waiting = (kind.since for kind in self._kinds.values() if kind.left_out)
+        self._next_look = min(waiting, default=float("inf")) + PERIOD_SECONDS
+        return [LeftOut(kind.level, *key, kind.left_out) for key, kind in over.items()]
+
+    def _make_room(self) -> None:
+        """Forget the kind that was heard of first, if there are too many; what it owes stays."""
+        if len(self._kinds) >= _MOST_KINDS:
+            oldest = next((key for key, kind in self._kinds.items() if not kind.left_out), None)
+            if oldest is not None:
+                del self._kinds[oldest]
+
+
+# --- what begins ---
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+
+def traced(log: Log, *, but: tuple[str, ...] = ()) -> Callable[[_T], _T]:
+    """Let a function, or all public methods of a class, say at trace that they begin.
+
+    `but` names methods that are called all the time. Of the arguments, sessions, paths and numbers
+    are told: what else there is may be somebody's text. Below trace this costs one comparison.
+    """
+
+    def decorate(what: _T) -> _T:
+        if not isinstance(what, type):
+            return cast("_T", _telling(log, cast("Callable[..., Any]", what)))
+        for name, member in list(vars(what).items()):
+            if isinstance(member, FunctionType) and not name.startswith("_") and name not in but:
+                setattr(what, name, _telling(log, member))
+        return what
+
+    return decorate
+
+
+def _telling(log: Log, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def told(*args: Any, **named: Any) -> Any:
+        if log.is_enabled("trace"):
+            about = ", ".join(filter(None, map(_told_of, (*args, *named.values()))))
+            log.trace(": ".join(filter(None, [function.__qualname__, about])))
+        return function(*args, **named)
+
+    return told
+
+
+def _told_of(value: object) -> str:
+    """What may be told of an argument: empty, if that could be somebody's text."""
+    if isinstance(value, SessionName | PathLike | int | float):
+        return str(value)
+    name = getattr(value, "name", None)
+    return str(name) if isinstance(name, SessionName) else ""

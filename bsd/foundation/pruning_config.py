@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bsd.foundation.atomic import write_private
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import (
     BsdError,
     Busy,
@@ -22,9 +22,9 @@ from bsd.foundation.errors import (
     NotFound,
     os_problem,
 )
-from bsd.foundation.layout import inside, make_private_dir
-from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.foundation.layout import inside
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_fields import (
     ALIASES,
     NOTED,
@@ -33,8 +33,7 @@ from bsd.foundation.pruning_fields import (
     summary,
     unknown_field,
 )
-from bsd.foundation.times import iso_utc
-from bsd.foundation.trace import traced
+from bsd.foundation.spelling import iso_utc
 
 log = get_logger("config")
 
@@ -114,8 +113,6 @@ class ConfigService:
     def _audit(
         self, actor: str, changed: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        from bsd.foundation.audit import AuditLog  # noqa: PLC0415 - most calls change no settings
-
         AuditLog(self._path.with_name("audit.jsonl")).record(
             actor=actor,
             action="config",

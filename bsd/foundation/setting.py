@@ -16,9 +16,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from bsd.foundation.durations import parse_duration
 from bsd.foundation.errors import Invalid
-from bsd.foundation.spelling import shown
+from bsd.foundation.spelling import NEVER, lifetime_seconds, shown
 
 _Default = TypeVar("_Default")
 _LINE = "line"  # in the metadata of a dataclass's field
@@ -237,13 +236,10 @@ def check_cron(text: str) -> str:
 
 
 def _lifetime(text: str) -> str:
-    if text.strip().casefold() == "never":
-        return "never"
     try:
-        parse_duration(text)
+        return NEVER if lifetime_seconds(text) is None else text
     except Invalid as problem:
         raise ValueError(problem.message) from None
-    return text
 
 
 def _moment(text: str) -> str:

@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from bsd.foundation.errors import ConfigError, FieldError, Invalid
+from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.locations import (
     expand,
     find_root,
@@ -31,18 +32,19 @@ from bsd.foundation.locations import (
     read_settings_file,
     settings_file,
 )
-from bsd.foundation.memory_settings import MemorySettings
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
-from bsd.foundation.source_settings import SourceSettings, objection, with_whole_paths
-from bsd.foundation.spelling import nearest
-from bsd.foundation.workspace_settings import (
+from bsd.foundation.settings_tables import (
     HOURLY,
+    MemorySettings,
+    SourceSettings,
     WorkspaceAge,
     WorkspaceCron,
     WorkspaceLimits,
     WorkspaceMost,
     no_boolean,
+    objection,
+    with_whole_paths,
 )
+from bsd.foundation.spelling import nearest
 
 # Read by find_root, or by the original's client scripts and of no concern to us.
 _OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")

@@ -120,7 +120,7 @@ class Source:
             yield place.path
 
 
-class _Place(NamedTuple):
+class _RoutePlace(NamedTuple):
     """A directory on a route."""
 
     path: Path
@@ -128,9 +128,9 @@ class _Place(NamedTuple):
     left: tuple[Route, ...]  # what is still to go
 
 
-def _walk(top: Path, routes: tuple[Route, ...]) -> Iterator[_Place]:
+def _walk(top: Path, routes: tuple[Route, ...]) -> Iterator[_RoutePlace]:
     """All directories on these routes that are there, the topmost first."""
-    found = [_Place(top, (), routes)]
+    found = [_RoutePlace(top, (), routes)]
     for place in found:  # it grows while it is walked
         yield place
         try:
@@ -140,18 +140,18 @@ def _walk(top: Path, routes: tuple[Route, ...]) -> Iterator[_Place]:
                 raise
 
 
-def _next(place: _Place) -> list[_Place]:
+def _next(place: _RoutePlace) -> list[_RoutePlace]:
     steps = dict.fromkeys(route[0] for route in place.left if route)
     found = []
     for step in steps:
         left = tuple(route[1:] for route in place.left if route and route[0] == step)
         if step is None:
             found += [
-                _Place(place.path / name, (*place.names, name), left)
+                _RoutePlace(place.path / name, (*place.names, name), left)
                 for name in _directories_in(place.path)
             ]
         elif _is_directory(path := place.path / step):
-            found.append(_Place(path, place.names, left))
+            found.append(_RoutePlace(path, place.names, left))
     return found
 
 

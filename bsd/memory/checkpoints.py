@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.memory.database import Database
 from bsd.memory.fact import SHOWN, Fact
 from bsd.memory.new_fact import NewFact

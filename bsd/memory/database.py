@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from bsd.foundation.database_file import has_room, logs_ahead
 from bsd.foundation.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.files import make_private_dir
 from bsd.memory.problems import forbidden, no_room, problem_of
 from bsd.memory.text import normalized_hash
 

@@ -13,8 +13,7 @@ from typing import Any
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import BsdError, Invalid, os_problem
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.memory import checkpoints, recall, schema
 from bsd.memory.backfill import backfill
 from bsd.memory.classes import Classes

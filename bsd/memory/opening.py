@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.layout import Layout
 from bsd.memory.classes import Classes
@@ -16,7 +16,7 @@ from bsd.memory.classify import Classifier, rules_for
 from bsd.memory.facts import Memory
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
-    from bsd.foundation.memory_settings import MemorySettings
+    from bsd.foundation.settings_tables import MemorySettings
 
 
 def open_memory(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trace import traced
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
@@ -131,7 +130,7 @@ class Examiner:
         progress: Progress | None = None,
     ) -> SessionResult:
         """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.whereabouts import undone_in
+        from bsd.store.changed_lines import undone_in
         from bsd.surgery.extract import plan_extraction
         from bsd.surgery.result import Status, Tally
 

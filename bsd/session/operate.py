@@ -14,7 +14,7 @@ from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.memory import give_back
+from bsd.foundation.process import give_back_memory
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
@@ -114,7 +114,7 @@ class Operator:
                 if last:
                     return
                 del done, answer  # a plan of many megabytes shall not outlive the next one
-                give_back()
+                give_back_memory()
                 waiting = Waiting(self.patience)
 
     def recover(self) -> list[Recovered]:
@@ -274,7 +274,7 @@ class _Operation:
     def _free(self, plan: Plan) -> None:
         """Note what holds of entries from now on, though their lines stay as they are."""
         freed = plan.noting.freed
-        if self.session.history.lasting.undone.free(freed):
+        if self.session.history.entry_notes.undone.free(freed):
             _log.info(f"free: {self.session}, entries {len(freed)}", actor=self.by.actor)
 
     def _note_own(self, plan: Plan, outcome: Outcome) -> None:

@@ -9,13 +9,12 @@ from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.changed_lines import happened
 from bsd.store.history import Act, History, HistoryDamaged
 from bsd.store.index import Record
-from bsd.store.state import StateDb
-from bsd.store.whereabouts import happened
+from bsd.store.state import Checkpoint, StateDb
 from bsd.surgery.plan import Plan
 from bsd.surgery.settled import fingerprint
 from bsd.text.change import Identity

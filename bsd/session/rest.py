@@ -20,11 +20,11 @@ from pathlib import Path
 from bsd.agents.owner import Free, Stale
 from bsd.agents.owners import in_use, owner_of
 from bsd.foundation.errors import Busy, os_problem
+from bsd.foundation.files import UNCERTAIN_SECONDS
+from bsd.foundation.filesystem import open_elsewhere, strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
-from bsd.foundation.mount import open_elsewhere, strength
-from bsd.foundation.times import UNCERTAIN_SECONDS
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovered import Access, Recovered, State
@@ -129,13 +129,15 @@ class Rest:
         Before the next commit displaces another one: then lines come back in their order. Tells
         why that must wait, if it must.
         """
-        records = self._inflight.remembered(name)
-        if not records:
+        touched = self._inflight.touched(name)
+        if not touched:
             return None
         # What is displaced has time until nobody can be on the way to it any more.
-        for found in self._recover([name], records=records, retire=False):
+        for found in self._recover([name], records=list(touched), retire=False):
             if found.state is State.WAITING:
                 return Unrest(f"late lines are still to be put back: {found.detail}")
+            if found.state is State.WATCHED:
+                self._inflight.note_watched(name, found.record, touched[found.record])
         return None
 
     # --- sessions that are to go away whole ---

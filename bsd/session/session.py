@@ -13,8 +13,7 @@ from bsd.agents.owner import Owner
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.text.reader import TranscriptFile

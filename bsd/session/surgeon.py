@@ -10,10 +10,9 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
@@ -22,11 +21,11 @@ from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
 from bsd.session.session import Session
+from bsd.store.changed_lines import undone_in
+from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
-from bsd.store.originals import Kept
 from bsd.store.state import StateDb, state_at
-from bsd.store.whereabouts import undone_in
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
@@ -162,7 +161,7 @@ class Surgeon(Examiner):
             now = self.patience.clock()
             if not leaving:
                 return plan_restore_all(source, fmt, now, store, progress=progress)
-            kept = Kept(self.layout, store, history)
+            kept = RootRecords(self.layout, store, history.entry_notes)
             return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
 
         tally = Tally(name, Status.RESTORED)

@@ -23,12 +23,18 @@ from threading import Lock
 import orjson
 
 from bsd.agents.entry import entry_id
+from bsd.foundation.database_file import (
+    make_database_file,
+    remove_database,
+    signed,
+    version_of,
+)
 from bsd.foundation.errors import BsdError
+from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, read_plain
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, inside
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, read_plain
-from bsd.foundation.times import UNCERTAIN_NS
+from bsd.store.index import INDEX_FILE
 from bsd.text.reader import parse_kept
 
 _log = get_logger("contents")
@@ -36,7 +42,6 @@ _log = get_logger("contents")
 _VERSION = 1
 _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
-_INDEX = "index.json"
 _IN_TRASH = "_extracted_"
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
@@ -72,6 +77,17 @@ class StoredPlace:
     hash: str
     at: str  # when it was taken out, ISO 8601; empty: nobody knows
     entry: int  # `entry_key` of the entry that it was
+
+    @property
+    def file(self) -> Path:
+        return self.directory / f"{self.ref}{_FINISHED}"
+
+    def line(self) -> bytes | None:
+        """What lies there, if it is what it shall be, and may be read."""
+        with suppress(OSError):
+            line = read_plain(self.file, LARGEST_LINE)
+            return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None
+        return None
 
 
 class Contents:
@@ -187,18 +203,13 @@ class Contents:
         yield self._memory
 
     def _connect(self) -> sqlite3.Connection:
-        if not self._file.exists():
-            flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(self._file, flags, 0o600))
+        if make_database_file(self._file):
             self._again_at = 0.0
-        elif self._file.is_symlink():
-            raise OSError(errno.ELOOP, "a symbolic link", str(self._file))
         elif not os.access(self._file, os.W_OK):
             raise OSError(errno.EACCES, "not writable", str(self._file))
         database = sqlite3.connect(self._file, timeout=_WAIT_SECONDS)
         try:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION:
+            if version_of(database) != _VERSION:
                 _create(database)
                 self._again_at = 0.0
             database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is made again
@@ -210,9 +221,8 @@ class Contents:
     def _give_up(self, error: Exception) -> None:
         _log.warning("The index of the stores is made anew", problem=str(error))
         self._again_at = 0.0
-        for suffix in ("", "-journal"):
-            with suppress(OSError):
-                self._file.with_name(self._file.name + suffix).unlink()
+        with suppress(OSError):
+            remove_database(self._file)
 
 
 @lru_cache(maxsize=8)
@@ -250,8 +260,8 @@ def _forget(database: sqlite3.Connection, number: int) -> None:
 def _rows(directory: str) -> Iterator[_Row]:
     """What the files of a store are, by its index, or for files that this lacks, by themselves."""
     with suppress(OSError):
-        there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {_INDEX}
-        for record in _records(Path(directory, _INDEX)):
+        there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {INDEX_FILE}
+        for record in _records(Path(directory, INDEX_FILE)):
             with suppress(KeyError, TypeError, ValueError):
                 file = str(record["file"])
                 hash_ = bytes.fromhex(str(record["hash"]).removeprefix("sha256:"))
@@ -293,7 +303,7 @@ def _state(directory: str) -> _State:
     try:
         here = os.lstat(directory)
         try:
-            index = os.lstat(f"{directory}/{_INDEX}")
+            index = os.lstat(f"{directory}/{INDEX_FILE}")
             index_state = (index.st_mtime_ns, index.st_size)
         except FileNotFoundError:
             index_state = (0, 0)
@@ -301,9 +311,4 @@ def _state(directory: str) -> _State:
         return _UNKNOWN
     if max(here.st_mtime_ns, index_state[0]) > time.time_ns() - UNCERTAIN_NS:
         return _UNKNOWN
-    return _signed(here.st_ino), here.st_mtime_ns, *index_state
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return signed(here.st_ino), here.st_mtime_ns, *index_state

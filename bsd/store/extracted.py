@@ -12,16 +12,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Invalid, TemporaryFailure, os_problem
+from bsd.foundation.files import (
+    LARGEST_LINE,
+    NotPlain,
+    TooLarge,
+    make_private_dir,
+    plain_file,
+    read_plain,
+    sync_dir,
+    write_all,
+)
+from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_LINE, NotPlain, TooLarge, plain_file, read_plain
-from bsd.foundation.trace import traced
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger, traced
 from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.durable import Syncing
-from bsd.store.index import Index
+from bsd.store.index import INDEX_FILE, Index
+from bsd.text.change import Readable
 
 _log = get_logger("store")
 
@@ -35,7 +43,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @immutable
-class Span:
+class FileSpan:
     """Bytes of the session file as planned: kept without passing through the plan's memory."""
 
     offset: int
@@ -56,7 +64,7 @@ class Keep:
     sizes: Mapping[str, int]  # bytes in UTF-8 of each key's text
     # What to keep: a line as it stands in the session (the usual case), bytes that stand nowhere,
     # or None: the file is there already, check its hash and renew its mtime.
-    line: Span | bytes | None
+    line: FileSpan | bytes | None
 
 
 class Missing(StrEnum):
@@ -99,12 +107,6 @@ class Stored(Protocol):
         ...
 
 
-class Readable(Protocol):
-    """The planned session file, from which spans are kept."""
-
-    def read(self, offset: int, length: int) -> bytes: ...
-
-
 def digest(data: bytes) -> str:
     """The hash by which a marker names stored content: `sha256:` and hex digits."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -119,7 +121,7 @@ class SessionStore:
         self.name = name
         self._contents: Contents = contents_of(layout)  # asked when something is missing here
         self.directory = directory or layout.store_dir(name)
-        self.index = Index(self.directory / "index.json", name)
+        self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
         self._looks = 0
@@ -183,19 +185,11 @@ class SessionStore:
         if not isinstance(found, Missing):
             return found
         for place in self._contents.with_hash(hash):
-            line = self._read(place, hash)
-            if not isinstance(line, Missing):
+            if (line := place.line()) is not None:
                 return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
-
-    def _read(self, place: StoredPlace, hash: str) -> bytes | Missing:
-        try:
-            line = read_plain(place.directory / f"{place.ref}{_FINISHED}", LARGEST_LINE)
-        except OSError:  # it went, or may not be read: the next one may
-            return Missing.GONE
-        return line if digest(line) == hash else Missing.CORRUPT
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""
@@ -289,7 +283,7 @@ class SessionStore:
         os.utime(self.file(keep.ref))
 
     def _write(
-        self, keep: Keep, line: Span | bytes, source: Readable | None, present: set[str]
+        self, keep: Keep, line: FileSpan | bytes, source: Readable | None, present: set[str]
     ) -> None:
         stem = self._stem(keep.ref)
         if keep.ref + _FINISHED in present:
@@ -330,7 +324,7 @@ class SessionStore:
             self.directory.rmdir()
 
 
-def _blocks(line: Span | bytes, source: Readable | None) -> Iterable[bytes]:
+def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
     if isinstance(line, bytes):
         yield line
         return

@@ -4,7 +4,8 @@ One file for each operation, in a directory for each session. It is named `….p
 before the session file changes, and renamed `….jsonl` afterwards; whether a pending operation that
 a crash left took effect is seen in the session itself. After a head with the numbers, each changed
 line has a line of JSON, and after it those bytes of its former self that stand nowhere else. A
-line may also have been taken out, or have come in: then one of its two states is no bytes at all.
+line may also have been taken out, or have come in: then one of its two states is no bytes at all,
+and of the line that is gone it is kept between which two others it was.
 """
 
 from __future__ import annotations
@@ -16,19 +17,24 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import orjson
 
-from bsd.foundation.atomic import sync_dir
 from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    make_private_dir,
+    plain_file,
+    plain_stream,
+    sync_dir,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
-from bsd.foundation.plain import LARGEST_RECORD, NotPlain, plain_file, plain_stream
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.store.extracted import Keep, Missing, Readable, SessionStore, Span, Stored, digest
-from bsd.store.gap import Gap
-from bsd.store.lasting import NOTHING, Lasting, Noting
+from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.store.recipe import (
     Piece,
     Place,
@@ -38,7 +44,7 @@ from bsd.store.recipe import (
     write_recipe,
     write_recipe_with,
 )
-from bsd.text.change import Edit
+from bsd.text.change import Edit, Readable
 
 _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
@@ -49,12 +55,47 @@ _LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around th
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
+@immutable
+class Neighbour:
+    """A line beside the gap, as the operation left it."""
+
+    entry_id: str | None
+    hash: str  # `sha256:…` of the raw line with its end
+
+    def is_like(self, other: Neighbour) -> bool:
+        """Whether it is the same entry, changed meanwhile or not."""
+        if self.entry_id is not None and self.entry_id == other.entry_id:
+            return True
+        return self.hash == other.hash
+
+
+@immutable
+class Gap:
+    """The nearest lines that stayed; None is an end of the file."""
+
+    after: Neighbour | None
+    before: Neighbour | None
+
+    @property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        return tuple(one for one in (self.after, self.before) if one is not None)
+
+    def as_json(self) -> list[Any]:
+        return [one and [one.entry_id, one.hash] for one in (self.after, self.before)]
+
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """Read what `as_json` wrote; raises ValueError, TypeError."""
+        after, before = (one and Neighbour(*one) for one in document)
+        return cls(after or None, before or None)
+
+
 class HistoryDamaged(Unavailable):
     """What is kept of an operation cannot be read."""
 
 
 @immutable
-class Touched:
+class TouchedLine:
     """What an edit of a plan was about; a plan has one for each of its edits."""
 
     index: int  # 0-based line number
@@ -77,7 +118,7 @@ class Act:
 
 
 @immutable
-class Deed:
+class KeptOperation:
     """One operation that is kept."""
 
     number: int  # counts the operations of one session
@@ -140,22 +181,22 @@ class History:
         return self._layout.history_dir(self.name)
 
     @cached_property
-    def lasting(self) -> Lasting:
+    def entry_notes(self) -> EntryNotes:
         """What is known for longer than operations are kept."""
-        return Lasting(self.directory, self.name)
+        return EntryNotes(self.directory, self.name)
 
-    def deeds(self) -> list[Deed]:
+    def deeds(self) -> list[KeptOperation]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
         found = (_read_head(self.directory / name, number) for number, name in self._names())
         return [deed for deed in found if deed is not None]
 
-    def pending(self) -> list[Deed]:
+    def pending(self) -> list[KeptOperation]:
         """Those of which it is not known whether they took effect."""
         names = [(number, name) for number, name in self._names() if name.endswith(_PENDING)]
         found = (_read_head(self.directory / name, number) for number, name in names)
         return [deed for deed in found if deed is not None]
 
-    def lines(self, deed: Deed) -> list[ChangedLine]:
+    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
         """The lines that an operation changed; raises NotFound, Damaged."""
         try:
             with plain_stream(deed.path, _BUFFER) as stream:
@@ -171,7 +212,9 @@ class History:
             ) from error
         return found
 
-    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         kept = b""
         if line.kept:
@@ -192,7 +235,7 @@ class History:
         self,
         act: Act,
         edits: Sequence[Edit],
-        touched: Sequence[Touched],
+        touched: Sequence[TouchedLine],
         keeps: Iterable[Keep],
         source: Readable,
         store: SessionStore,
@@ -223,7 +266,7 @@ class History:
                 os.fchmod(stream.fileno(), 0o600)
                 os.fsync(stream.fileno())
             sync_dir(self.directory)
-            self.lasting.note(number, noting)
+            self.entry_notes.note(number, noting)
         except OSError as error:
             self.discard()
             raise os_problem(error, f"writing to {self.directory}") from error
@@ -246,12 +289,12 @@ class History:
         if begun is not None:
             # As long as the operation lies there, it is known that what it noted may not count.
             with suppress(OSError, BsdError):
-                self.lasting.drop(int(begun.name.partition("_")[0]))
+                self.entry_notes.drop(int(begun.name.partition("_")[0]))
                 begun.unlink()
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()
 
-    def settle(self, deed: Deed, *, happened: bool) -> None:
+    def settle(self, deed: KeptOperation, *, happened: bool) -> None:
         """Note of a pending operation what the session told."""
         self._begun = deed.path
         if happened:
@@ -287,7 +330,7 @@ class _Recorder:
         self._store = store
         self._keeps = keeps
 
-    def record(self, edit: Edit, about: Touched) -> tuple[dict[str, Any], bytes]:
+    def record(self, edit: Edit, about: TouchedLine) -> tuple[dict[str, Any], bytes]:
         """Describe one edit; the second answer is what must be kept of the former line."""
         keep = self._keeps.get(about.index)
         line: dict[str, Any] = {
@@ -302,7 +345,7 @@ class _Recorder:
             "hash": keep.hash if keep else None,
         }
         kept = b""
-        if keep and isinstance(keep.line, Span):
+        if keep and isinstance(keep.line, FileSpan):
             # The usual case of a backlog: the stored file is the line, and need not be read.
             line["was"], recipe = keep.hash, whole_file(keep.size)
         else:
@@ -353,7 +396,7 @@ def _overlapping(stream: IO[bytes]) -> Iterator[bytes]:
         before = (before + block)[-_LONGEST_NAMED:]
 
 
-def undone_entries(deeds: Sequence[Deed]) -> dict[int, int]:
+def undone_entries(deeds: Sequence[KeptOperation]) -> dict[int, int]:
     """How many lines of each operation are undone now, by its number; redoing undoes an undo."""
     undone = dict.fromkeys((deed.number for deed in deeds), 0)
     for deed in reversed(deeds):  # what undoes something comes after it
@@ -372,12 +415,12 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _read_head(path: Path, number: int) -> Deed | None:
+def _read_head(path: Path, number: int) -> KeptOperation | None:
     try:
         with plain_stream(path) as stream:
             head = orjson.loads(stream.readline(LARGEST_RECORD))
         act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
-        return Deed(number, act, int(head["entries"]), path)
+        return KeptOperation(number, act, int(head["entries"]), path)
     except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):
         return None  # it expired meanwhile, a crash left it, or it is none of ours
     except OSError as error:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from sys import intern
 from typing import Any
 
 import orjson
 
-from bsd.foundation.atomic import write_private
-from bsd.foundation.errors import os_problem
+from bsd.foundation.errors import BsdError, os_problem
+from bsd.foundation.files import LARGEST_LINE, open_plain, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.plain import LARGEST_LINE, open_plain, read_plain
+
+INDEX_FILE = "index.json"  # in the directory of a store
 
 _VERSION = 1
 
@@ -38,6 +40,14 @@ class Record:
     @property
     def ref(self) -> str:
         return self.file.removesuffix(".json")
+
+
+def session_named_in(document: Path) -> SessionName | None:
+    """Whose file one of bsd's own is (an index, notes), as it says; None if it does not."""
+    with suppress(OSError, ValueError, LookupError, TypeError, BsdError):
+        said = orjson.loads(read_plain(document, LARGEST_LINE))["session"]
+        return SessionName.parse(str(said))
+    return None
 
 
 _END = b"\n]}\n"

@@ -24,8 +24,7 @@ from bsd.agents.marker import (
     standing_at,
 )
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
-from bsd.store.contents import StoredPlace
-from bsd.store.extracted import Missing, digest
+from bsd.store.extracted import Missing, Stored, digest
 from bsd.text.reader import Line, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, find
 
@@ -39,18 +38,10 @@ class Lines(Protocol):
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
 
 
-class Stores(Protocol):
-    """Who knows what is stored."""
-
-    def load(self, ref: str, hash: str) -> bytes | Missing: ...
-
-    def of_entry(self, entry_id: str) -> list[StoredPlace]: ...
-
-
 class Markers:
     """Those of one session, as it is read in one go."""
 
-    def __init__(self, source: Lines, fmt: Format, stored: Stores) -> None:
+    def __init__(self, source: Lines, fmt: Format, stored: Stored) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored
@@ -196,7 +187,7 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
 
 
 def stored_line(
-    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stores
+    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
 ) -> bytes | Missing:
     """The line that a marker names, if it is of the entry that the placeholders name.
 
@@ -217,7 +208,7 @@ def stored_line(
 
 
 def _made_of_copies(
-    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stores, names: Iterable[str]
+    raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored, names: Iterable[str]
 ) -> Iterator[bytes]:
     paths = list(away_paths(entry, marker).values())
     for place in (place for name in names for place in stored.of_entry(name)):

@@ -2,12 +2,14 @@
 
 All of it can be made anew: a database that is missing, damaged or of another version is. The text
 is kept packed, beside the index: a snippet needs no other file, and a piece can be taken out of the
-index exactly, as retention must.
+index exactly, as retention must. What a person types is made into what FTS5 understands, and what
+was found into a snippet.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +18,118 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.database_file import remove_database
+from bsd.foundation.errors import BsdError, Invalid, Unavailable, os_problem
+from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.store.search_file import WAIT_SECONDS, Damaged, connect, problem_of, remove
-from bsd.store.search_query import SNIPPET, Hit, Snippet, indexable, match_expression
-from bsd.store.search_rows import Known, Seen, Slice, Told, Words
+from bsd.store.search_file import (
+    WAIT_SECONDS,
+    Damaged,
+    Known,
+    KnownState,
+    KnownTitle,
+    Slice,
+    Words,
+    connect,
+    problem_of,
+)
+
+_PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
+# Scripts that put no space between words: each character becomes a word of its own.
+_UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f])")
+_BREAK = "\u200b"
+_START, _END = "\x02", "\x03"
+# Colours of a terminal cling to the words they colour.
+_COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+_UNWANTED = re.compile(f"[\x00{_START}{_END}]")
+_LONGEST_SNIPPET = 320  # characters
+_BEFORE = 80
+_MOST_WORDS = 64
+_LONG_ENOUGH = 3  # characters: fewer begin too many words
+
+# A snippet as FTS5 makes it, with the signs that `Snippet.read` looks for.
+SNIPPET = f"snippet(words, 0, '{_START}', '{_END}', '…', 24)"
+
+
+def indexable(text: str) -> str:
+    """Return `text` as the index keeps it: what UTF-8 or SQLite cannot hold is replaced."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # lone surrogates
+        text = _UNSPACED.sub(rf"{_BREAK}\1{_BREAK}", text)
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    return _UNWANTED.sub(" ", text)
+
+
+def terms_of(words: str) -> list[str]:
+    """Return what was typed word by word; words in double quotes, which they keep, are one."""
+    return [f'"{phrase}"' if phrase else word for phrase, word in _PARTS.findall(words)]
+
+
+def match_expression(words: str, *, beginnings: bool = False) -> str:
+    """Return the FTS5 expression for words that must all be there, in any order.
+
+    `"several words"` stand together, `begin*` is any word that begins so, and with `beginnings`
+    each word that stands alone and is not very short. Everything else a user may type is text.
+    Raises Invalid if there is no word in it.
+    """
+    terms = []
+    for phrase, word in _PARTS.findall(words):
+        text = indexable(phrase or word)
+        if not any(map(str.isalnum, text)):
+            continue  # nothing that the index could know
+        open_end = word.endswith("*") or (beginnings and len(word) >= _LONG_ENOUGH)
+        prefix = " *" if open_end else ""
+        terms.append(f'"{text}"{prefix}')
+    if not terms:
+        raise Invalid("there is no word to search for", hint='bsd search "two words" another')
+    if len(terms) > _MOST_WORDS:
+        raise Invalid(f"{len(terms)} words are too many", hint=f"at most {_MOST_WORDS}")
+    return " ".join(terms)
+
+
+@immutable
+class Snippet:
+    """A piece of text around what was found; `matches` are [start, end) in its characters."""
+
+    text: str
+    matches: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def read(cls, marked: str) -> Snippet:
+        """Read what the SQL expression SNIPPET returned."""
+        marked = " ".join(marked.replace(_BREAK, "").split())
+        first = marked.find(_START)
+        if len(marked) > _LONGEST_SNIPPET:  # words can be very long
+            start = max(0, first - _BEFORE)
+            marked = ("…" if start else "") + marked[start : start + _LONGEST_SNIPPET]
+        text, matches, begun = "", [], None
+        for part in re.split(f"([{_START}{_END}])", marked):
+            if part == _START:
+                begun = len(text)
+            elif part == _END:
+                if begun is not None:
+                    matches.append((begun, len(text)))
+                begun = None
+            else:
+                text += part
+        if begun is not None:
+            matches.append((begun, len(text)))
+        return cls(text, tuple(matches))
+
+
+@immutable
+class SearchHit:
+    """An entry in which all words were found."""
+
+    session: SessionName
+    entry: str | None  # its id
+    index: int  # line number in the session; of extracted text: when it was taken out
+    where: Literal["transcript", "extracted"]
+    snippet: Snippet
+    score: float  # the greater the better
+
 
 _log = get_logger("search")
 
@@ -45,7 +153,7 @@ def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT
     with suppress(Damaged):
         return _once(path, work, wait)
     _log.warning("The search index is damaged and made anew", path=str(path))
-    remove(path)
+    remove_database(path)
     try:
         return _once(path, work, wait)
     except Damaged as error:
@@ -94,11 +202,11 @@ class SearchIndex:
         """Whose sessions were read."""
         return {agent for (agent,) in self._db.execute("SELECT DISTINCT agent FROM sessions")}
 
-    def seen(self, agent: str) -> dict[str, Seen]:
+    def seen(self, agent: str) -> dict[str, KnownState]:
         """The sessions of an agent as they were when they were last read, by name."""
-        query = f"SELECT name, {', '.join(Seen._fields)} FROM sessions"  # noqa: S608 - our own columns
+        query = f"SELECT name, {', '.join(KnownState._fields)} FROM sessions"  # noqa: S608 - our own columns
         query += " WHERE agent = ?"
-        return {name: Seen(*row) for name, *row in self._db.execute(query, (agent,))}
+        return {name: KnownState(*row) for name, *row in self._db.execute(query, (agent,))}
 
     def known_among(self, names: Iterable[str]) -> dict[str, Known]:
         """Those of these sessions that were read, by name."""
@@ -129,7 +237,9 @@ class SearchIndex:
         )
         return {name: models or "" for name, models in rows}
 
-    def told(self, agent: str | None = None, only: SessionName | None = None) -> dict[str, Told]:
+    def told(
+        self, agent: str | None = None, only: SessionName | None = None
+    ) -> dict[str, KnownTitle]:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
@@ -137,7 +247,7 @@ class SearchIndex:
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
-        return {name: Told(*row) for name, *row in rows}
+        return {name: KnownTitle(*row) for name, *row in rows}
 
     def note(self, known: Known) -> None:
         """Keep how a session was read."""
@@ -298,7 +408,7 @@ class SearchIndex:
         agent: str | None = None,
         limit: int = 20,
         extracted_from: SessionName | None = None,
-    ) -> list[Hit]:
+    ) -> list[SearchHit]:
         """The best entries first, each once; raises Invalid if there is no word in `words`.
 
         With `extracted_from` only what was taken out of that session is looked at.
@@ -318,7 +428,7 @@ class SearchIndex:
                 "place": EXTRACTED,
             },
         )
-        hits: list[Hit] = []
+        hits: list[SearchHit] = []
         seen: set[tuple[str, str | int]] = set()
         for piece, name, entry, line, place, rank in rows:
             key = (name, line if entry is None else entry)
@@ -327,7 +437,9 @@ class SearchIndex:
             seen.add(key)
             snippet = self._snippet(expression, piece)
             hits.append(
-                Hit(SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank))
+                SearchHit(
+                    SessionName.parse(name), entry, line, _WHERE[place], snippet, -float(rank)
+                )
             )
             if len(hits) == limit:
                 break

@@ -1,16 +1,86 @@
-"""The file of `search.db`: how it is made, opened, and known to be damaged."""
+"""`search.db`: its rows, how its file is made, opened, and known to be damaged."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import zlib
-from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from bsd.foundation.database_file import without_shared_memory
+from bsd.foundation.database_file import (
+    make_database_file,
+    version_of,
+    without_shared_memory,
+)
 from bsd.foundation.errors import Busy, Unavailable
-from bsd.foundation.layout import inside, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import inside
+
+
+@immutable
+class Known:
+    """A session as it was when it was last read; the fields are columns of `sessions`."""
+
+    name: str
+    agent: str
+    store: str  # name of its store directory
+    dev: int
+    ino: int
+    size: int
+    mtime: int
+    ctime: int
+    offset: int  # up to here its lines are complete
+    lines: int  # so many of them
+    guard: bytes  # hash of the last bytes before the offset
+    settled: str  # statistics of those lines
+    statistics: str  # of all there was
+    shelf_ino: int  # of its store directory; 0: none
+    shelf_mtime: int
+
+
+class KnownState(NamedTuple):
+    """What tells whether a session and its store are as they were; of many sessions, so small."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime: int
+    ctime: int
+    shelf_ino: int
+    shelf_mtime: int
+    offset: int
+
+
+class KnownTitle(NamedTuple):
+    """How a session is called and how new it is, by what was counted in it; and of which file."""
+
+    size: int
+    mtime: int
+    title: str | None
+    newest_ms: float | None
+
+
+@immutable
+class Slice:
+    """Lines that were read together: in a session that was rewritten most of them are as before."""
+
+    first: int  # number of its first line
+    lines: int
+    size: int  # bytes
+    hash: bytes
+    statistics: str  # of these lines
+
+
+@immutable
+class Words:
+    """The text of one line, or of what was taken out of it."""
+
+    line: int
+    entry: str | None
+    text: str
+    ref: str | None = None  # of the stored file
+
 
 _VERSION = 3
 WAIT_SECONDS = 60.0  # somebody may be reading a large session for the first time
@@ -64,15 +134,14 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     Raises OSError, sqlite3.Error, Damaged for one of another version, and Forbidden if a link leads
     out of the root, in whose `.brainsurgeon` it lies.
     """
-    inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
+    path = inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
     make_private_dir(path.parent)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    make_database_file(path)
     database = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         database.create_function("unpacked", 1, _unpacked, deterministic=True)
         without_shared_memory(database, path)
-        (version,) = database.execute("PRAGMA user_version").fetchone()
+        version = version_of(database)
         if version == 0:
             _create(database)
         elif version != _VERSION:
@@ -90,18 +159,10 @@ def _create(database: sqlite3.Connection) -> None:
     auto_vacuum, *tables = CREATE
     database.execute(auto_vacuum)
     database.execute("BEGIN IMMEDIATE")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version == 0:  # nobody else was quicker
+    if version_of(database) == 0:  # nobody else was quicker
         for statement in tables:
             database.execute(statement)
     database.execute("COMMIT")
-
-
-def remove(path: Path) -> None:
-    """Remove it, with the files that SQLite keeps beside it."""
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()
 
 
 def _unpacked(body: bytes) -> str:

@@ -1,34 +1,73 @@
 """`state.db`: what was settled in each session when it was last looked into (DESIGN §3).
 
-Only speed is kept here. Anything that does not fit the session as it is now is not used, and a
-database that cannot be read or written is as good as none.
+A checkpoint says where reading a session may begin instead of at its first line. Only speed is kept
+here. Anything that does not fit the session as it is now is not used, and a database that cannot be
+read or written is as good as none.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import sqlite3
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 
-from bsd.foundation.database_file import without_shared_memory
+from bsd.foundation.database_file import (
+    make_database_file,
+    remove_database,
+    signed,
+    unsigned,
+    version_of,
+    without_shared_memory,
+)
 from bsd.foundation.errors import BsdError, TemporaryFailure
+from bsd.foundation.files import make_private_dir
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName, make_private_dir
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
-from bsd.store.checkpoint import Checkpoint, Ids
 from bsd.text.change import Edit, Identity, Readable, Written, edited
 from bsd.text.reader import Transcript
+
+NO_ID = 0  # the number of an entry without id
+
+
+class Ids(Protocol):
+    """The ids of entries that need not be read again."""
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these they are."""
+        ...
+
+
+@immutable
+class Checkpoint:
+    """A place between two lines, and what the lines before it mean for those after it."""
+
+    offset: int  # bytes
+    index: int  # number of the line that begins here, 0-based
+    messages: int  # message entries before
+    ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
+    own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
+    leaf: int = NO_ID  # a number for the id of the last entry before that has one
+    in_turn: bool = False  # in the last turn, which has come to its end
+    on_way: bool = True  # whoever went on from the end came by it
+    bound: bool = False  # values before stay only since a signature covers them
+    characters_per_token: float = 0.0  # as recorded before; 0: not known
+    earlier: Ids | None = field(default=None, compare=False)  # known without being listed
+
+    def among(self, ids: Collection[int]) -> set[int]:
+        """Which of these ids an entry before the checkpoint has."""
+        found = set(ids).intersection(self.ids) if self.ids else set()
+        return found | self.earlier.among(ids) if self.earlier else found
+
 
 _log = get_logger("state")
 
@@ -146,7 +185,7 @@ class StateDb:
                 if at.earlier is None:
                     number = database.execute(_BEGIN, row).lastrowid
                 if number is not None:
-                    new = sorted(map(_signed, at.ids))  # as the table is
+                    new = sorted(map(signed, at.ids))  # as the table is
                     database.executemany(_ADD, ((number, one) for one in new))
 
     def forget(self, name: SessionName) -> None:
@@ -173,7 +212,7 @@ class StateDb:
 
     def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
         """Which of these ids stand before a checkpoint; raises TemporaryFailure if it is gone."""
-        wanted = [_signed(one) for one in ids]
+        wanted = [signed(one) for one in ids]
         with self._open(create=False) as database:
             if database is not None and _is_kept(database, number):
                 found: set[int] = set()
@@ -181,7 +220,7 @@ class StateDb:
                     part = wanted[start : start + _AT_ONCE]
                     query = _AMONG.format(", ".join("?" * len(part)))
                     for (one,) in database.execute(query, (number, *part)):
-                        found.add(_unsigned(one))
+                        found.add(unsigned(one))
                 return found
         raise TemporaryFailure(
             "what was known of the session was forgotten meanwhile",
@@ -201,7 +240,7 @@ class StateDb:
                         session = SessionName.parse(name)
                     except BsdError:  # no name that a session may have
                         continue
-                    left_as = Written(*map(_unsigned, file))
+                    left_as = Written(*map(unsigned, file))
                     found.append(Left(session, settings, left_as, due_at))
         return found
 
@@ -212,7 +251,7 @@ class StateDb:
             (
                 str(rest.session),
                 rest.settings,
-                *map(_signed, rest.file),
+                *map(signed, rest.file),
                 rest.due_at,
             )
             for rest in rests.values()
@@ -253,7 +292,7 @@ class StateDb:
     def _is_as_opened(self, database: sqlite3.Connection) -> bool:
         """Whether it still is the file at the path, and nobody has made it empty or another's."""
         with suppress(sqlite3.Error):
-            return self._which() == self._opened and _version(database) == _SCHEMA
+            return self._which() == self._opened and version_of(database) == _SCHEMA
         return False
 
     def _which(self) -> tuple[int, int] | None:
@@ -264,14 +303,11 @@ class StateDb:
 
     def _connect(self) -> sqlite3.Connection:
         make_private_dir(self._path.parent)
-        if self._path.is_symlink():
-            raise OSError(errno.ELOOP, "a symbolic link", str(self._path))
-        if not self._path.exists():
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        make_database_file(self._path)
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, check_same_thread=False)
         try:
             without_shared_memory(database, self._path)
-            if _version(database) != _SCHEMA:
+            if version_of(database) != _SCHEMA:
                 _create(database)
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
@@ -284,9 +320,8 @@ class StateDb:
     def _give_up(self, error: Exception) -> None:
         self.close()
         if type(error) is sqlite3.DatabaseError:  # not a database, or a damaged one
-            for suffix in ("", "-journal", "-wal", "-shm"):
-                with suppress(OSError):
-                    self._path.with_name(self._path.name + suffix).unlink()
+            with suppress(OSError):
+                remove_database(self._path)
         if not self._told:
             _log.warning("state.db cannot be used: sessions are read whole", error=str(error))
         self._told = True
@@ -298,18 +333,13 @@ def state_at(path: Path) -> StateDb:
     return StateDb(path)
 
 
-def _version(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
 def _create(database: sqlite3.Connection) -> None:
     """Empty tables, unless another worker, who came at the same moment, has made them already."""
     # Ids lie about at random: who looks for one reads a page, and who adds one writes a page.
     database.execute("PRAGMA page_size = 1024")
     database.execute("BEGIN IMMEDIATE")
     with database:
-        if _version(database) == _SCHEMA:
+        if version_of(database) == _SCHEMA:
             return
         for table in ("checkpoints", "ids", "rests"):
             database.execute(f"DROP TABLE IF EXISTS {table}")
@@ -366,13 +396,4 @@ def guard(source: Readable, offset: int, edits: Sequence[Edit] = ()) -> bytes:
 
 
 def _file(identity: Identity) -> tuple[int, int]:
-    return _signed(identity.dev), _signed(identity.ino)
-
-
-def _unsigned(number: int) -> int:
-    return number + (1 << 64) if number < 0 else number
-
-
-def _signed(number: int) -> int:
-    """Inode numbers have 64 bits, SQLite's integers 63 and a sign."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+    return signed(identity.dev), signed(identity.ino)

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.immutable import immutable
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.plan import Plan, Report, Saving, Source
 from bsd.surgery.targets import DISCARDED, Action
 from bsd.surgery.tokens import Rate
@@ -53,7 +53,7 @@ def change_plan(
     source: Source,
     action: str,
     edits: Sequence[Edit],
-    touched: Sequence[Touched],
+    touched: Sequence[TouchedLine],
     answer: ContextChanged,
     rate: Rate,
 ) -> Plan:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from bsd.agents.dialect import Facts, Format, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
@@ -81,7 +81,7 @@ def plan_discard(
     answer = ContextChanged(action, changed, warnings)
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
-    touched = [Touched(one.index, one.entry_id) for one in in_order]
+    touched = [TouchedLine(one.index, one.entry_id) for one in in_order]
     return change_plan(source, action, edits, touched, answer, conversation.rate), answer
 
 

@@ -26,7 +26,7 @@ from bsd.foundation.value_path import (
     value_at,
 )
 from bsd.store.extracted import digest
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.locate import Located, locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
@@ -128,7 +128,7 @@ def plan_edit(
     answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
-    touched = tuple(Touched(answer.index, answer.entry_id) for _ in edits)
+    touched = tuple(TouchedLine(answer.index, answer.entry_id) for _ in edits)
     return Plan(source.identity, edits, report, touched=touched), answer
 
 

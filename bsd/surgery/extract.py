@@ -14,15 +14,15 @@ from bsd.agents.dialect import Format, Value
 from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, PLACEHOLDER_START, RESTORED, Marker, placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import MOST_EXTRA_EDITED, is_too_large
+from bsd.foundation.json_text import MOST_EXTRA_EDITED, is_too_large
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
-from bsd.store.checkpoint import Checkpoint
-from bsd.store.extracted import Keep, Missing, Span, Stored
-from bsd.store.history import Touched
-from bsd.store.lasting import Noting
+from bsd.store.entry_notes import Noting
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored
+from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
+from bsd.store.state import Checkpoint
 from bsd.surgery.kept import Original, Return, original_of, same_values
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Saving, Source
@@ -146,7 +146,7 @@ class _Home:
     ref: str
     hash: str
     size: int
-    line: Span | bytes | None  # as in Keep
+    line: FileSpan | bytes | None  # as in Keep
     away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
 
 
@@ -226,7 +226,7 @@ class _Surgery:
             sizes=dict(zip(keys, sizes, strict=True)),
             line=home.line,
         )
-        was = home.hash if isinstance(home.line, Span) else None
+        was = home.hash if isinstance(home.line, FileSpan) else None
         return _Operation(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
     def _home(self, outcome: Outcome, raw: bytes) -> _Home:
@@ -245,7 +245,7 @@ class _Surgery:
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
                 if found and (home := self._again(*found, raw, values)):
                     return home
-        span = Span(outcome.offset, outcome.length)
+        span = FileSpan(outcome.offset, outcome.length)
         return _Home(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
 
     def _home_of_marked(
@@ -435,7 +435,7 @@ class _Tally:
             tuple(self.edits),
             report,
             tuple(self.keeps),
-            tuple(Touched(keep.index, keep.entry_id) for keep in self.keeps),
+            tuple(TouchedLine(keep.index, keep.entry_id) for keep in self.keeps),
             complete=self.complete,
             due_at=self.due_at,
             checkpoint=checkpoint,

@@ -18,10 +18,9 @@ from bsd.agents.marker import RESTORED
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, paths_of
+from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
-from bsd.store.history import ChangedLine, HistoryDamaged, Touched, as_ended
-from bsd.store.lasting import NOTHING, Stamps, learn
-from bsd.store.originals import Original
+from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
 from bsd.surgery.kept import member_of, same_values
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
@@ -47,7 +46,7 @@ class Witness(Protocol):
         """What was noted of other sessions."""
         ...
 
-    def originals(self, entry_ids: Collection[str]) -> Iterator[Original]:
+    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
         """The original lines that are kept of entries of these ids."""
         ...
 
@@ -132,7 +131,7 @@ def _take_out(
         except SpliceError:
             continue
         edits.append(Edit(one.offset, one.length, new))
-        touched.append(Touched(one.index, one.entry_id))
+        touched.append(TouchedLine(one.index, one.entry_id))
         new_bytes += len(new)
     revised.take(Plan(revised.identity, tuple(edits), Report(""), touched=tuple(touched)))
     return complete
@@ -191,7 +190,7 @@ def _by_originals(
     return found
 
 
-def _is_copy(raw: bytes, original: Original) -> bool:
+def _is_copy(raw: bytes, original: KeptLine) -> bool:
     """Whether a line has the values that left an original line, so that it is one of its copies."""
     paths: list[ValuePath] = list(paths_of(original.keys).values())
     return bool(paths) and same_values(raw, original.line, paths)

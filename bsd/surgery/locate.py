@@ -10,7 +10,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, placeholder
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.store.markers import loose_placeholders
 from bsd.surgery.plan import Source
 from bsd.text.reader import Line, parse_entry

@@ -9,8 +9,8 @@ from bsd.agents.dialect import Format
 from bsd.agents.marker import EXTRACTABLE
 from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.errors import Invalid
-from bsd.store.history import Touched
-from bsd.store.lasting import Noting
+from bsd.store.entry_notes import Noting
+from bsd.store.history import TouchedLine
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
@@ -63,7 +63,7 @@ def plan_set_extractable(
         previous=previous,
         index=located.line.index,
     )
-    touched = (Touched(answer.index, answer.entry_id),) if edits else ()
+    touched = (TouchedLine(answer.index, answer.entry_id),) if edits else ()
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
     return Plan(source.identity, edits, report, touched=touched, noting=freed), answer
 

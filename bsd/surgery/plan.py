@@ -10,10 +10,10 @@ from typing import Protocol
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.extracted import Keep, Stored
-from bsd.store.history import Touched
-from bsd.store.lasting import NOTHING, Noting
+from bsd.store.history import TouchedLine
+from bsd.store.state import Checkpoint
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit, Identity
 from bsd.text.reader import Line
@@ -95,7 +95,7 @@ class Plan:
     edits: tuple[Edit, ...]
     report: Report
     keeps: tuple[Keep, ...] = ()
-    touched: tuple[Touched, ...] = ()  # for the history: what each of the edits is about
+    touched: tuple[TouchedLine, ...] = ()  # for the history: what each of the edits is about
     undoes: int | None = None  # number of the operation that this one undoes
     noting: Noting = NOTHING  # what shall be known of entries from then on
     complete: bool = True  # False: the budget ended it; plan again after the commit

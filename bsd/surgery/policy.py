@@ -14,8 +14,7 @@ from bsd.agents.dialect import Facts, Value
 from bsd.agents.entry import Entry, message_of
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
-from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.trigger_rules import TriggerRule
+from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
 
 _ANY = "*"
 

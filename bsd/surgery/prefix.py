@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from bsd.agents.dialect import Facts
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.sight import Sight, id_hash
 
 Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them

@@ -11,11 +11,11 @@ from bsd.agents.entry import block_at, same_author, says_something
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
+from bsd.store.changed_lines import gaps_of
 from bsd.store.extracted import Stored
-from bsd.store.history import Touched
-from bsd.store.whereabouts import gaps_of
+from bsd.store.history import TouchedLine
 from bsd.surgery.conversation import Seen, identifier
 from bsd.surgery.family_tree import ASSISTANT, USER, FamilyTree, Row
 from bsd.surgery.plan import Plan, Report, Saving, Source
@@ -277,7 +277,7 @@ class _Redaction:
         edits, touched = [], []
         for row in sorted([*gone.values(), *changed], key=lambda one: one.index):
             edits.append(Edit(row.offset, row.length, self._new.get(row.index, b"")))
-            touched.append(Touched(row.index, row.id, gap=gaps.get(row.index)))
+            touched.append(TouchedLine(row.index, row.id, gap=gaps.get(row.index)))
         answer = Redaction(
             tuple(target.told() for target in targets if target.how),
             tuple(target.told() for target in targets if not target.how),
@@ -286,12 +286,12 @@ class _Redaction:
         )
         return self._as_plan(source, edits, touched, len(answer.redacted)), answer
 
-    def _names(self, touched: Sequence[Touched]) -> Iterator[str]:
+    def _names(self, touched: Sequence[TouchedLine]) -> Iterator[str]:
         for one in touched:
             yield one.entry_id if one.entry_id is not None else f"#{one.index}"
 
     def _as_plan(
-        self, source: Source, edits: Sequence[Edit], touched: Sequence[Touched], calls: int
+        self, source: Source, edits: Sequence[Edit], touched: Sequence[TouchedLine], calls: int
     ) -> Plan:
         size = source.identity.size
         saved = sum(edit.length - len(edit.new) for edit in edits)

@@ -11,7 +11,7 @@ from bsd.agents.dialect import Format, ToolCall
 from bsd.agents.entry import REDACTED, Entry, block_at
 from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import Conflict
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import away_paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bsd.agents.dialect import Format
 from bsd.agents.marker import MARKER, Marker
 from bsd.store.extracted import Stored
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
@@ -21,7 +21,7 @@ def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tupl
     """
     markers = Markers(source, fmt, stored)
     edits: list[Edit] = []
-    touched: list[Touched] = []
+    touched: list[TouchedLine] = []
     for line in source.lines():
         entry = parse_entry(line.raw) if NEEDLES[1] in line.raw else None
         if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
@@ -35,7 +35,7 @@ def plan_remark(source: Source, fmt: Format, stored: Stored) -> tuple[Plan, tupl
         except SpliceError:  # a line that is never edited
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
-        touched.append(Touched(line.index, facts.id))
+        touched.append(TouchedLine(line.index, facts.id))
     size = source.identity.size
     report = Report(
         "remark",

@@ -14,7 +14,7 @@ from itertools import pairwise
 from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.content import put_texts
 from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan, text_or_note
 from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
@@ -269,7 +269,7 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextC
     for search in finder.searches:
         by_line[search.matches[0].index].append(search.matches[0])
     edits: list[Edit] = []
-    touched: list[Touched] = []
+    touched: list[TouchedLine] = []
     changed: dict[int, ContextChange] = {}
     problems: list[FieldError] = []
     for seen in read_through(source, fmt):
@@ -284,7 +284,7 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextC
             problems += [FieldError(f"targets[{one.operation}]", message) for one in here]
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))
-        touched.append(Touched(seen.line.index, seen.facts.id))
+        touched.append(TouchedLine(seen.line.index, seen.facts.id))
         changed |= {
             one.operation: _changed(one, operations[one.operation], finder.conversation)
             for one in here

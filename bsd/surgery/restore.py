@@ -11,11 +11,11 @@ from bsd.agents.marker import MARKER, RESTORED, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, names_value, paths_of
+from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
-from bsd.store.history import Touched
-from bsd.store.lasting import Noting, Stamp
+from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
 from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
 from bsd.surgery.locate import Located, locate
@@ -328,7 +328,7 @@ def _plan(
         bytes_before=size,
         bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
     )
-    touched = tuple(Touched(one.index, one.entry_id) for one in answers if one.keys_restored)
+    touched = tuple(TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored)
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
     return Plan(
         source.identity, tuple(edits), report, touched=touched, complete=complete, noting=noting

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from bsd.store.entry_notes import NOTHING
 from bsd.store.extracted import Keep
-from bsd.store.history import Touched
-from bsd.store.lasting import NOTHING
+from bsd.store.history import TouchedLine
 from bsd.surgery.plan import Plan, Report, Source
 from bsd.text.change import Edit
 from bsd.text.reader import Line
@@ -19,7 +19,7 @@ class _Changed:
 
     length: int
     new: bytes
-    touched: Touched
+    touched: TouchedLine
 
 
 class Revised:

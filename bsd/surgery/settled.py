@@ -10,7 +10,7 @@ import hashlib
 import json
 
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Reason
 from bsd.surgery.survey import Outcome, Survey

@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 from bsd.agents.dialect import Facts, Turn
 from bsd.foundation.immutable import immutable
-from bsd.store.checkpoint import NO_ID, Checkpoint
+from bsd.store.state import NO_ID, Checkpoint
 
 _NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
 _NEAR = 64  # entries: most follow one of those

@@ -19,9 +19,9 @@ from bsd.agents.dialect import Facts, Format, ToolCall
 from bsd.agents.entry import Entry, block_at
 from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
-from bsd.store.checkpoint import NO_ID, Checkpoint
+from bsd.store.state import NO_ID, Checkpoint
 from bsd.surgery.plan import Leaked, Source
 from bsd.surgery.policy import Policy
 from bsd.surgery.prefix import Prefix

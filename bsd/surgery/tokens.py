@@ -15,7 +15,7 @@ from bsd.agents.dialect import Facts, Value
 from bsd.agents.entry import Entry, Sent, answer_of, sent_tokens
 from bsd.agents.marker import MARKER
 from bsd.foundation.immutable import immutable
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 
 _RULE_OF_THUMB = 4.0
 _UNCHARGED = frozenset(("user", "toolResult", "tool"))  # whose messages count no tokens

@@ -12,20 +12,20 @@ from bsd.agents.marker import RESTORED, Marker, standing_at
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
+from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import Keep, Missing, Stored
-from bsd.store.gap import Neighbour
 from bsd.store.history import (
     ChangedLine,
-    Deed,
     HistoryDamaged,
-    Touched,
+    KeptOperation,
+    Neighbour,
+    TouchedLine,
     as_ended,
     undone_entries,
     with_end,
 )
-from bsd.store.lasting import Noting
 from bsd.store.markers import away_paths
-from bsd.store.whereabouts import Found, find_gaps, find_lines, gaps_of, happened
 from bsd.surgery.conversation import identifier
 from bsd.surgery.kept import Original, Return, made_again
 from bsd.surgery.plan import Plan, Report, Source
@@ -39,15 +39,17 @@ _MOST_NAMED = 5
 class Past(Protocol):
     """The history of a session, as planners may ask it."""
 
-    def deeds(self) -> list[Deed]:
+    def deeds(self) -> list[KeptOperation]:
         """All operations that are kept, the oldest first."""
         ...
 
-    def lines(self, deed: Deed) -> list[ChangedLine]:
+    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
         """The lines that an operation changed."""
         ...
 
-    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         ...
 
@@ -56,7 +58,7 @@ class Past(Protocol):
 class Undone(Answer):
     """What is undone."""
 
-    deed: Deed = field(metadata=INTERNAL)
+    deed: KeptOperation = field(metadata=INTERNAL)
     undone: int = field(init=False, metadata=contract(by=lambda one: one.deed.number))
     action: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.action))
     at: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.at))
@@ -89,7 +91,7 @@ class PastOperation(Answer):
     bytes_after: int
 
 
-def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> Deed:
+def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> KeptOperation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
@@ -137,7 +139,7 @@ def tell_history(past: Past, source: Source | None) -> list[PastOperation]:
     return [_told(deed, changed[deed.number], undone[deed.number]) for deed in reversed(deeds)]
 
 
-def _told(deed: Deed, names: tuple[str, ...], undone: int) -> PastOperation:
+def _told(deed: KeptOperation, names: tuple[str, ...], undone: int) -> PastOperation:
     act = deed.act
     state: Literal["done", "undone", "partly_undone", "damaged"]
     if undone:
@@ -198,8 +200,8 @@ def plan_undo(
 
 
 def _find(
-    source: Source, fmt: Format, past: Past, deed: Deed, over: Container[int]
-) -> tuple[dict[int, Found], list[ChangedLine]]:
+    source: Source, fmt: Format, past: Past, deed: KeptOperation, over: Container[int]
+) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
     Raises Conflict if somebody has changed one since, or if one is gone that others are tied to.
@@ -238,7 +240,9 @@ def _ids(source: Source, fmt: Format) -> set[str | None]:
 class _Undoing:
     """Takes back one line after the other."""
 
-    def __init__(self, source: Source, fmt: Format, past: Past, stored: Stored, deed: Deed) -> None:
+    def __init__(
+        self, source: Source, fmt: Format, past: Past, stored: Stored, deed: KeptOperation
+    ) -> None:
         self._source = source
         self._fmt = fmt
         self._past = past
@@ -250,9 +254,9 @@ class _Undoing:
         self._of_extraction = _began_with(past, deed).act.action in {"extract", "undo"}
         self._back: list[str] = []  # entries whose extraction is taken back with this
         self._away: list[str] = []  # entries whose values leave again
-        self.touched: list[Touched] = []
+        self.touched: list[TouchedLine] = []
 
-    def take_back(self, at: int, line: ChangedLine, place: Found, *, trial: bool) -> int:
+    def take_back(self, at: int, line: ChangedLine, place: LinePlace, *, trial: bool) -> int:
         """Give one line its former bytes; returns how many."""
         now = self._source.read(place.offset, place.length)
         former = self._past.former(self._deed, line, as_ended(line, now), self._stored)
@@ -264,7 +268,7 @@ class _Undoing:
         keep = self._keep(line, place, now, was)
         if not trial:
             self._edits.append(Edit(place.offset, place.length, was))
-            self.touched.append(Touched(place.index, line.entry_id, at))
+            self.touched.append(TouchedLine(place.index, line.entry_id, at))
             self._note(line.entry_id, now, was)
             if keep:
                 self._keeps.append(keep)
@@ -298,7 +302,7 @@ class _Undoing:
             for index, at in gone.items():
                 self.touched[at] = replace(self.touched[at], gap=gaps[index])
 
-    def _keep(self, line: ChangedLine, place: Found, now: bytes, was: bytes) -> Keep | None:
+    def _keep(self, line: ChangedLine, place: LinePlace, now: bytes, was: bytes) -> Keep | None:
         """What must be in the store if values leave the line again with this."""
         entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
@@ -367,7 +371,7 @@ class _Undoing:
         )
 
 
-def _began_with(past: Past, deed: Deed) -> Deed:
+def _began_with(past: Past, deed: KeptOperation) -> KeptOperation:
     """The operation that was undone, done again and so on; or what is kept of that row."""
     deeds = {one.number: one for one in past.deeds()}
     while deed.act.undoes in deeds:
@@ -381,7 +385,7 @@ def _away_in(entry: Entry) -> set[str]:
     return set(away_paths(entry, marker)) if marker else set()
 
 
-def _already_undone(past: Past, deed: Deed) -> set[int]:
+def _already_undone(past: Past, deed: KeptOperation) -> set[int]:
     """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
     deeds = past.deeds()
     undone = undone_entries(deeds)
@@ -397,7 +401,7 @@ def _already_undone(past: Past, deed: Deed) -> set[int]:
 
 
 def _check_later(
-    past: Past, deed: Deed, lines: Sequence[ChangedLine], gone: Container[str | None]
+    past: Past, deed: KeptOperation, lines: Sequence[ChangedLine], gone: Container[str | None]
 ) -> None:
     """Raise Conflict if a later operation that still stands changed one of these lines.
 
@@ -433,7 +437,7 @@ def _check_later(
 
 
 def _changed_by_others(
-    deed: Deed, changed_lines: Sequence[ChangedLine], gone_lines: Sequence[ChangedLine]
+    deed: KeptOperation, changed_lines: Sequence[ChangedLine], gone_lines: Sequence[ChangedLine]
 ) -> Conflict:
     """Say which lines are not as the operation left them, though bsd did nothing to them since."""
     changed, gone = ([_name(line) for line in lines] for lines in (changed_lines, gone_lines))

@@ -14,7 +14,7 @@ from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths

@@ -18,9 +18,9 @@ from typing import Any, NoReturn, Self
 import orjson
 
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_problem
+from bsd.foundation.files import LARGEST_LINE, NotPlain, open_plain
 from bsd.foundation.immutable import immutable
-from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.plain import LARGEST_LINE, NotPlain, open_plain
+from bsd.foundation.json_text import is_too_large
 from bsd.text.change import Identity
 
 BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill

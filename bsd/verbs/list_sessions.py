@@ -14,14 +14,13 @@ from typing import Any
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog, statistics
-from bsd.care.catalog import SessionInfo
-from bsd.care.sought import Sought
+from bsd.care.catalog import ListedSession, Titles
+from bsd.care.search import SessionFilter
 from bsd.care.statistics import Statistics
-from bsd.care.titles import Titles
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.verbs.verb import Route, Server, Verb, argument
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
@@ -97,7 +96,7 @@ class Figures(Answer):
 
 
 @dataclass(frozen=True)
-class ListedSession(Figures, SessionRow):
+class SessionInList(Figures, SessionRow):
     """One session. Sizes are bytes, times ISO 8601."""
 
     counted: bool = field(
@@ -121,7 +120,7 @@ class SearchState(Answer):
 class Sessions(Answer):
     """Some sessions, the newest first, and where the others begin."""
 
-    sessions: tuple[ListedSession, ...]
+    sessions: tuple[SessionInList, ...]
     next: str | None = field(metadata=contract("The cursor of the next page"))
     search: SearchState | None = field(metadata=contract("With `q`: how far the text is known"))
 
@@ -157,7 +156,7 @@ class Cursor:
         return base64.urlsafe_b64encode(json.dumps([self.began, *self.after]).encode()).decode()
 
 
-def session_row(info: SessionInfo) -> SessionRow:
+def session_row(info: ListedSession) -> SessionRow:
     """A session of the catalog for other programs."""
     return SessionRow(
         session=str(info.name),
@@ -197,7 +196,9 @@ def _uncounted(*, is_stale: bool) -> dict[str, Any]:
     return {one.name: None for one in fields(Figures)} | {"is_stale": is_stale}
 
 
-def list_sessions(layout: Layout, asked: ListSessions, now: float) -> tuple[Sessions, Sought]:
+def list_sessions(
+    layout: Layout, asked: ListSessions, now: float
+) -> tuple[Sessions, SessionFilter]:
     """A page of the list, as of `now` (epoch seconds), and how its words were looked for.
 
     How far their text is known, the page does not say yet.
@@ -205,7 +206,7 @@ def list_sessions(layout: Layout, asked: ListSessions, now: float) -> tuple[Sess
     if asked.agent is not None:
         check_agent(layout, asked.agent)
     where = Cursor.read(asked.cursor) if asked.cursor else None
-    words = Sought(layout, asked.words, asked.agent)
+    words = SessionFilter(layout, asked.words, asked.agent)
     titles = Titles(layout, asked.agent)
     found = [
         (name, stat, updated)
@@ -232,7 +233,7 @@ def list_sessions(layout: Layout, asked: ListSessions, now: float) -> tuple[Sess
     return Sessions(tuple(listed(layout, infos, now)), following, None), words
 
 
-def listed(layout: Layout, infos: list[SessionInfo], now: float) -> Iterator[ListedSession]:
+def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
     """Sessions as the list shows them, with the figures that are known of them."""
     known = statistics.counted(layout, infos)
     for info in infos:
@@ -241,7 +242,7 @@ def listed(layout: Layout, infos: list[SessionInfo], now: float) -> Iterator[Lis
         row, figures = vars(session_row(info)), _uncounted(is_stale=is_stale)
         if found is not None:
             figures = vars(figures_of(found.statistics, is_stale=is_stale))
-        yield ListedSession(**row, **figures, counted=found is not None and found.current)
+        yield SessionInList(**row, **figures, counted=found is not None and found.current)
 
 
 def check_agent(layout: Layout, agent: str) -> None:
@@ -251,7 +252,7 @@ def check_agent(layout: Layout, agent: str) -> None:
 
 
 def _matching(
-    layout: Layout, asked: ListSessions, words: Sought, titles: Titles
+    layout: Layout, asked: ListSessions, words: SessionFilter, titles: Titles
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, asked.agent):
@@ -266,7 +267,7 @@ def _matching(
         called = [entry.key, registries[name.agent].title(name.session)] if entry else []
         if words.terms:
             called.append(titles.of(name, stat).title)
-        if words.are_in(name, called):
+        if words.fits(name, called):
             yield name, stat
 
 

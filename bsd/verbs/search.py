@@ -10,7 +10,7 @@ from bsd.care.search import by_title, search_as_it_is
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.search_query import Hit
+from bsd.store.search import SearchHit
 from bsd.verbs.list_sessions import LONGEST_WORDS, SearchState, check_agent
 from bsd.verbs.verb import Route, Server, Verb, argument
 
@@ -81,7 +81,10 @@ class FoundInAll(SearchAnswer):
 
 
 def found_in_all(
-    layout: Layout, asked: SearchWords, hits: list[Hit], unread: Mapping[SessionName, BsdError]
+    layout: Layout,
+    asked: SearchWords,
+    hits: list[SearchHit],
+    unread: Mapping[SessionName, BsdError],
 ) -> FoundInAll:
     """The answer of somebody who has read what is new, and what he could not read."""
     could_not = tuple(UnreadSession(str(name), why.message) for name, why in unread.items())
@@ -97,14 +100,14 @@ def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
     return FoundInIndex(asked.words, titled, _entries(hits), server.search_state())
 
 
-def _titled(layout: Layout, asked: SearchWords, hits: list[Hit]) -> tuple[TitledSession, ...]:
+def _titled(layout: Layout, asked: SearchWords, hits: list[SearchHit]) -> tuple[TitledSession, ...]:
     """The sessions that are called so, other than those with such entries."""
     but = {hit.session for hit in hits}
     found = by_title(layout, asked.words, agent=asked.agent, limit=asked.limit, but=but)
     return tuple(TitledSession(str(name), title) for name, title in found)
 
 
-def _entries(hits: list[Hit]) -> tuple[FoundEntry, ...]:
+def _entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
     return tuple(
         FoundEntry(
             session=str(hit.session),

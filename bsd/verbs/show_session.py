@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from bsd.care import catalog
-from bsd.care.family import children
+from bsd.care.catalog import children
 from bsd.foundation.answers import contract
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import SessionName
@@ -18,7 +18,7 @@ from bsd.verbs.list_entries import (
     ListEntries,
     list_entries,
 )
-from bsd.verbs.list_sessions import ListedSession, listed
+from bsd.verbs.list_sessions import SessionInList, listed
 from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument
 
 
@@ -30,7 +30,7 @@ class ShowSession:
 
 
 @dataclass(frozen=True)
-class SessionDetail(ListedSession):
+class SessionDetail(SessionInList):
     """A session with the first page of its entries."""
 
     children: list[str] = field(metadata=contract("What would be deleted with it, all generations"))

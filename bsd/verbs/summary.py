@@ -11,8 +11,7 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, block_at, error_text, model_of
 from bsd.agents.marker import Marker
 from bsd.foundation.answers import INTERNAL, Answer
-from bsd.foundation.durations import format_duration
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.store.extracted import Stored
 from bsd.surgery.plan import Means, Source
 from bsd.text.reader import parse_entry

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bsd.foundation.ages import look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.clock_record import look, steady
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.logs import get_logger
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
+from bsd.foundation.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces.execution import ExecutionResult, execute
 from bsd.workspaces.listing import SessionInfo, describe_session, list_sessions
 from bsd.workspaces.metadata import SessionMetadata
@@ -38,10 +38,9 @@ class Rules:
     @classmethod
     def of(cls, settings: Settings) -> Rules:
         """As the settings say, in which 0 is no limit."""
-        from bsd.foundation.workspace_settings import age_hours  # noqa: PLC0415 - as above
-
+        age = lifetime_seconds(settings.workspace_max_age, minimum=MINUTE)
         return cls(
-            age_hours(settings.workspace_max_age),
+            None if age is None else age / 3600,
             settings.workspace_max_count or None,
             settings.workspace_max_bytes or None,
         )

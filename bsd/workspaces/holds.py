@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bsd.foundation.sizes import format_size
+from bsd.foundation.spelling import format_size
 from bsd.workspaces import tree
 from bsd.workspaces.place import Workspace
 from bsd.workspaces.process import Limits

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 FILE_NAME = ".metadata.json"
 VERSION = 1

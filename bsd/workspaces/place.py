@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound, os_problem
-from bsd.foundation.layout import check_name, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import check_name
 from bsd.workspaces.locks import WAIT_SECONDS, lock
 from bsd.workspaces.metadata import Skip, Unusable
 

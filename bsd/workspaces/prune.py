@@ -13,7 +13,7 @@ from typing import Any
 
 from bsd.foundation.errors import FieldError, Invalid, os_problem
 from bsd.foundation.logs import get_logger
-from bsd.foundation.sizes import format_size
+from bsd.foundation.spelling import format_size
 from bsd.workspaces import tree
 from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable
 from bsd.workspaces.place import DEFAULT_ROOT, Root, open_directory, open_root, system_errors

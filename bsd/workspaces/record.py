@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from bsd.foundation.atomic import write_all
+from bsd.foundation.files import write_all
 from bsd.foundation.logs import get_logger
 from bsd.workspaces import tree
 from bsd.workspaces.locks import metadata_lock, try_lock

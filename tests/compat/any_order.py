@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from bsd.care.retention import run_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
@@ -181,16 +181,21 @@ class Patient:
         self.written.append(author.lines)
 
     def _trash(self) -> None:
-        trash = Trash(self._layout, "never", actor="test", wait=0.0, clock=lambda: self._now)
+        trash = Trash(
+            self._layout,
+            "never",
+            actor="test",
+            patience=Patience(wait=0.0, clock=lambda: self._now),
+        )
         trash.delete(self.name)
         assert not self.path.exists()
         [item] = trash.items()
         trash.restore(item.id)
 
     def _expire(self) -> None:
-        cleaned = run_retention(
-            self._layout, "24h", actor="test", clock=lambda: self._now + _MUCH_LATER
-        )
+        cleaned = RetentionRun(
+            self._layout, actor="test", clock=lambda: self._now + _MUCH_LATER
+        ).clean_store("24h")
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:

@@ -18,7 +18,7 @@ import pytest
 from bsd.agents.codex import CODEX
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.lone_stores import lone_stores
+from bsd.care.leftovers import lone_stores
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone

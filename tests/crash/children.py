@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from bsd.foundation import filesystem
 from bsd.session.commit.exchangers import HelperExchanger, Step
-from bsd.store import durable
 from tests.crash.disk_calls import DiskCalls
 from tests.crash.ledger import Ledger
 from tests.crash.power import Recorder
@@ -156,7 +156,7 @@ def _obey(order: Order) -> Report:
             os.kill((helper.pid or 0) if order.kills_helper else os.getpid(), signal.SIGKILL)
 
     if order.as_a_whole:
-        durable._MANY = 1
+        filesystem._MANY = 1
     helper = HelperExchanger()
     if order.act == "helper":
         helper.start()

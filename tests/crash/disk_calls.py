@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.foundation import leases
-from bsd.store import durable
+from bsd.foundation import filesystem, leases
 
 _CHANGING_FLAGS = os.O_CREAT | os.O_TRUNC
 _WRITING_FLAGS = _CHANGING_FLAGS | os.O_WRONLY | os.O_RDWR
@@ -80,7 +79,7 @@ class DiskCalls:
         for name in (*_BY_FD, *_BY_PATH, *_COPIES):
             wrap(os, name, self._wrapped(name, getattr(os, name)))
         wrap(leases._libc, "renameat2", self._wrapped("renameat2", leases._libc.renameat2))
-        wrap(durable._libc, "syncfs", self._wrapped("syncfs", durable._libc.syncfs))
+        wrap(filesystem._libc, "syncfs", self._wrapped("syncfs", filesystem._libc.syncfs))
         sys.addaudithook(self._audit)
 
     @contextmanager

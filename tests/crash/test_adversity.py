@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from tests.crash.theatre import build
 from tests.needs import as_ordinary_user, require_linux
 

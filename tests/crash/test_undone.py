@@ -14,8 +14,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
+from bsd.store.changed_lines import undone_in
 from bsd.store.history import History
-from bsd.store.whereabouts import undone_in
 from tests import verbs
 from tests.crash.children import Children, Order
 from tests.crash.surgery import NAME, recover_all

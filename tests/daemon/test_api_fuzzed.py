@@ -21,7 +21,6 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from bsd.care.search import bring_up_to_date
 from bsd.doors.http.app import create_app
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
@@ -33,6 +32,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.workspaces.caretaker import Caretaker
 from tests.daemon.api import settings_for
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.searching import read_all
 from tests.unit.api.fake import FakeDaemon
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
@@ -112,7 +112,7 @@ class Stage:
         assert surgeon.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
         self._extracted = path.read_bytes()
         set_at_rest(path)
-        bring_up_to_date(self.layout)
+        read_all(self.layout)
         entries = list(surgeon.entries(SAMPLE))
         away = next(entry for entry in entries if entry.extracted)
         self.real = {

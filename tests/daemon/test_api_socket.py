@@ -14,8 +14,7 @@ import pytest
 
 from bsd.doors.http.local_socket import open_local_socket
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
-from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket
-from bsd.foundation.peer import peer_uid
+from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket, peer_uid
 from tests.logs import capture_logs
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from bsd.care.verify import verify
+from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.mount import strength
 from bsd.sample import session_lines
 from tests.daemon.fast_forward import Clock, Machine, machine
 from tests.daemon.patient import QUIET, RECENT, Agents, Surgeon

@@ -12,7 +12,7 @@ from typing import Any
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.layout import Layout
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.mount import strength
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.surgeon import Surgeon

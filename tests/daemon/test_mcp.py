@@ -17,7 +17,7 @@ import pytest
 from bsd.agents.owners import layout_of
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.sample import session_lines

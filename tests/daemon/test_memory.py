@@ -16,9 +16,9 @@ from bsd.daemon.timetable import Actions, Timetable
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout
-from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
+from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.opening import open_memory
 from tests.daemon.running import configure, running, wait_for
 from tests.files.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store

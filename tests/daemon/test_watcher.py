@@ -24,7 +24,7 @@ from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import ObserverWatches, Watches, WatchListener, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from tests.daemon.told import Heard, wait_until
 from tests.needs import as_ordinary_user
 

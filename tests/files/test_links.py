@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import run_history_retention, run_retention
-from bsd.care.search import bring_up_to_date, forget_stored, search, search_as_it_is
+from bsd.care.retention import RetentionRun
+from bsd.care.search import forget_stored, search, search_as_it_is
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Forbidden, NotFound
 from bsd.foundation.layout import Layout
-from bsd.foundation.memory_settings import MemorySettings
+from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.opening import open_memory
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
@@ -52,7 +53,7 @@ def test_locks(layout: Layout, surgeon: Surgeon, outside: Path) -> None:
     with pytest.raises(Forbidden, match=OUT), own_lock(layout, NAME):
         pass
     later = time.time() + 90_000
-    done = run_retention(layout, "24h", actor="test", clock=lambda: later)
+    done = RetentionRun(layout, actor="test", clock=lambda: later).clean_store("24h")
     assert (done.cleaned, done.errors) == (0, 1)
     assert not list(outside.iterdir())
     layout.locks.unlink()
@@ -79,7 +80,7 @@ def _search_as_it_is(layout: Layout) -> object:
     return search_as_it_is(layout, "look")
 
 
-@pytest.mark.parametrize("ask", [_search, _search_as_it_is, bring_up_to_date])
+@pytest.mark.parametrize("ask", [_search, _search_as_it_is])
 def test_the_search_index(layout: Layout, outside: Path, ask: Callable[[Layout], object]) -> None:
     target = outside / "other.db"
     target.touch()
@@ -103,7 +104,7 @@ def test_what_was_settled(layout: Layout, surgeon: Surgeon, outside: Path) -> No
 
 def test_journals_of_the_trash(layout: Layout, outside: Path) -> None:
     layout.moving.symlink_to(outside)
-    trash = Trash(layout, "14d", wait=0.0, quiet=0.0)
+    trash = Trash(layout, "14d", patience=Patience(wait=0.0, quiet=0.0))
     with pytest.raises(Forbidden, match=OUT):
         trash.delete(NAME)
     with pytest.raises(Forbidden, match=OUT):
@@ -119,7 +120,7 @@ def test_drafts_and_orphans(layout: Layout, outside: Path) -> None:
     layout.edits.symlink_to(outside)
     layout.orphans.symlink_to(outside)
     later = time.time() + 90_000 * 365
-    run_history_retention(layout, "14d", actor="test", clock=lambda: later)
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("14d")
     descriptor = os.open(layout.session_file(NAME), os.O_RDONLY)
     about = Orphan(layout.session_file(NAME), str(NAME), "s1", "late", 5, 0)
     try:

@@ -23,8 +23,8 @@ from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
 from bsd.agents.owner import Free, Held, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
+from bsd.foundation.filesystem import judge as judge_mount
 from bsd.foundation.layout import SessionName
-from bsd.foundation.mount import judge as judge_mount
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
 

@@ -15,18 +15,17 @@ from bsd.care import retention
 from bsd.care.expiry import Cleaned, clean, forecast
 from bsd.care.retention import (
     HistoryShelf,
+    RetentionRun,
     StoreShelf,
     in_plain_words,
-    run_history_retention,
-    run_retention,
 )
-from bsd.foundation.ages import Ages, Kind, Step
+from bsd.foundation.ages import Ages, Step, StepKind
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from bsd.store.lasting import UNDONE
 from tests.logs import capture_logs
 
 NOW = time.time()
@@ -104,7 +103,7 @@ def test_exactly_as_old_as_the_setting_stays(layout: Layout) -> None:
 
 def test_by_a_clock_in_doubt_nothing_goes_however_old_it_is(layout: Layout) -> None:
     store = put(layout, NAME, {"0001_thinking": 400})
-    put_forward = Step(Kind.FORWARD, 60.0, 30 * HOUR, None, NOW)
+    put_forward = Step(StepKind.FORWARD, 60.0, 30 * HOUR, None, NOW)
     assert clean(shelf(layout), Ages(NOW, 100.0, (put_forward,))) == Cleaned()
     assert store.refs() == ["0001_thinking"]
     assert clean(shelf(layout), Ages(NOW, 100.0 + 25 * HOUR, (put_forward,))).cleaned == 1
@@ -246,7 +245,7 @@ def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:
 def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
     put(layout, NAME, {f"{n:04d}_thinking": 25 for n in range(15)}, size=83_886)
     with capture_logs() as lines:
-        done = run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+        done = RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert done.as_json() == {"cleaned": 15, "bytes": 1_258_290, "errors": 0}
     told = [line for line in lines if line["log_level"] == "info"]
     assert [line["event"] for line in told] == ["[RETENTION] Deleted 15 extracted files (1.2 MB)"]
@@ -255,7 +254,7 @@ def test_a_run_is_logged_in_the_seeds_words_and_audited(layout: Layout) -> None:
     assert audited["action"] == "retention"
     assert audited["filesRemoved"] == 15
     with capture_logs() as lines:
-        run_retention(layout, "24h", actor="daemon", clock=lambda: NOW)
+        RetentionRun(layout, actor="daemon", clock=lambda: NOW).clean_store("24h")
     assert [line for line in lines if line["log_level"] != "debug"] == []
 
 
@@ -279,23 +278,25 @@ def test_drafts_of_edits_go_with_the_history(layout: Layout) -> None:
         os.utime(draft, (NOW - hours * HOUR,) * 2)
         (layout.edits / name / "backup~").symlink_to("/nowhere")
         os.utime(layout.edits / name / "backup~", (0, 0), follow_symlinks=False)
-    run_history_retention(layout, "never", actor="cli", clock=lambda: NOW)
+    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("never")
     assert len(list(layout.edits.iterdir())) == 2
-    run_history_retention(layout, "24h", actor="cli", clock=lambda: NOW)
+    RetentionRun(layout, actor="cli", clock=lambda: NOW).clean_history("24h")
     assert [path.name for path in layout.edits.iterdir()] == ["young"]
 
 
+@pytest.mark.parametrize("text", [b"{}", b'{"session":"main/../s1"}', b'{"session":7}', b"[]"])
 def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_gone(
-    layout: Layout,
+    layout: Layout, text: bytes
 ) -> None:
     store = put(layout, NAME, {"0001_thinking": 1})
     undone = layout.history_dir(NAME) / UNDONE
     undone.parent.mkdir(parents=True)
-    undone.write_bytes(b"{}")
+    undone.write_bytes(text)
     os.utime(undone, (NOW - 400 * HOUR,) * 2)
     shelf = HistoryShelf(layout, "24h", wait=0.0)
     assert clean(shelf, Ages(NOW)) == Cleaned(), "what is stored may come back by it"
     shutil.rmtree(store.directory)
+    assert len(forecast(shelf, Ages(NOW)).going) == 1
     assert clean(shelf, Ages(NOW)).cleaned == 1
     assert not undone.parent.exists()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from bsd.care.search import bring_up_to_date
 from bsd.foundation.layout import Layout
 from tests.daemon.api import over_socket, serving
+from tests.searching import read_all
 from tests.unit.api.fake import FakeDaemon
 from tests.web.browser import SCREENSHOTS, chromium, screenshot, watched
 from tests.web.story import tell_story
@@ -31,7 +31,7 @@ def test_pictures(tmp_path: Path) -> None:
         for name in (_SESSION, "main/tide-table-import", "main/nightly-report"):
             status, _ = over_socket(settings.socket, f"/api/sessions/{name}/extract", "POST")
             assert status == 200
-        bring_up_to_date(Layout(root))
+        read_all(Layout(root))
         address = f"http://{server.addresses[0]}"
         for scheme in ("light", "dark"):
             with watched(browser, address, color_scheme=scheme) as seen:

@@ -29,8 +29,8 @@ from bsd.agents.openclaw.registry import (
 )
 from bsd.agents.owner import ENDING, LockState, Owner, PutBack, Registry
 from bsd.foundation.errors import BsdError
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.plain import plain_stream
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")

@@ -21,14 +21,13 @@ import orjson
 
 from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
 from bsd.foundation import process
-from bsd.foundation.atomic import write_all
+from bsd.foundation.files import open_plain, read_plain, write_all
+from bsd.foundation.filesystem import strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import strength
-from bsd.foundation.plain import open_plain, read_plain
 from bsd.foundation.process import seconds_up
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
 MAX_HOLD_MS: Final = 5 * 60 * 1000  # what the gateway grants itself; our holds take milliseconds

@@ -12,9 +12,8 @@ from typing import Any
 from bsd.agents.entry import text_of
 from bsd.agents.owner import ENDING, Registered, Registry
 from bsd.agents.title import in_short
-from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.plain import LARGEST_RECORD, read_plain
-from bsd.foundation.times import UNCERTAIN_NS
+from bsd.foundation.files import LARGEST_RECORD, UNCERTAIN_NS, read_plain
+from bsd.foundation.json_text import is_too_large
 
 FILE = "sessions.json"
 

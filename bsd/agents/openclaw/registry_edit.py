@@ -19,12 +19,11 @@ from typing import Any
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.registry import FILE
 from bsd.agents.owner import PutBack
-from bsd.foundation.atomic import sync_dir, write_all
 from bsd.foundation.errors import Conflict, TemporaryFailure
-from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
+from bsd.foundation.files import LARGEST_RECORD, NotPlain, open_plain, sync_dir, write_all
+from bsd.foundation.filesystem import MetadataNotKept, keep_metadata
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import swap_names
-from bsd.foundation.parsed_size import is_too_large
-from bsd.foundation.plain import LARGEST_RECORD, NotPlain, open_plain
 from bsd.text import splice
 from bsd.text.change import Identity
 from bsd.text.scan import Search, encode_key, scan

@@ -14,8 +14,8 @@ from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
-from bsd.foundation.parsed_size import is_too_large
-from bsd.store.checkpoint import Checkpoint
+from bsd.foundation.json_text import is_too_large
+from bsd.store.state import Checkpoint
 from bsd.surgery.plan import Source
 from bsd.surgery.policy import Policy
 from bsd.text.reader import Line, parse_entry

@@ -26,7 +26,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.value_path import paths_of
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from bsd.store.history import Touched
+from bsd.store.history import TouchedLine
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means, Plan, Report, Source
 from bsd.surgery.redact import Call, RedactionKind, plan_redact
@@ -329,7 +329,7 @@ class Round:
                 self._revised.identity,
                 (Edit(line.offset, len(line.raw), new),),
                 Report(_ACTION),
-                touched=(Touched(line.index, entry_id),),
+                touched=(TouchedLine(line.index, entry_id),),
             )
         )
 

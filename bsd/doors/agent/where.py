@@ -11,8 +11,9 @@ from pathlib import Path
 
 from bsd.agents.marker import placeholder
 from bsd.foundation.errors import BsdError, Invalid
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import plain_stream
+from bsd.store.index import INDEX_FILE
 
 _PIECE = 4 << 20  # bytes
 _HEAD = 2048
@@ -49,7 +50,7 @@ def _indexes(layout: Layout) -> Iterator[Path]:
     stores = layout.refuse_outside(layout.extracted)
     with suppress(OSError):
         for store in sorted(os.listdir(stores)):
-            yield stores / store / "index.json"
+            yield stores / store / INDEX_FILE
 
 
 def _name_in(index: Path) -> SessionName:

@@ -95,7 +95,7 @@ class Call:
         """
         if self.root is None and settings.sources and not settings.readonly:
             from bsd.foundation.errors import os_problem
-            from bsd.foundation.layout import make_private_dir
+            from bsd.foundation.files import make_private_dir
 
             try:
                 if not os.path.lexists(settings.root):

@@ -10,7 +10,7 @@ import click
 
 from bsd.care import verify as verification
 from bsd.care.doctor import Check, Level, clock, examine, versions
-from bsd.care.strangers import give_back, strangers
+from bsd.care.file_owners import give_back, wrongly_owned
 from bsd.care.verify import Verification
 from bsd.doors.cli.call import BsdCommand, Call, command
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, say_check
@@ -63,7 +63,7 @@ def doctor(call: Call, /, repair: bool) -> int:
 
 def _refuse_unless_repaired(call: Call) -> None:
     """Raise Forbidden if somebody was to give files away who cannot: an ordinary user."""
-    if any(each.uid != os.geteuid() for each in strangers(call.layout.root, os.environ)):
+    if any(each.uid != os.geteuid() for each in wrongly_owned(call.layout.root, os.environ)):
         hint = f"`sudo bsd --root {call.layout.root} doctor --repair`"
         raise Forbidden("only root can give away what belongs to root", hint=hint)
 

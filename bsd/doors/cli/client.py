@@ -14,10 +14,11 @@ from bsd.foundation.errors import BsdError, FieldError, Forbidden, Unavailable, 
 from bsd.foundation.locations import (
     find_root,
     find_socket,
+    may_be_believed,
+    peer_uid,
     read_settings_file,
     settings_file,
 )
-from bsd.foundation.peer import may_be_believed, peer_uid
 
 _ANSWER_SECONDS = 10.0
 _BLOCK = 1 << 16

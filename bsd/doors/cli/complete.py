@@ -64,7 +64,7 @@ def sessions(context: click.Context, incomplete: str) -> Items:
 
 def _sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
     from bsd.care import catalog
-    from bsd.care.titles import Titles
+    from bsd.care.catalog import Titles
 
     there = list(catalog.with_stats(layout))
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]

@@ -20,8 +20,9 @@ from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
 from bsd.doors.cli.output import say, say_check, share, size
 from bsd.foundation.errors import BsdError, Unavailable
-from bsd.foundation.layout import Layout, make_private_dir
-from bsd.foundation.mount import strength
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.filesystem import strength
+from bsd.foundation.layout import Layout
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -126,7 +126,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     In a directory of its own: what the editor puts beside it is private, too.
     """
     from bsd.foundation.errors import BsdError, os_problem
-    from bsd.foundation.layout import make_private_dir
+    from bsd.foundation.files import make_private_dir
 
     try:
         make_private_dir(layout.refuse_outside(layout.edits))

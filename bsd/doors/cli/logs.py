@@ -18,9 +18,9 @@ from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.output import note, safe, styled
 from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import LARGEST_RECORD, plain_file
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import LEVELS
-from bsd.foundation.plain import LARGEST_RECORD, plain_file
 
 _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "2"}
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from bsd.foundation.errors import Invalid
-from bsd.foundation.sizes import format_size
+from bsd.foundation.spelling import format_size
 
 _GAP = 2  # between columns
 _LEAST_LAST = 20

@@ -90,7 +90,7 @@ def restore_all(
 
 def _note_lone_stores(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.lone_stores import lone_stores
+    from bsd.care.leftovers import lone_stores
 
     if stores := sum(1 for _ in lone_stores(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
@@ -101,8 +101,8 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     """Write what one session would be; what cannot be edited, or is in use, can be had so."""
     import os
 
-    from bsd.foundation.atomic import write_all
     from bsd.foundation.errors import Conflict, Invalid, os_problem
+    from bsd.foundation.files import write_all
 
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")

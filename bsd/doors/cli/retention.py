@@ -11,8 +11,8 @@ from bsd.doors.cli.call import Call, command
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 
 if TYPE_CHECKING:
-    from bsd.care.cleaning import CleanedAll
     from bsd.care.expiry import Forecast
+    from bsd.care.retention import CleanedAll
 
 _SHOWN = 20
 
@@ -44,9 +44,8 @@ def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
 
 
 def _foretell(call: Call, *, trust_clock: bool) -> None:
-    from bsd.care.cleaning import forecast_all
-    from bsd.foundation.ages import Ages
-    from bsd.foundation.clock_record import look
+    from bsd.care.retention import forecast_all
+    from bsd.foundation.ages import Ages, look
 
     ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
     found = forecast_all(call.layout, call.pruning.current, ages)
@@ -60,14 +59,14 @@ def _foretell(call: Call, *, trust_clock: bool) -> None:
 
 
 def _run(call: Call, *, trust_clock: bool) -> int:
-    from bsd.care.cleaning import clean_all
-    from bsd.foundation.clock_record import trust
+    from bsd.care.retention import RetentionRun
+    from bsd.foundation.ages import trust
 
     call.finish_due()
     if trust_clock:
         trust(call.layout)
     started = time.time()
-    done = clean_all(call.layout, call.pruning.current, actor="cli")
+    done = RetentionRun(call.layout, actor="cli").clean_all(call.pruning.current)
     if done.held is None:
         call.pruning.note_run("last_retention_run_at", started)
     if call.json:
@@ -131,7 +130,7 @@ def _print_trash(found: Forecast) -> None:
 
 
 def _print(found: Forecast) -> None:
-    from bsd.foundation.times import iso_utc
+    from bsd.foundation.spelling import iso_utc
 
     if found.going:
         rows = [

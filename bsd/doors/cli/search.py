@@ -15,7 +15,7 @@ from bsd.doors.cli.output import counted, note, one_line, print_json, safe, say,
 from bsd.doors.cli.problem import Problem
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.store.search_query import Hit, Snippet
+from bsd.store.search import SearchHit, Snippet
 from bsd.verbs.search import FoundInAll, SearchWords, found_in_all
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
@@ -81,7 +81,7 @@ def _code(unread: Mapping[SessionName, BsdError]) -> int:
     return next((problem.exit_code for problem in unread.values()), 0)
 
 
-def _print(found: FoundInAll, hits: list[Hit]) -> None:
+def _print(found: FoundInAll, hits: list[SearchHit]) -> None:
     for one in found.sessions:
         say(one.session, style="1")
         say(f"  {one_line(one.title, _TITLE)}\n")

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from bsd.care import catalog, statistics
-from bsd.care.catalog import SessionInfo
-from bsd.care.sought import Sought
+from bsd.care.catalog import ListedSession
+from bsd.care.search import SessionFilter
 from bsd.care.statistics import is_stale
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import Call, command
@@ -78,15 +78,15 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
             note(f"{info.name}: {info.note}")
 
 
-def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[SessionInfo]:
+def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[ListedSession]:
     """The sessions in which somebody finds these words; all, without any."""
     if query is None:
         yield from catalog.sessions(call.layout, agent)
         return
 
-    sought = Sought(call.layout, query, agent)
+    sought = SessionFilter(call.layout, query, agent)
     for info in catalog.sessions(call.layout, agent):
-        if sought.are_in(info.name, (info.label, info.title)):
+        if sought.fits(info.name, (info.label, info.title)):
             yield info
     if sought.problem:
         note(f"The text of the sessions was not searched: {sought.problem}")
@@ -110,7 +110,7 @@ def _note_missing(call: Call, agent: str | None) -> None:
                 note(f"{problem.message}\nTry: {problem.hint}")
 
 
-def _rows(call: Call, found: list[SessionInfo]) -> Iterator[dict[str, Any]]:
+def _rows(call: Call, found: list[ListedSession]) -> Iterator[dict[str, Any]]:
     """Sessions for programs, with the figures of those that are as the last search counted them."""
     now = time.time()
     warm = statistics.warm(call.layout, found)
@@ -121,7 +121,7 @@ def _rows(call: Call, found: list[SessionInfo]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _print(found: list[SessionInfo]) -> None:
+def _print(found: list[ListedSession]) -> None:
     columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
     rows = [
         (

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import click
 
 from bsd.care.disk_use import disk_use
-from bsd.care.expiry import lifetime_seconds
 from bsd.doors.cli.call import BsdCommand, Call, command
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.commands import COMMANDS
@@ -21,8 +20,9 @@ from bsd.doors.cli.complete import offering
 from bsd.doors.cli.output import one_line, print_json, print_table, say
 from bsd.doors.cli.problem import problem_of
 from bsd.doors.cli.status_text import disk_lines, print_status, spell_seconds, spell_when
-from bsd.foundation.clock_record import look
+from bsd.foundation.ages import look
 from bsd.foundation.errors import BsdError
+from bsd.foundation.spelling import lifetime_seconds
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled away
 

@@ -41,6 +41,7 @@ def open_trash(
     """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
     from bsd.care.trash import Trash
     from bsd.doors.cli.call import LONGEST_WAIT
+    from bsd.session.rest import Patience
 
     if writes:
         call.surgeon(sleep=sleep)
@@ -48,7 +49,7 @@ def open_trash(
         call.log(writes=False)
     quiet = call.settings.quiet_seconds if call.settings else 2.0
     keep = call.pruning.current.trash_retention
-    return Trash(call.layout, keep, wait=LONGEST_WAIT, quiet=quiet, sleep=sleep)
+    return Trash(call.layout, keep, patience=Patience(LONGEST_WAIT, quiet, sleep=sleep))
 
 
 @click.group(

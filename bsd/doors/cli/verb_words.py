@@ -37,7 +37,7 @@ def _plainly(answer: Answer, _: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class VerbWords:
     """What the command line adds to a verb."""
 
     tell: Tell = _plainly
@@ -198,10 +198,10 @@ def _tell_summary(found: Summary, session: SessionName) -> None:
 
 
 WORDS = {
-    "restore": Words(_tell_restored, failed=_is_lost),
-    "undo": Words(_tell_undone),
-    "set_extractable": Words(_tell_extractable, types={"value": _ExtractableType()}),
-    "get_context": Words(_tell_context),
-    "history": Words(_tell_history),
-    "summary": Words(_tell_summary),
+    "restore": VerbWords(_tell_restored, failed=_is_lost),
+    "undo": VerbWords(_tell_undone),
+    "set_extractable": VerbWords(_tell_extractable, types={"value": _ExtractableType()}),
+    "get_context": VerbWords(_tell_context),
+    "history": VerbWords(_tell_history),
+    "summary": VerbWords(_tell_summary),
 }

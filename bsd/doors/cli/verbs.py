@@ -13,7 +13,7 @@ from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, BsdCommand, Call
 from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import print_json
-from bsd.doors.cli.verb_words import WORDS, Words
+from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.doors.tool_commands import KEYS
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Argument, Verb, arguments_of, perform, verb_named
@@ -40,10 +40,10 @@ class CallHands:
         return self._call.examiner()
 
 
-def verb_command(name: str, words: Words | None = None) -> click.Command:
+def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
     """The command of the verb `name`; without `words` those that are known of it."""
     named, verb = NAMES[name], verb_named(name)
-    words = words or WORDS.get(name) or Words()
+    words = words or WORDS.get(name) or VerbWords()
 
     def work(call: Call, session: SessionName | None, asked: Any, hands: CallHands) -> Any:
         entry = getattr(asked, "entry", None)

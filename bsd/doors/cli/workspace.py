@@ -258,7 +258,7 @@ def _rules(
     keeper: Caretaker, older_than: str | None, max_count: int | None, max_bytes: int | None
 ) -> Rules:
     """As the options say; as the settings say, if there is none."""
-    from bsd.foundation.durations import parse_duration
+    from bsd.foundation.spelling import parse_duration
     from bsd.workspaces.caretaker import Rules
 
     if older_than is None and max_count is None and max_bytes is None:
@@ -350,7 +350,7 @@ def _show_list(found: list[SessionInfo], place: Path, *, sizes: bool) -> None:
 
 
 def _hours(hours: float | None) -> str:
-    from bsd.foundation.durations import format_duration
+    from bsd.foundation.spelling import format_duration
 
     if hours is None:
         return "?"

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from bsd.foundation.documents import document
 from bsd.foundation.errors import BsdError, FieldError
+from bsd.foundation.json_text import document
 
 LARGEST_BODY = 1 << 20  # bytes, of a request
 

@@ -9,9 +9,8 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
+from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
-from bsd.foundation.trigger_rules import RULE_LIMITS, TriggerType
 
 
 def _bounds(kind: SettingKind) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.logs import get_logger
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.trace import traced
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
@@ -59,10 +58,7 @@ class Desk:
             self.layout,
             self.config.current.trash_retention,
             actor=actor,
-            wait=self.patience.wait,
-            quiet=self.patience.quiet,
-            clock=self.patience.clock,
-            sleep=self.patience.sleep,
+            patience=self.patience,
             exchanger=self.exchanger,
         )
 

@@ -15,8 +15,8 @@ import orjson
 from bsd.agents.marker import Marker
 from bsd.doors.http.answer import Answer
 from bsd.foundation.errors import Invalid, Unavailable
+from bsd.foundation.files import plain_file
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.plain import plain_file
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore

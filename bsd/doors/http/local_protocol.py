@@ -8,8 +8,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from bsd.doors.http.connection import BoundedProtocol
+from bsd.foundation.locations import may_talk_to_us, peer_uid
 from bsd.foundation.logs import get_logger
-from bsd.foundation.peer import may_talk_to_us, peer_uid
 
 _log = get_logger("api")
 

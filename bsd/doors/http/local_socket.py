@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure, os_problem
-from bsd.foundation.layout import make_private_dir
+from bsd.foundation.files import make_private_dir
 from bsd.foundation.locations import LONGEST_SOCKET_PATH
 from bsd.foundation.logs import get_logger
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bsd.foundation.files import open_plain
 from bsd.foundation.leases import tail_hash
-from bsd.foundation.plain import open_plain
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.inflight import Mark, Span
 

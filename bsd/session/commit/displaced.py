@@ -22,9 +22,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir
+from bsd.foundation import filesystem
 from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.files import sync_dir
+from bsd.foundation.filesystem import Strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import (
     open_plain,
@@ -34,7 +35,6 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
-from bsd.foundation.mount import Strength
 from bsd.foundation.process import seconds_up
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
@@ -152,7 +152,7 @@ class Displaced:
         if self.record.strong:
             return take_lease(self.fd)
         quiet = self.now_ns() - os.fstat(self.fd).st_mtime_ns >= KEEP_NS
-        return quiet and set(mount.open_elsewhere(self.record.file)) <= {os.getpid()}
+        return quiet and set(filesystem.open_elsewhere(self.record.file)) <= {os.getpid()}
 
     def is_finished(self, watched: Mark) -> bool:
         """Tell whether all its bytes are accounted for, and nobody can add any."""

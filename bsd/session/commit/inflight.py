@@ -21,8 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir, write_all
+from bsd.foundation import filesystem
 from bsd.foundation.errors import (
     BsdError,
     Conflict,
@@ -31,10 +30,19 @@ from bsd.foundation.errors import (
     Unavailable,
     os_problem,
 )
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    make_private_dir,
+    makers,
+    open_plain,
+    read_plain,
+    sync_dir,
+    why_not_our_directory,
+    why_not_our_file,
+    write_all,
+)
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir, plain_directories
-from bsd.foundation.ours import makers, why_not_our_directory, why_not_our_file
-from bsd.foundation.plain import LARGEST_RECORD, open_plain, read_plain
+from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.session.commit.reach import remedy, source_around
 from bsd.text.change import Identity
 
@@ -226,10 +234,12 @@ def _mark(value: dict[str, Any]) -> Mark:
 
 
 def _edits(ready: dict[str, Any]) -> Edits:
-    spans = tuple(Span(*map(_whole, span)) for span in ready["edits"])
+    spans = tuple(Span(*span) for span in ready["edits"])
+    if not {type(number) for span in spans for number in span} <= {int}:
+        raise TypeError("offsets and lengths are whole numbers")
     end, last = 0, ready["old"]["identity"]["size"]
     for span in spans:
-        if not end <= span.offset <= span.offset + span.length <= last:
+        if not end <= span.offset <= span.offset + span.length <= last or span.new_length < 0:
             raise ValueError(f"{span} is out of order")
         end = span.offset + span.length
     return Edits(spans, str(ready["edited"]))
@@ -270,7 +280,8 @@ class InFlight:
         self.layout = layout
         self._found: dict[Path, Path] = {}
         self._exchanges: dict[int, bool] = {}  # by device: whether names can be exchanged there
-        self._exchanged: dict[SessionName, list[Path]] = {}
+        # Records that we left, each with the displaced file as it was when it was last looked at.
+        self._left: dict[SessionName, dict[Path, Identity | None]] = {}
         # How we left sessions, and when others had last written to them.
         self._own: dict[SessionName, tuple[Identity, int]] = {}
 
@@ -300,7 +311,7 @@ class InFlight:
 
     def remember(self, session: SessionName, record: Path) -> None:
         """Note that a commit by this process has left a record."""
-        self._exchanged.setdefault(session, []).append(record)
+        self._left.setdefault(session, {})[record] = None
 
     def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
         """Note that what a session is now was written by us, who found it as `before`."""
@@ -318,16 +329,25 @@ class InFlight:
         self._own.pop(session, None)
         return None
 
-    def remembered(self, session: SessionName) -> list[Path]:
-        """Records that commits by this process have left for a session, the oldest first."""
-        if session not in self._exchanged:
-            return []
-        left = [record for record in self._exchanged[session] if _is_there(record)]
-        if left:
-            self._exchanged[session] = left
-        else:
-            del self._exchanged[session]
-        return left
+    def touched(self, session: SessionName) -> dict[Path, Identity | None]:
+        """What commits by this process have left for a session and nobody has looked at since.
+
+        Records, the oldest first, whose displaced file has changed since `note_watched`; with that
+        file as it is now, None if there is none.
+        """
+        left = self._left.get(session)
+        if left is None:
+            return {}
+        for record in [record for record in left if _look(record) is None]:
+            del left[record]
+        if not left:
+            del self._left[session]
+        now = {record: _look(record.with_suffix(_FILE)) for record in left}
+        return {record: file for record, file in now.items() if not file or file != left[record]}
+
+    def note_watched(self, session: SessionName, record: Path, file: Identity | None) -> None:
+        """Note that nothing was to be done about a displaced file as it was then."""
+        self._left.get(session, {})[record] = file
 
     def directory_for(self, session: Path) -> Path:
         """The in-flight directory on the mount of `session`.
@@ -376,11 +396,11 @@ class InFlight:
         with suppress(FileNotFoundError):
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
-            found = mount.strength(sessions)
+            found = filesystem.strength(sessions)
             raise LeftAlone(
                 f"its file system ({found.filesystem}) cannot exchange two names, without which "
                 "no file is replaced safely",
-                hint=mount.MOVE_ELSEWHERE,
+                hint=filesystem.MOVE_ELSEWHERE,
             )
 
     def can_exchange(self, sessions: Path, *, make: bool = False) -> bool | None:
@@ -515,9 +535,9 @@ class InFlight:
         try:
             for probe in probes if device not in self._exchanges else probes[:1]:
                 os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            mount.refuse_unless_reached(probes[0], sessions)
+            filesystem.refuse_unless_reached(probes[0], sessions)
             if device not in self._exchanges:
-                self._exchanges[device] = mount.exchanges(*probes)
+                self._exchanges[device] = filesystem.exchanges(*probes)
         finally:
             for probe in probes:
                 probe.unlink(missing_ok=True)
@@ -543,14 +563,13 @@ def _why_none(path: Path, trusted: frozenset[int]) -> str | None:
     return None
 
 
-def _is_there(record: Path) -> bool:
+def _look(path: Path) -> Identity | None:
     try:
-        record.lstat()
+        return Identity.of(path.lstat())
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
-        raise os_problem(error, f"looking for {record}") from error
-    return True
+        raise os_problem(error, f"looking for {path}") from error
 
 
 def _age(path: Path) -> tuple[int, str]:

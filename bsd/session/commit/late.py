@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Self
 
 from bsd.agents.entry import Entry
-from bsd.foundation.atomic import write_all
 from bsd.foundation.errors import Busy
+from bsd.foundation.files import write_all
 from bsd.foundation.immutable import immutable
+from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import open_plain, read_range, tail_hash, take_lease
-from bsd.foundation.parsed_size import is_too_large
 from bsd.session.commit.build import header_hash
 from bsd.session.commit.inflight import Mark
 from bsd.text.change import Identity

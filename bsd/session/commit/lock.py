@@ -9,7 +9,8 @@ from pathlib import Path
 from filelock import UnixFileLock
 
 from bsd.foundation.errors import Busy
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.waiting_lock import WAIT_AT_MOST_SECONDS, WaitingLock
 
 

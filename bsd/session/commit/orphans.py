@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bsd.foundation.atomic import sync_dir, write_private
 from bsd.foundation.errors import Forbidden
+from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import Layout, make_private_dir
-from bsd.foundation.plain import LARGEST_NOTE, read_plain
+from bsd.foundation.layout import Layout
 from bsd.session.commit.build import copy_range
 
 _BYTES = ".late"

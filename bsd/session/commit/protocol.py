@@ -19,16 +19,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bsd.foundation import mount
-from bsd.foundation.atomic import sync_dir
+from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
-from bsd.foundation.file_metadata import MetadataNotKept, keep_metadata
+from bsd.foundation.files import UNCERTAIN_NS, sync_dir
+from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain
-from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import Strength
-from bsd.foundation.times import UNCERTAIN_NS
-from bsd.foundation.trace import traced
+from bsd.foundation.logs import get_logger, traced
 from bsd.session.commit.build import FileChanged, mark, splice
 from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
 from bsd.session.commit.inflight import Draft, Edits, InFlight, Span
@@ -93,7 +90,7 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     keep: Callable[[], None],
     after_step: Step = no_step,
     now_ns: Callable[[], int] = time.time_ns,
-    strength: Callable[[Path], Strength] = mount.strength,
+    strength: Callable[[Path], Strength] = filesystem.strength,
 ) -> Outcome:
     """Make `change`, or give up and leave everything as it was.
 
@@ -173,7 +170,7 @@ class _Commit:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise _Stop(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
         # Who planned has it open yet, and only reads.
-        if holders := set(mount.open_elsewhere(self.change.path)) - {os.getpid()}:
+        if holders := set(filesystem.open_elsewhere(self.change.path)) - {os.getpid()}:
             raise _Stop(GiveUp.IS_OPEN, f"process {min(holders)} has the session open")
 
     def prepare(self, draft: Draft) -> Request:

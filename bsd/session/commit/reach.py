@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bsd.foundation import mount
+from bsd.foundation import filesystem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
@@ -96,7 +96,7 @@ def _look(layout: Layout, directory: Path) -> None:
     """Raise OSError unless a rename could lead from the root's files in flight to a directory."""
     places = (layout.inflight, layout.own, layout.root)
     place = next((each for each in places if each.is_dir()), layout.root)
-    mount.refuse_unless_reached(place / f"{secrets.token_hex(8)}.probe", directory)
+    filesystem.refuse_unless_reached(place / f"{secrets.token_hex(8)}.probe", directory)
 
 
 def _is_read_only(path: Path) -> bool:

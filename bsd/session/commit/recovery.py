@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bsd.agents.owner import Stale
-from bsd.foundation import mount
+from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, os_problem
+from bsd.foundation.filesystem import Strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.mount import Strength
 from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
 from bsd.session.commit.exchangers import Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight, InFlightRecord
@@ -35,7 +35,7 @@ def recover(  # noqa: PLR0913 - what tests replace, each by its name
     *,
     now_ns: Callable[[], int] = time.time_ns,
     after_step: Step = no_step,
-    strength: Callable[[Path], Strength] = mount.strength,
+    strength: Callable[[Path], Strength] = filesystem.strength,
     records: Iterable[Path] | None = None,
     retire: bool = True,
 ) -> list[Recovered]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from bsd.care.strangers import Stranger, strangers
+from bsd.care.file_owners import WrongOwner, wrongly_owned
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.main import bsd as all_commands
@@ -250,9 +250,11 @@ def test_doctor_names_what_root_has_made_and_gives_it_back(
 def test_agents_may_have_users_of_their_own(theirs: Path) -> None:
     for path in ("agents/main", "agents/main/sessions", "agents/main/sessions/sessions.json"):
         os.chown(theirs / path, _NAMELESS, _NAMELESS)
-    assert strangers(theirs, {"HOME": str(theirs)}) == []
+    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == []
     os.chown(theirs / "agents" / "main", 0, 0)
-    assert strangers(theirs, {"HOME": str(theirs)}) == [Stranger(theirs / "agents" / "main", 0)]
+    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == [
+        WrongOwner(theirs / "agents" / "main", 0)
+    ]
 
 
 @needs_root

@@ -179,23 +179,22 @@ def test_the_daemons_lock_token_is_shown_where_locks_are_taken() -> None:
 
 def test_old_ones_go_with_retention(bsd: Call, root: Path) -> None:
     from bsd.care.expiry import forecast
-    from bsd.care.trash_shelf import TrashShelf, run_trash_retention
-    from bsd.foundation.ages import Ages
-    from bsd.foundation.clock_record import steady
+    from bsd.care.retention import RetentionRun, TrashShelf
+    from bsd.foundation.ages import Ages, steady
     from bsd.foundation.layout import Layout
 
     bsd("delete", "main/alpha", "--yes")
     layout = Layout(root)
     now = time.time()
-    assert run_trash_retention(layout, "14d", actor="daemon").cleaned == 0
+    assert RetentionRun(layout, actor="daemon").clean_trash("14d").cleaned == 0
     found = forecast(TrashShelf(layout, "14d"), Ages(now))
     assert (len(found.going), found.staying) == (0, 1)
     assert found.next_expiry == pytest.approx(now + 14 * 86400, abs=60)
     later, run_on = now + 15 * 86400, steady() + 15 * 86400
     clocks: dict[str, Any] = {"clock": lambda: later, "steady": lambda: run_on}
     assert len(forecast(TrashShelf(layout, "14d"), Ages(later)).going) == 1
-    assert run_trash_retention(layout, "never", actor="daemon", **clocks).cleaned == 0
-    done = run_trash_retention(layout, "14d", actor="daemon", **clocks)
+    assert RetentionRun(layout, actor="daemon", **clocks).clean_trash("never").cleaned == 0
+    done = RetentionRun(layout, actor="daemon", **clocks).clean_trash("14d")
     assert (done.cleaned, done.errors) == (2, 0)  # transcript and meta file
     assert not os.listdir(layout.trash)
 

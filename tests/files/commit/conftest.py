@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from tests.files.commit.scene import Scene
 
 

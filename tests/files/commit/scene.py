@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bsd.agents.openclaw.home import RootAgent
 from bsd.foundation.errors import Busy
+from bsd.foundation.filesystem import Strength, strength
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.mount import Strength, strength
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome, commit

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.file_metadata import keep_metadata
+from bsd.foundation.filesystem import keep_metadata
 from bsd.foundation.leases import is_spliced
 from bsd.session.commit import build
 from bsd.session.commit.build import FileChanged, splice

@@ -240,7 +240,7 @@ def test_a_record_that_cannot_be_looked_for_is_an_error_that_says_so(scene: Scen
     scene.layout.inflight.mkdir(parents=True, exist_ok=True)
     gone = scene.layout.inflight / "gone.record"
     scene.inflight.remember(NAME, gone)
-    assert scene.inflight.remembered(NAME) == []
+    assert scene.inflight.touched(NAME) == {}
     scene.inflight.remember(NAME, scene.layout.inflight / ("x" * 300))  # as in a closed directory
     with pytest.raises(BsdError, match="looking for"):
-        scene.inflight.remembered(NAME)
+        scene.inflight.touched(NAME)

@@ -13,7 +13,7 @@ import pytest
 
 from bsd.care.doctor import examine
 from bsd.daemon.guarantee import Mounts
-from bsd.foundation import mount
+from bsd.foundation import filesystem
 from bsd.foundation.errors import LeftAlone
 from bsd.sample import session_lines
 from bsd.session.commit.inflight import InFlight
@@ -35,7 +35,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
         calls.append(one)
         raise OSError(request.param, os.strerror(request.param), one)
 
-    monkeypatch.setattr(mount, "swap_names", refuse)
+    monkeypatch.setattr(filesystem, "swap_names", refuse)
     return calls
 
 
@@ -67,14 +67,14 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
     def never(*_: object) -> None:
         raise AssertionError("tried again")
 
-    monkeypatch.setattr(mount, "swap_names", never)
+    monkeypatch.setattr(filesystem, "swap_names", never)
     assert scene.inflight.can_exchange(scene.path.parent) is True
     assert scene.commit().committed
     assert scene.content == EDITED
 
 
 def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bsd.care.doctor.strength", lambda _: mount.judge(0x65735546))
+    monkeypatch.setattr("bsd.care.doctor.strength", lambda _: filesystem.judge(0x65735546))
     (before,) = (check for check in examine(scene.layout) if check.name == "leases")
     assert before.level == "warn"  # nothing of ours is there yet to try it with
     assert not scene.layout.own.exists()
@@ -89,7 +89,7 @@ def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.Mon
 def test_status_and_health_know_the_level(
     scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.daemon.guarantee.strength", lambda _: mount.judge(0x65735546))
+    monkeypatch.setattr("bsd.daemon.guarantee.strength", lambda _: filesystem.judge(0x65735546))
     inflight = InFlight(scene.layout)
     mounts = Mounts(lambda path: inflight.can_exchange(path, make=True))
     for _ in range(3):

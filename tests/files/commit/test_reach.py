@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import Level, examine
-from bsd.foundation import mount
+from bsd.foundation import filesystem
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
@@ -107,7 +107,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(mount, "refuse_unless_reached", refuse)
+    monkeypatch.setattr(filesystem, "refuse_unless_reached", refuse)
 
 
 def test_nobody_is_told_to_open_all_homes(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation import leases
-from bsd.foundation.mount import judge, open_elsewhere, strength
+from bsd.foundation.filesystem import judge, open_elsewhere, strength
 from bsd.session.commit.protocol import GiveUp
 from bsd.session.commit.recovery import State
 from tests.files.commit.scene import (

@@ -16,13 +16,13 @@ from uuid import UUID
 
 from bsd.agents.owners import layout_of
 from bsd.care import catalog
-from bsd.care.retention import run_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import Verification, verify
 from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from bsd.session.surgeon import Patience, Surgeon
 from tests import verbs
 from tests.files.copies.programs import PROGRAMS, Program, lines_of, written
@@ -161,7 +161,9 @@ class World:
         root = self.roots[0]
         path = self._path(lambda one: one.name in ("openclaw", "flat"))
         name = SessionName(path.parents[1].name, path.stem)
-        trash = Trash(root.layout, "never", actor="test", wait=0.0, clock=self.now)
+        trash = Trash(
+            root.layout, "never", actor="test", patience=Patience(wait=0.0, clock=self.now)
+        )
         deleted = trash.delete(name, permanent=self._chance.random() < 0.5)
         if not deleted.permanent and self._chance.random() < 0.5:
             trash.restore(deleted.items[0].id)
@@ -171,7 +173,9 @@ class World:
     def _retention(self) -> None:
         """Content of today stays; long afterwards, all of it goes."""
         later = self._chance.choice([0.0, 0.0, _MUCH_LATER])
-        run_retention(self.roots[0].layout, "24h", actor="test", clock=lambda: self._now + later)
+        RetentionRun(
+            self.roots[0].layout, actor="test", clock=lambda: self._now + later
+        ).clean_store("24h")
 
     def _mend(self) -> None:
         remark = self._surgeon.remark

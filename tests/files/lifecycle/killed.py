@@ -18,6 +18,7 @@ from typing import Any
 
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.rest import Patience
 
 NAME = SessionName("main", "s1")
 
@@ -66,7 +67,7 @@ def _killed_after(step: int, what: str, root: Path) -> bool:
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    act(what, Trash(Layout(root), "14d", wait=0.0, after_step=after_step))
+    act(what, Trash(Layout(root), "14d", after_step=after_step, patience=Patience(wait=0.0)))
     os._exit(0)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from bsd.care import doctor
 from bsd.care.doctor import Check, Level, examine
+from bsd.foundation.filesystem import judge
 from bsd.foundation.layout import Layout
-from bsd.foundation.mount import judge
 from bsd.foundation.sources import Source
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session

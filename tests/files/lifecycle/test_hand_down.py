@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from bsd.care import hand_down
-from bsd.care.retention import run_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
-from bsd.care.trash_shelf import run_trash_retention
 from bsd.care.verify import verify
 from bsd.doors.http.extracted import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests import verbs
@@ -64,7 +64,8 @@ def later() -> float:
 
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, "clock": later, **more})
+    how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
+    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, "clock": later, **more}), **how)
 
 
 def extracted(layout: Layout) -> str:
@@ -148,9 +149,11 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert verify(layout).clean
     later = time.time() + 15 * DAY
     with own_lock(layout, BRANCH):
-        done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later, wait=0.0)
+        done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash(
+            "14d"
+        )
     assert (done.cleaned, done.errors) == (0, 1), "not while somebody is at the branch"
-    done = run_trash_retention(layout, "14d", actor="daemon", clock=lambda: later, wait=0.0)
+    done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
     age(path)
@@ -183,7 +186,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
         age(file, 23 * 3600)
     trash_of(layout).delete(NAME, permanent=True)
     soon = time.time() + 2 * 3600
-    assert run_retention(layout, "24h", actor="daemon", clock=lambda: soon).cleaned == 2
+    assert RetentionRun(layout, actor="daemon", clock=lambda: soon).clean_store("24h").cleaned == 2
     assert not layout.store_dir(BRANCH).exists()
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import Level, examine
-from bsd.care.lone_stores import LoneStore, lone_stores
+from bsd.care.leftovers import LoneStore, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import add_session
@@ -152,7 +153,7 @@ def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: 
     assert lone(layout).where == (f"its program keeps it as {aside}",)
     aside.rename(path)
     clock.ahead += 60
-    Trash(layout, "14d", clock=clock.now, sleep=clock.sleep).delete(name)
+    Trash(layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(name)
     assert list(lone_stores(layout)) == []
     kept.rename(layout.store_dir(name))  # as a copy of a backup would be
     assert "trash" in lone(layout).where[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.relocate import copy_file, give_up_for_copy, join, link_back
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from tests.files.commit.scene import somebody_is_blocked_on, wait_until
 
 _APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"

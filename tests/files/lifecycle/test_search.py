@@ -15,11 +15,12 @@ import pytest
 
 from bsd.care import catalog, indexing, statistics
 from bsd.care import search as lifecycle
-from bsd.care.retention import run_retention
-from bsd.care.search import bring_up_to_date, search
+from bsd.care.retention import RetentionRun
+from bsd.care.search import search
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Invalid, Unavailable
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.store import search as store_search
@@ -29,6 +30,7 @@ from bsd.text import reader
 from bsd.verbs.list_sessions import figures_of
 from tests import verbs
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.searching import read_all
 
 NAME = SessionName("main", "s1")
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
@@ -216,7 +218,7 @@ def counted_anew(layout: Layout, path: Path) -> Any:
     """The figures of a session, as somebody finds them who has not read it before."""
     other = Layout(layout.root / "other")
     add_session(other.root, str(NAME), path.read_bytes())
-    bring_up_to_date(other)
+    read_all(other)
     (info,) = catalog.sessions(other)
     return statistics.warm(other, [info])[NAME]
 
@@ -298,7 +300,7 @@ def test_retention_takes_the_text_out_of_the_index(
     search(layout, "quokka")
     assert in_the_files(layout, "quokka")
 
-    done = run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    done = RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
 
     assert done.cleaned == 1
     assert not in_the_files(layout, "quokka")
@@ -311,7 +313,7 @@ def test_retention_finds_what_was_indexed_before_it_was_extracted(
 ) -> None:
     assert found(layout, "quokka")
     surgeon.extract(NAME)
-    run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not in_the_files(layout, "quokka")
     assert in_the_files(layout, "aardvark")
 
@@ -322,7 +324,7 @@ def test_retention_forgets_a_session_that_is_gone(
     surgeon.extract(NAME)
     search(layout, "quokka")
     session.unlink()
-    run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not in_the_files(layout, "quokka")
     assert not in_the_files(layout, "aardvark")
 
@@ -331,7 +333,7 @@ def test_retention_without_an_index_creates_none(
     layout: Layout, session: Path, surgeon: Surgeon
 ) -> None:
     surgeon.extract(NAME)
-    run_retention(layout, "30m", actor="test", clock=lambda: time.time() + 7200)
+    RetentionRun(layout, actor="test", clock=lambda: time.time() + 7200).clean_store("30m")
     assert not layout.search_db.exists()
 
 
@@ -343,7 +345,7 @@ def test_a_deleted_session_leaves_the_index(
     surgeon.extract(NAME)
     set_at_rest(session)
     assert found(layout, "quokka")
-    trash = Trash(layout, "14d", wait=0.0)
+    trash = Trash(layout, "14d", patience=Patience(wait=0.0))
 
     trash.delete(NAME, permanent=permanent)
 
@@ -396,7 +398,7 @@ def test_a_warm_index_of_a_thousand_sessions_opens_none(layout: Layout, opened: 
     for number in range(1000):
         text = f"word{number} everywhere"
         add_session(layout.root, f"main/s{number}", lines(HEADER, entry(0, "user", text)))
-    bring_up_to_date(layout)
+    read_all(layout)
     assert len(opened) == 1000
     opened.clear()
 
@@ -474,7 +476,7 @@ def test_the_index_is_smaller_than_what_it_indexes(layout: Layout, shared_data: 
     total = 0
     for path in shared_data.glob("openclaw-v3-*.jsonl"):
         total += add_session(layout.root, f"main/{path.stem}", path).stat().st_size
-    bring_up_to_date(layout)
+    read_all(layout)
     used = sum(path.stat().st_size for path in layout.own.glob("search.db*"))
     assert 0 < used < total
 
@@ -491,7 +493,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     assert statistics.warm(layout, infos) == {}
     assert not layout.own.exists()
 
-    bring_up_to_date(layout)
+    read_all(layout)
 
     now = infos[0].updated
     figures = figures_of(statistics.warm(layout, infos)[NAME], is_stale=False)

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from bsd.care import catalog
-from bsd.care.search import bring_up_to_date, by_title, sessions_with
+from bsd.care.search import by_title, sessions_with
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.session.surgeon import Patience, Status, Surgeon
 from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.searching import read_all
 
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 FILLER = "filling " * 100
@@ -52,7 +53,7 @@ def talk(prompt: str, day: int = 1, *more: dict[str, Any]) -> bytes:
     return lines(HEADER, entry(0, "user", prompt, day), old, *entries, *more)
 
 
-def info(layout: Layout, name: str = "main/s") -> catalog.SessionInfo:
+def info(layout: Layout, name: str = "main/s") -> catalog.ListedSession:
     return next(one for one in catalog.sessions(layout) if str(one.name) == name)
 
 
@@ -60,7 +61,7 @@ def unread(_layout: Layout) -> None:
     """Nobody has read anything yet."""
 
 
-READ: list[Callable[[Layout], None]] = [unread, bring_up_to_date]
+READ: list[Callable[[Layout], None]] = [unread, read_all]
 
 
 @pytest.mark.parametrize("read", READ)
@@ -146,15 +147,15 @@ def test_what_cannot_be_read_has_no_title(layout: Layout, content: bytes) -> Non
 
 def test_a_title_follows_what_is_written(layout: Layout) -> None:
     path = add_session(layout.root, "main/s", talk("mend the roof"))
-    bring_up_to_date(layout)
+    read_all(layout)
     with path.open("ab") as stream:
         stream.write(lines({"type": "session_info", "id": "i", "name": "Roof"}))
     assert info(layout).title == "Roof", "before the index has read it"
-    bring_up_to_date(layout)
+    read_all(layout)
     assert info(layout).title == "Roof"
     path.write_bytes(talk("paint the door"))
     set_at_rest(path)
-    bring_up_to_date(layout)
+    read_all(layout)
     assert info(layout).title == "paint the door"
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.care.interrupted import recover
+from bsd.care.retention import TrashShelf
 from bsd.care.trash import Trash
-from bsd.care.trash_shelf import TrashShelf
 from bsd.care.trashed import Trashed, TrashPlace
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, LeftAlone, NotFound
-from bsd.foundation.layout import Layout, SessionName, make_private_dir
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import list_orphans
@@ -42,7 +43,8 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def trash_of(layout: Layout, **more: Any) -> Trash:
-    return Trash(layout, "14d", **{"wait": 0.0, **more})
+    how = {name: more.pop(name) for name in ("actor", "after_step") if name in more}
+    return Trash(layout, "14d", patience=Patience(**{"wait": 0.0, **more}), **how)
 
 
 def put(layout: Layout, name: SessionName = NAME, *, store: int = 2) -> Path:

@@ -14,14 +14,15 @@ import sys, time
 from pathlib import Path
 from bsd.foundation.layout import Layout, SessionName
 from bsd.care.trash import Trash
+from bsd.session.rest import Patience
 layout, name = Layout(Path(sys.argv[1])), SessionName("main", "s1")
 path = layout.session_file(name)
 before = path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode
-Trash(layout, "14d", wait=0.0).delete(name)
+Trash(layout, "14d", patience=Patience(wait=0.0)).delete(name)
 assert not path.exists()
 (item,) = Trash(layout, "14d").items()
 assert (layout.trash / f"{item.id}.jsonl").read_bytes() == before[0]
-Trash(layout, "14d", wait=0.0).restore(item.id)
+Trash(layout, "14d", patience=Patience(wait=0.0)).restore(item.id)
 assert (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode) == before
 assert sorted(p.name for p in path.parent.iterdir()) == ["s1.jsonl"]
 print("there and back")

@@ -14,11 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from bsd.foundation import filesystem
 from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavailable
+from bsd.foundation.filesystem import Syncing
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store import durable, extracted
-from bsd.store.durable import Syncing
-from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
+from bsd.store import extracted
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
@@ -30,9 +31,9 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(Layout(tmp_path), SessionName("main", "s1"))
 
 
-def keep(index: int, line: Span | bytes | None = None, **changes: str) -> Keep:
+def keep(index: int, line: FileSpan | bytes | None = None, **changes: str) -> Keep:
     raw = LINES[index]
-    span = Span(sum(map(len, LINES[:index])), len(raw))
+    span = FileSpan(sum(map(len, LINES[:index])), len(raw))
     return Keep(
         ref=changes.get("ref", f"{index:04d}_tool_result"),
         entry_id=raw[7:8].decode(),
@@ -86,7 +87,7 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     calls: list[str] = []
-    fsync, rename, syncfs = os.fsync, os.rename, durable._sync_file_system
+    fsync, rename, syncfs = os.fsync, os.rename, filesystem._sync_file_system
 
     def noted_fsync(descriptor: int) -> None:
         fsync(descriptor)
@@ -103,7 +104,7 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", noted_rename)
-    monkeypatch.setattr(durable, "_sync_file_system", noted_syncfs)
+    monkeypatch.setattr(filesystem, "_sync_file_system", noted_syncfs)
     store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
     order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
     assert order == ["above", "content", "renamed", "names"]
@@ -224,24 +225,26 @@ def test_many_files_are_synced_at_once_where_the_kernel_tells_of_errors(
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(platform, "release", lambda: kernel)
-    monkeypatch.setattr(durable, "_libc", Mock(syncfs=lambda _: calls.append("syncfs")))
-    monkeypatch.setattr(durable, "_sync_files", lambda paths: calls.append(f"{len(paths)} files"))
-    monkeypatch.setattr(durable, "magic", lambda _: 0xEF53)
-    durable._kernel_reports.cache_clear()
+    monkeypatch.setattr(filesystem, "_libc", Mock(syncfs=lambda _: calls.append("syncfs")))
+    monkeypatch.setattr(
+        filesystem, "_sync_files", lambda paths: calls.append(f"{len(paths)} files")
+    )
+    monkeypatch.setattr(filesystem, "magic", lambda _: 0xEF53)
+    filesystem._kernel_reports.cache_clear()
     try:
         store.keep([keep(0, ref=f"{n:04d}_user") for n in range(3)], SOURCE)
         store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(70)], SOURCE)
     finally:
-        durable._kernel_reports.cache_clear()
+        filesystem._kernel_reports.cache_clear()
     assert calls == ["3 files", "syncfs" if kernel.startswith("6") else "70 files"]
 
 
 def test_an_error_of_syncing_at_once_leaves_nothing_behind(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "_MANY", 1)
-    monkeypatch.setattr(durable, "_can_sync_as_a_whole", lambda _: True)
-    monkeypatch.setattr(durable, "_libc", Mock(syncfs=lambda _: -1))
+    monkeypatch.setattr(filesystem, "_MANY", 1)
+    monkeypatch.setattr(filesystem, "_can_sync_as_a_whole", lambda _: True)
+    monkeypatch.setattr(filesystem, "_libc", Mock(syncfs=lambda _: -1))
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
     with pytest.raises(Unavailable, match=os.strerror(errno.EIO)):
         store.keep([keep(0), keep(1)], SOURCE)

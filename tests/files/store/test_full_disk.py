@@ -30,7 +30,7 @@ from bsd.foundation.layout import SessionName
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.store.search import use
-from bsd.store.search_rows import Words
+from bsd.store.search_file import Words
 from bsd.store.state import Left, StateDb
 from bsd.text.change import Written
 

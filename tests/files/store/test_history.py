@@ -10,19 +10,19 @@ import pytest
 
 from bsd.foundation.errors import NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.extracted import Keep, Missing, SessionStore, Span, digest
+from bsd.store.changed_lines import find_lines, happened
+from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.store.history import (
     Act,
-    Deed,
     History,
     HistoryDamaged,
-    Touched,
+    KeptOperation,
+    TouchedLine,
     as_ended,
     named_files,
     undone_entries,
     with_end,
 )
-from bsd.store.whereabouts import find_lines, happened
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript
 
@@ -50,8 +50,8 @@ def edits() -> list[Edit]:
     ]
 
 
-def touched() -> list[Touched]:
-    return [Touched(0, "a"), Touched(1, None), Touched(2, "c", undoes=5)]
+def touched() -> list[TouchedLine]:
+    return [TouchedLine(0, "a"), TouchedLine(1, None), TouchedLine(2, "c", undoes=5)]
 
 
 def begin(history: History, layout: Layout, act: Act = ACT) -> int:
@@ -99,7 +99,7 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     line = LINES[2]
     keep = Keep(
         *("0002_user", "c", 2, "user", digest(line), len(line), ("x",), {"x": 302}),
-        Span(edits()[2].offset, len(line)),
+        FileSpan(edits()[2].offset, len(line)),
     )
     store.keep([keep], source)
     history.begin(ACT, edits()[2:], touched()[2:], [keep], source, store)
@@ -174,9 +174,9 @@ def test_names_never_collide_and_never_leave_the_root(layout: Layout) -> None:
 
 
 def test_an_undone_undo_undoes_nothing() -> None:
-    def deed(number: int, undoes: int | None, entries: int = 2) -> Deed:
+    def deed(number: int, undoes: int | None, entries: int = 2) -> KeptOperation:
         act = Act("x", "cli", "", 0, 0, 0, undoes)
-        return Deed(number, act, entries, Path(f"{number}.jsonl"))
+        return KeptOperation(number, act, entries, Path(f"{number}.jsonl"))
 
     deeds = [deed(1, None), deed(2, 1), deed(3, 2), deed(4, None), deed(5, 4, entries=1)]
     assert undone_entries(deeds) == {1: 0, 2: 2, 3: 0, 4: 1, 5: 0}

@@ -15,8 +15,7 @@ import pytest
 
 from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
-from bsd.store.checkpoint import Checkpoint
-from bsd.store.state import Left, StateDb, guard
+from bsd.store.state import Checkpoint, Left, StateDb, guard
 from bsd.text.change import Edit, Identity, Written, edited
 from bsd.text.reader import BytesTranscript, TranscriptFile
 from tests.logs import capture_logs

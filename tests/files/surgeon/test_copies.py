@@ -18,6 +18,7 @@ import pytest
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Status, Surgeon
 from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
@@ -154,7 +155,9 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     at.rename(store)
     contents_of(home.layout).changed()
     if kind is CLAUDE_CODE:
-        Trash(home.layout, "14d", wait=0.0, quiet=0.0).delete(home.name, permanent=True)
+        Trash(home.layout, "14d", patience=Patience(wait=0.0, quiet=0.0)).delete(
+            home.name, permanent=True
+        )
         assert not store.exists()
     result = surgeon.restore_all(name)
     assert result.unavailable == {}

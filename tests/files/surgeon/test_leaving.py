@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from bsd.care.retention import run_history_retention, run_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import BsdError
@@ -85,10 +85,10 @@ def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Su
 def test_what_expired_is_known_all_the_same(layout: Layout, surgeon: Surgeon, expired: str) -> None:
     path, original = restored_session(layout, surgeon)
     if expired != "store":
-        run_history_retention(layout, "24h", actor="test", clock=lambda: YEARS)
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_history("24h")
         assert History(layout, NAME).deeds() == []
     if expired != "history":
-        run_retention(layout, "24h", actor="test", clock=lambda: YEARS)
+        RetentionRun(layout, actor="test", clock=lambda: YEARS).clean_store("24h")
         assert not layout.store_dir(NAME).exists()
     leave(surgeon)
     assert path.read_bytes() == original
@@ -138,7 +138,7 @@ def test_even_if_that_one_is_in_the_trash(
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
     age(path)
-    Trash(layout, "30d", clock=clock.now, sleep=clock.sleep).delete(NAME)
+    Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(NAME)
     leave(surgeon, FORK)
     assert fork.read_bytes() == original
 
@@ -166,7 +166,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
 def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surgeon) -> None:
     path, original = restored_session(layout, surgeon)
     shutil.rmtree(layout.extracted)
-    trash = Trash(layout, "30d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     age(path)
     trash.delete(NAME)
     trash.restore(str(NAME))

@@ -31,6 +31,7 @@ from bsd.doors.agent.inband import InBand
 from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Status
 from bsd.surgery.edit import setting
 from tests import verbs
@@ -272,7 +273,7 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     taken = home.path.read_bytes()
     set_at_rest(home.path)
-    trash = Trash(home.layout, "14d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(home.layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     deleted = trash.delete(home.name)
     assert [item.name.session for item in deleted.items] == ["scroll-1", "scroll-2"]
     assert not home.path.exists()

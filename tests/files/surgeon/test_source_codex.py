@@ -12,7 +12,7 @@ import pytest
 
 from bsd.agents.owners import owner_of
 from bsd.foundation.errors import Busy
-from bsd.foundation.mount import strength
+from bsd.foundation.filesystem import strength
 from bsd.session.surgeon import Status
 from tests.files.surgeon.conftest import Clock, make_surgeon
 from tests.openclaw_tree import set_at_rest

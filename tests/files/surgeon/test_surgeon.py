@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import run_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound
@@ -563,7 +563,7 @@ def test_content_whose_time_was_up_is_expired_not_missing(
     for file in store.glob("*.json"):  # the clock's time, not the disk's
         is_new = file.stat().st_size and b'"fe' in file.read_bytes()
         os.utime(file, (clock.now(), clock.now()) if is_new else None)
-    run_retention(layout, "24h", actor="test", clock=clock.now)
+    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
 
     found = verify(layout)
     assert (found.clean, found.expired) == (True, before)
@@ -579,6 +579,6 @@ def test_a_store_that_is_lost_is_missing_whatever_its_age(
     surgeon.extract(NAME)
     shutil.rmtree(layout.store_dir(NAME))
     clock.sleep(25 * 3600)
-    run_retention(layout, "24h", actor="test", clock=clock.now)
+    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
     found = verify(layout)
     assert (found.clean, found.expired) == (False, 0)

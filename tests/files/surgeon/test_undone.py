@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bsd.care.retention import run_history_retention
+from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
@@ -16,10 +16,10 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.protocol import GiveUp, Outcome
 from bsd.session.session import Session
 from bsd.session.surgeon import Patience, SessionResult, Status, Surgeon
+from bsd.store.changed_lines import undone_in
+from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
-from bsd.store.lasting import Lasting, Noting
 from bsd.store.state import StateDb
-from bsd.store.whereabouts import undone_in
 from tests import verbs
 from tests.files.surgeon.conftest import (
     NAME,
@@ -43,7 +43,7 @@ def daemon(layout: Layout, clock: Clock) -> Surgeon:
 
 
 def undone(layout: Layout) -> frozenset[str]:
-    return History(layout, NAME).lasting.undone.entries()
+    return History(layout, NAME).entry_notes.undone.entries()
 
 
 def reasons(result: SessionResult) -> dict[str, int]:
@@ -72,7 +72,7 @@ def test_the_daemon_leaves_it_inline_for_good(
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
     assert daemon.extract(NAME).entries == 0
     assert taken_back.read_bytes() == before
-    run_history_retention(layout, "24h", actor="test", clock=lambda: 2e9 + YEAR)
+    RetentionRun(layout, actor="test", clock=lambda: 2e9 + YEAR).clean_history("24h")
     assert History(layout, NAME).deeds() == []
     StateDb(layout.state_db).forget(NAME)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
@@ -199,11 +199,11 @@ def test_of_what_a_crash_left_the_session_tells(
 def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     layout: Layout, clock: Clock, daemon: Surgeon, taken_back: Path
 ) -> None:
-    trash = Trash(layout, "30d", clock=clock.now, sleep=clock.sleep)
+    trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
     trash.delete(NAME)
     assert not layout.history_dir(NAME).exists()
     # Another session of this name leaves something behind.
-    Lasting(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
+    EntryNotes(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
     trash.restore(str(NAME))
     assert undone(layout) == {"e1", "e2", "e3", "e99"}
     age(taken_back)
@@ -220,9 +220,9 @@ def test_of_a_session_that_is_gone_it_goes_with_the_history(
         path.unlink()
     layout.store_dir(NAME).rmdir()
     taken_back.rename(taken_back.with_suffix(".elsewhere"))
-    run_history_retention(layout, "never", actor="test", clock=lambda: later)
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("never")
     assert undone(layout)
-    run_history_retention(layout, "24h", actor="test", clock=lambda: later)
+    RetentionRun(layout, actor="test", clock=lambda: later).clean_history("24h")
     assert list(layout.history.iterdir()) == []
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
     assert "undone.json is damaged" in (result.reason or "")
     assert "delete it" in (result.hint or "")
     with pytest.raises(Unavailable):
-        Lasting(layout.history_dir(NAME), NAME).restored.stamps()
+        EntryNotes(layout.history_dir(NAME), NAME).restored.stamps()
     verbs.undo(surgeon, NAME, 2)
     verbs.restore(surgeon, NAME, "e1")
     assert taken_back.read_text().count('"[[extracted-') == 2
@@ -245,7 +245,7 @@ def test_a_damaged_file_is_said_and_stops_no_restoration(
 
 
 def test_an_operation_that_frees_is_undone_in_its_turn(layout: Layout) -> None:
-    lasting = Lasting(layout.history_dir(NAME), NAME)
+    lasting = EntryNotes(layout.history_dir(NAME), NAME)
     lasting.note(2, Noting(undone=("e1", "e2")))
     lasting.note(5, Noting(freed=("e1", "e9")))
     assert lasting.undone.entries() == {"e2"}

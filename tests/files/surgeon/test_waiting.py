@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.surgeon import Patience, Status, Surgeon
 from tests import verbs
 from tests.files.surgeon.conftest import (
@@ -18,6 +20,7 @@ from tests.files.surgeon.conftest import (
     Clock,
     age,
     conversation,
+    entry,
     make_surgeon,
     write,
 )
@@ -122,3 +125,36 @@ def test_a_clock_that_is_put_back_does_not_make_the_waiting_longer(
     clock.meanwhile = back
     assert make_surgeon(layout, clock).extract(NAME).status is Status.BUSY
     assert 29 < sum(clock.slept) <= 30.5
+
+
+def test_what_was_displaced_is_looked_at_again_only_if_it_was_touched(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_linux()
+    looks: list[Path] = []
+
+    def looked_at(inflight: InFlight, record: Path) -> InFlightRecord | None:
+        looks.append(record)
+        return read(inflight, record)
+
+    read = InFlight.read
+    monkeypatch.setattr(InFlight, "read", looked_at)
+    path = write(layout, conversation())
+    surgeon = surgeon_of(layout, clock, quiet=0.0)
+    assert surgeon.extract(NAME).status is Status.EXTRACTED
+    clock.ahead += 2.5
+    assert surgeon.extract(NAME).status is Status.UNCHANGED
+    [displaced] = layout.inflight.glob("*.file")
+    assert looks, "once, since somebody may have been on the way to it"
+    looks.clear()
+    for _ in range(3):
+        assert surgeon.extract(NAME).status is Status.UNCHANGED
+    assert not looks
+    late = json.dumps(entry(99, "user", "late")).encode() + b"\n"
+    with displaced.open("ab") as file:
+        file.write(late)
+    clock.ahead += 2.5
+    before = path.read_bytes()
+    surgeon.extract(NAME)
+    assert looks
+    assert path.read_bytes() == before + late

@@ -13,7 +13,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.doors.agent.own_calls import OwnCall, own_calls
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.policy import Policy
 from bsd.text.reader import BytesTranscript, Line
 from tests.unit.surgery.theatre import HEADER, config, jsonl

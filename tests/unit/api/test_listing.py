@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bsd.agents.owners import layout_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.source_settings import SourceSettings
+from bsd.foundation.settings_tables import SourceSettings
 from bsd.verbs.list_sessions import Cursor, ListSessions, Sessions, list_sessions
 from tests.openclaw_tree import add_session
 
@@ -47,7 +47,7 @@ class Find:
             asked.append((words, agent))
             return {SessionName.parse(name) for name in by_text}
 
-        self._patch.setattr("bsd.care.sought.sessions_with", find_text)
+        self._patch.setattr("bsd.care.search.sessions_with", find_text)
         answer = page(self._layout, wanted)
         assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
         return {one.session for one in answer.sessions}

@@ -127,7 +127,7 @@ def test_what_a_start_and_much_work_took_is_given_back_when_nobody_comes(
     given: list[int] = []
     queue, task = Impatient(), Task()
     monkeypatch.setattr("bsd.daemon.workers._MANY", 3)
-    monkeypatch.setattr("bsd.daemon.workers.give_back", lambda: given.append(len(task.done)))
+    monkeypatch.setattr("bsd.daemon.workers.give_back_memory", lambda: given.append(len(task.done)))
     workers = Workers(1, queue, task, Beats(), Ledger())
     workers.start()
     wait_for(lambda: given == [0])

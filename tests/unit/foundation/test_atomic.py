@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.foundation.atomic import write_all, write_private
+from bsd.foundation.files import write_all, write_private
 
 
 @pytest.fixture(params=[0o022, 0o777], ids=["usual umask", "umask that takes all"])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation.durations import (
+from bsd.foundation.errors import Invalid
+from bsd.foundation.spelling import (
     DAY,
     HOUR,
     LONGEST,
@@ -18,7 +19,6 @@ from bsd.foundation.durations import (
     format_duration,
     parse_duration,
 )
-from bsd.foundation.errors import Invalid
 
 
 @pytest.mark.parametrize(

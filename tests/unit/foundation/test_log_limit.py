@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bsd.foundation.log_limit import MOST_ALIKE, PERIOD_SECONDS, LeftOut, Limit
-from bsd.foundation.logs import LEVELS, Output
+from bsd.foundation.logs import LEVELS, MOST_ALIKE, PERIOD_SECONDS, LeftOut, Limit, Output
 
 
 @dataclass

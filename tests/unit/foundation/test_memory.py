@@ -9,11 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from bsd.foundation.memory import give_back
+from bsd.foundation.process import give_back_memory
 
 # Thousands of small pieces, the last of which stays: without a word glibc keeps all before it.
 _PIECES = """
-from bsd.foundation.memory import give_back
+from bsd.foundation.process import give_back_memory
 
 def taken():
     with open("/proc/self/statm") as file:
@@ -22,7 +22,7 @@ def taken():
 pieces = [bytes(1000) for _ in range(60_000)]
 full = taken()
 del pieces[:-1]
-give_back()
+give_back_memory()
 print(full - taken())
 """
 
@@ -42,4 +42,4 @@ def test_a_library_that_cannot_is_left_alone(
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Mock(spec=[]))
     monkeypatch.setattr(sys, "platform", platform)
-    give_back()
+    give_back_memory()

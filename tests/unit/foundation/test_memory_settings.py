@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import ConfigError
-from bsd.foundation.memory_settings import MemorySettings
 from bsd.foundation.settings import load_settings
+from bsd.foundation.settings_tables import MemorySettings
 
 
 def load(tmp_path: Path, text: str) -> MemorySettings:

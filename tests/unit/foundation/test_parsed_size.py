@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.foundation import parsed_size
-from bsd.foundation.parsed_size import MOST_EXTRA, is_too_large
+from bsd.foundation import json_text
+from bsd.foundation.json_text import MOST_EXTRA, is_too_large
 from bsd.text.reader import parse_entry, parse_kept
 
 _SIZE = 12 << 20
@@ -85,7 +85,7 @@ def test_ordinary_lines_are_parsed_however_long(kind: str) -> None:
 
 
 def test_short_lines_are_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_size, "_extra", None)
+    monkeypatch.setattr(json_text, "_extra", None)
     assert not is_too_large(listed(b"[],")[: 1 << 20])
 
 
@@ -130,28 +130,28 @@ def marks_outside_strings(document: str) -> dict[str, int]:
 def test_what_stands_in_strings_does_not_count(value: Any) -> None:
     document = json.dumps(value)
     found = marks_outside_strings(document)
-    costs = {mark.decode(): cost for mark, cost in parsed_size._COSTS}
+    costs = {mark.decode(): cost for mark, cost in json_text._COSTS}
     wanted = sum(costs[mark] * count for mark, count in found.items())
     for piece in (1 << 18, 7, 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parsed_size, "_PIECE", piece)
-            patch.setattr(parsed_size, "_width", lambda *_, **__: 1)
-            patch.setattr(parsed_size, "_STRING_COST", 0)
-            assert parsed_size._extra(document.encode(), MOST_EXTRA) == wanted
+            patch.setattr(json_text, "_PIECE", piece)
+            patch.setattr(json_text, "_width", lambda *_, **__: 1)
+            patch.setattr(json_text, "_STRING_COST", 0)
+            assert json_text._extra(document.encode(), MOST_EXTRA) == wanted
 
 
 @given(_pieces)
 def test_any_bytes_are_gone_through(pieces: list[str]) -> None:
     raw = "".join(pieces).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsed_size, "_PIECE", 4)
-        assert parsed_size._extra(raw, MOST_EXTRA) >= 0
+        patch.setattr(json_text, "_PIECE", 4)
+        assert json_text._extra(raw, MOST_EXTRA) >= 0
 
 
 def test_a_string_is_as_wide_as_its_widest_character_wherever_that_stands() -> None:
     for content in ("😀" + "x" * 999, "x" * 999 + "😀", "x" * 500 + "😀" + "x" * 499):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parsed_size, "_PIECE", 100)
-            patch.setattr(parsed_size, "_STRING_COST", 0)
-            found = parsed_size._extra(f'"{content}"'.encode(), MOST_EXTRA)
+            patch.setattr(json_text, "_PIECE", 100)
+            patch.setattr(json_text, "_STRING_COST", 0)
+            found = json_text._extra(f'"{content}"'.encode(), MOST_EXTRA)
         assert 2900 < found <= 3100

@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.dialect import VALUE_TYPES
-from bsd.care.expiry import lifetime_seconds
-from bsd.foundation.durations import DAY, HOUR
 from bsd.foundation.errors import Invalid
 from bsd.foundation.pruning_fields import (
     PER_CALL,
     PREFIX_BOUND_MODELS,
     SETTINGS,
+    TRIGGER_TYPES,
     UNSETTLING,
     PruningConfig,
+    TriggerRule,
     unknown_field,
 )
 from bsd.foundation.setting import check_cron
-from bsd.foundation.spelling import shown
-from bsd.foundation.trigger_rules import TRIGGER_TYPES, TriggerRule
+from bsd.foundation.spelling import DAY, HOUR, lifetime_seconds, shown
 
 
 def complaint(field: str, value: object) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 
 
 @pytest.mark.parametrize(

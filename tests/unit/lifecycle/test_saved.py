@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bsd.care import saved
-from bsd.care.saved import SavedByHour
+from bsd.care import disk_use
+from bsd.care.disk_use import SavedByHour
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 
@@ -63,8 +63,8 @@ def test_a_rotated_log_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_is_very_old_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "_MOST_HOURS", 2)
-    monkeypatch.setattr(saved, "_BLOCK", 7)  # lines longer than what is read at once
+    monkeypatch.setattr(disk_use, "_MOST_HOURS", 2)
+    monkeypatch.setattr(disk_use, "_BLOCK", 7)  # lines longer than what is read at once
     path = tmp_path / "audit.jsonl"
     for hour in range(5):
         note(path, hour, bytes_saved=10**hour)

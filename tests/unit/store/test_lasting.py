@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bsd.store.lasting import Stamp, Stamps, learn
+from bsd.store.entry_notes import Stamp, Stamps, learn
 
 
 @pytest.mark.parametrize("before", [None, b'"theirs"'])

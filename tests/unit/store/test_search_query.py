@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.foundation.errors import Invalid
-from bsd.store.search_query import Snippet, indexable, match_expression
+from bsd.store.search import Snippet, indexable, match_expression
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from bsd.agents.flat import FLAT
 from bsd.foundation.errors import NotFound
-from bsd.foundation.times import iso_utc
-from bsd.store.extracted import Span
+from bsd.foundation.spelling import iso_utc
+from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Outcome
 from bsd.text.splice import set_member
@@ -60,7 +60,7 @@ def test_the_shape_of_an_extracted_entry() -> None:
         "keys": ["message.content[0].thinking", "message.content[1].arguments.text"],
         "at": iso_utc(NOW),
     }
-    assert keep.line == Span(plan.edits[0].offset, len(line))
+    assert keep.line == FileSpan(plan.edits[0].offset, len(line))
     assert plan.edits[0].was == keep.hash
     assert keep.type == "thinking"
     assert keep.sizes == {

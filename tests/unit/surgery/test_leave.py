@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import EXTRACTABLE
-from bsd.store.history import ChangedLine, Deed, HistoryDamaged
-from bsd.store.lasting import Stamps, learn
-from bsd.store.originals import Original
+from bsd.store.entry_notes import KeptLine, Stamps, learn
+from bsd.store.history import ChangedLine, HistoryDamaged, KeptOperation
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
@@ -38,7 +37,7 @@ class Witness:
 
     known: Stamps = field(default_factory=dict)
     elsewhere: list[Stamps] = field(default_factory=list)
-    lines: list[Original] = field(default_factory=list)
+    lines: list[KeptLine] = field(default_factory=list)
 
     def stamps(self) -> Stamps:
         return {entry_id: dict(values) for entry_id, values in self.known.items()}
@@ -46,7 +45,7 @@ class Witness:
     def stamps_elsewhere(self) -> Iterator[Stamps]:
         yield from self.elsewhere
 
-    def originals(self, entry_ids: Collection[str]) -> Iterator[Original]:
+    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
         yield from (one for one in self.lines if one.entry_id in entry_ids)
 
 
@@ -167,7 +166,7 @@ def test_without_notes_the_original_line_tells() -> None:
     guest, raw = visited()
     guest.witness.known.clear()
     stored = next(iter(guest.shelf.files.values()))
-    guest.witness.lines = [Original("e1", stored, ("output",), own=True)]
+    guest.witness.lines = [KeptLine("e1", stored, ("output",), own=True)]
     guest.leave(past=Memory())
     assert guest.raw == raw
 
@@ -176,7 +175,7 @@ def test_of_several_originals_one_without_it_tells() -> None:
     guest, raw = visited()
     guest.witness.known.clear()
     before, again = raw.split(b"\n")[0] + b"\n", guest.raw.split(b"\n")[0] + b"\n"
-    originals = [Original("e1", line, ("output",), own=True) for line in (again, before, again)]
+    originals = [KeptLine("e1", line, ("output",), own=True) for line in (again, before, again)]
     guest.witness.lines = originals
     guest.leave(past=Memory())
     assert guest.raw == raw
@@ -188,7 +187,7 @@ def test_anothers_original_tells_only_of_its_copies(same: bool) -> None:
     guest.witness.known.clear()
     before = guest.raw
     line = jsonl(result(sessionId="other", output=LONG if same else "y" * 600))
-    guest.witness.lines = [Original("e1", line, ("output",), own=False)]
+    guest.witness.lines = [KeptLine("e1", line, ("output",), own=False)]
     guest.leave(past=Memory())
     assert guest.raw == (raw if same else before)
 
@@ -215,7 +214,7 @@ def test_nobody_elses_is_taken_out() -> None:
     raw = jsonl(result(_restored=THEIRS), result(__id="e2", _restored="2020-01-01T00:00:00Z"))
     guest = Guest(raw)
     line = json.dumps(result(__id="e2")).encode() + b"\n"
-    guest.witness.lines = [Original("e2", line, ("output",), own=True)]
+    guest.witness.lines = [KeptLine("e2", line, ("output",), own=True)]
     guest.leave()
     assert guest.raw == raw
 
@@ -234,7 +233,7 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
-        def lines(self, deed: Deed) -> list[ChangedLine]:
+        def lines(self, deed: KeptOperation) -> list[ChangedLine]:
             raise HistoryDamaged(f"{deed}")
 
     guest, _ = visited()

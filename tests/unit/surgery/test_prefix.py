@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bsd.agents.entry import Entry
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.prefix import Prefix
 from bsd.surgery.sight import id_hash
 from tests.unit.surgery.test_properties import EXAMPLES

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bsd.foundation.errors import Conflict, Invalid, NotFound
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import Missing
 from bsd.surgery.restore import plan_restore_all
 from tests.unit.surgery.test_extract import LONG, SIGNATURE, message, session

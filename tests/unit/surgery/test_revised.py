@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import Touched
+from bsd.store.history import Gap, Neighbour, TouchedLine
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.revised import Revised
 from bsd.text.change import Edit
@@ -19,7 +18,7 @@ def planned(line: Line, new: bytes, revised: Revised, values: int = 1) -> Plan:
         revised.identity,
         (Edit(line.offset, len(line.raw), new),),
         Report("x", values=values),
-        touched=(Touched(line.index, None),),
+        touched=(TouchedLine(line.index, None),),
     )
 
 
@@ -41,7 +40,7 @@ def test_a_line_that_is_changed_twice_is_one_edit() -> None:
     revised.take(planned(second, b"2\n", revised))
     plan = revised.plan("both")
     assert plan.edits == (Edit(4, 4, b"2\n"),)
-    assert plan.touched == (Touched(1, None),)
+    assert plan.touched == (TouchedLine(1, None),)
     assert (plan.report.action, plan.report.values) == ("both", 2)
     assert plan.report.bytes_after == len(applied(content, plan))
 
@@ -60,11 +59,11 @@ def test_a_line_that_was_changed_before_it_went_can_be_put_back() -> None:
     revised.take(planned(second, b"2\n", revised))
     gap = Gap(Neighbour(None, "one"), Neighbour(None, "three"))
     edit = Edit(second.offset, len(b"2\n"), b"")
-    going = Plan(revised.identity, (edit,), Report("x"), touched=(Touched(1, None, gap=gap),))
+    going = Plan(revised.identity, (edit,), Report("x"), touched=(TouchedLine(1, None, gap=gap),))
     revised.take(going)
     plan = revised.plan("both")
     assert plan.edits == (Edit(4, 4, b""),)
-    assert plan.touched == (Touched(1, None, gap=gap),)
+    assert plan.touched == (TouchedLine(1, None, gap=gap),)
 
 
 def test_a_plan_on_an_older_state_is_refused() -> None:

@@ -10,7 +10,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.marker import placeholder
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import format_path
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Decision, Reason, Standing, decide, subject_of

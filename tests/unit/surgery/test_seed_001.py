@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bsd.agents.flat import FLAT
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from tests.unit.surgery.theatre import NOW, Session, jsonl
 
 MINUTE = 60

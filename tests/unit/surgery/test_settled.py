@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.store.checkpoint import Checkpoint
+from bsd.store.state import Checkpoint
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.policy import Policy
 from bsd.surgery.rules import Reason

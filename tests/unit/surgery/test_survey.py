@@ -10,7 +10,7 @@ from bsd.agents.claude_code import CLAUDE_CODE
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.foundation.times import iso_utc
+from bsd.foundation.spelling import iso_utc
 from bsd.surgery.policy import Policy
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey

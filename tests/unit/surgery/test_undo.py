@@ -17,8 +17,8 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.value_path import parse_path
-from bsd.store.extracted import Keep, Missing, Span, Stored, digest
-from bsd.store.history import Act, ChangedLine, Deed, undone_entries
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
+from bsd.store.history import Act, ChangedLine, KeptOperation, undone_entries
 from bsd.store.recipe import follow, whole_file, write_recipe, write_recipe_with
 from bsd.surgery.edit import plan_edit, read_document, setting
 from bsd.surgery.pin import plan_set_extractable
@@ -36,15 +36,17 @@ class Memory:
     """A history in memory, made as the one on disk is."""
 
     def __init__(self) -> None:
-        self.acts: list[tuple[Deed, list[ChangedLine], list[bytes]]] = []
+        self.acts: list[tuple[KeptOperation, list[ChangedLine], list[bytes]]] = []
 
-    def deeds(self) -> list[Deed]:
+    def deeds(self) -> list[KeptOperation]:
         return [deed for deed, _, _ in self.acts]
 
-    def lines(self, deed: Deed) -> list[ChangedLine]:
+    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
         return self._find(deed)[1]
 
-    def former(self, deed: Deed, line: ChangedLine, now: bytes, stored: Stored) -> bytes | Missing:
+    def former(
+        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+    ) -> bytes | Missing:
         _, lines, kept = self._find(deed)
         content = stored.load(line.ref, line.hash or "") if line.ref else b""
         if isinstance(content, Missing):
@@ -53,7 +55,7 @@ class Memory:
         assert digest(was) == line.was
         return was
 
-    def _find(self, deed: Deed) -> tuple[Deed, list[ChangedLine], list[bytes]]:
+    def _find(self, deed: KeptOperation) -> tuple[KeptOperation, list[ChangedLine], list[bytes]]:
         return next(found for found in self.acts if found[0].number == deed.number)
 
     def note(self, plan: Plan, before: bytes, session: Session) -> None:
@@ -68,7 +70,7 @@ class Memory:
         for edit, about in zip(plan.edits, plan.touched, strict=True):
             was = before[edit.offset : edit.offset + edit.length]
             keep: Keep | None = keeps.get(about.index)
-            if keep and isinstance(keep.line, Span):
+            if keep and isinstance(keep.line, FileSpan):
                 recipe, kept = whole_file(keep.size), b""
             elif keep:
                 paths = [parse_path(key) for key in keep.keys]
@@ -85,7 +87,7 @@ class Memory:
                 )
             )
             all_kept.append(kept)
-        deed = Deed(number, act, len(lines), Path(f"{number}.jsonl"))
+        deed = KeptOperation(number, act, len(lines), Path(f"{number}.jsonl"))
         self.acts.append((deed, lines, all_kept))
 
 
@@ -135,12 +137,12 @@ class Patient(Session):
         entry = parse_entry(line)
         return self.fmt.facts(entry).id if entry else None
 
-    def standing(self) -> list[Deed]:
+    def standing(self) -> list[KeptOperation]:
         deeds = self.memory.deeds()
         undone = undone_entries(deeds)
         return [deed for deed in deeds if undone[deed.number] < deed.entries]
 
-    def left_of(self, deed: Deed) -> set[str | None]:
+    def left_of(self, deed: KeptOperation) -> set[str | None]:
         """The entries of an operation that are not undone yet."""
         over = _already_undone(self.memory, deed)
         lines = self.memory.lines(deed)

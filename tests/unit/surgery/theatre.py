@@ -17,7 +17,7 @@ from bsd.agents.marker import RESTORED
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.store.contents import StoredPlace
-from bsd.store.extracted import Keep, Missing, Span, digest
+from bsd.store.extracted import FileSpan, Keep, Missing, digest
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.plan import Plan
 from bsd.surgery.restore import Restored, plan_restore, plan_restore_all
@@ -91,7 +91,7 @@ class Shelf:
             self.used_again.append(keep.ref)
         else:
             line = keep.line
-            if isinstance(line, Span):
+            if isinstance(line, FileSpan):
                 line = session[line.offset : line.offset + line.length]
             assert keep.ref not in self.files
             self.files[keep.ref] = line

@@ -9,7 +9,6 @@ import pytest
 
 from bsd.foundation.errors import ConfigError, NotFound
 from bsd.foundation.settings import Settings, load_settings
-from bsd.foundation.workspace_settings import age_hours
 from bsd.workspaces import PruneResult
 from bsd.workspaces.caretaker import Caretaker, Rules
 from bsd.workspaces.process import Limits
@@ -79,9 +78,10 @@ def test_the_limits_of_the_settings_are_those_of_the_library(tmp_path: Path) -> 
     assert Limits(**known) == Limits()
 
 
-def test_never_is_no_age() -> None:
-    assert age_hours("never") is None
-    assert age_hours("1d12h") == 36
+@pytest.mark.parametrize(("text", "hours"), [("Never", None), ("1d12h", 36)])
+def test_never_is_no_age(text: str, hours: float | None, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, f'workspace_max_age = "{text}"')
+    assert Rules.of(settings).older_than_hours == hours
 
 
 def test_without_a_root_the_caretaker_says_what_to_set() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Response
 
-from bsd.care.saved import SavedByHour
+from bsd.care.disk_use import SavedByHour
 from bsd.doors.http.answer import Answer
 from bsd.doors.http.description import answers
 from bsd.doors.http.routes.threads import in_thread

@@ -1,14 +1,17 @@
-"""Stores of sessions whose transcript is not there, and where it may have gone.
+"""What is left without its session: stores without a transcript, late bytes without a place.
 
 Programs delete transcripts, compress them, put them aside, and give them other names. What was
 taken out of them stays in the store until its time is up, and nothing is wrong with that; but
-whoever looks for it wants to know.
+whoever looks for it wants to know where the transcript may be. Of late bytes it is told whether
+they say anything that their session does not have.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +23,11 @@ from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.trashed import transcripts
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.commit.orphans import Orphan
+from bsd.store.contents import Contents, contents_of
+from bsd.store.extracted import SessionStore
 from bsd.text.reader import TranscriptFile
 
 _STORED = re.compile(r"[0-9]{4,}_.+\.json")
@@ -58,11 +64,11 @@ class LoneStore:
 
 def lone_stores(layout: Layout) -> Iterator[LoneStore]:
     """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
-    places = _Places(layout)
+    places = _KnownSessions(layout)
     for store in _directories(layout.extracted):
         if store in places.stores or not (files := _stored(layout.extracted / store)):
             continue
-        name = _whose(layout, store)
+        name = layout.session_of_store(store)
         if name is not None and _is_there(layout, name):
             continue
         size = sum(files)
@@ -105,13 +111,6 @@ def _stored(store: Path) -> list[int]:
     return sizes
 
 
-def _whose(layout: Layout, store: str) -> SessionName | None:
-    try:
-        return layout.session_of_store(store)
-    except BsdError:
-        return None
-
-
 def _is_there(layout: Layout, name: SessionName) -> bool:
     """Whether something is at the transcript's place, whatever it is."""
     with suppress(BsdError):
@@ -119,7 +118,7 @@ def _is_there(layout: Layout, name: SessionName) -> bool:
     return False
 
 
-class _Places:
+class _KnownSessions:
     """Where sessions are: looked up once, and only as far as somebody asks."""
 
     def __init__(self, layout: Layout) -> None:
@@ -132,7 +131,7 @@ class _Places:
     @cached_property
     def stores(self) -> set[str]:
         """What the stores of all sessions are called whose transcripts are there."""
-        return {self._layout.trash_name(name) for name in self._names}
+        return {self._layout.store_name(name) for name in self._names}
 
     @cached_property
     def _by_file(self) -> dict[str, list[SessionName]]:
@@ -204,3 +203,62 @@ def _grouped(pairs: Iterator[tuple[str, SessionName]]) -> dict[str, list[Session
 def _listed(names: Iterator[str]) -> str:
     every = list(names)
     return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" * (len(every) > _SHOWN))
+
+
+# --- late bytes ---
+
+
+def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
+    """Whether each of its lines stands in the session or is stored, as far as that can be told.
+
+    Zeros, which a power cut leaves, say nothing; of a line that was begun the session has, or
+    had, one that begins so.
+    """
+    try:
+        name = SessionName.parse(orphan.session)
+        session = layout.session_file(name)
+        lines, begun = _said(orphan.file)
+        left = lines - _standing(session, lines)
+        stored = contents_of(layout)
+        return all(_is_stored(stored, line) for line in left) and (
+            not begun or _begins_one(begun, session, SessionStore(layout, name))
+        )
+    except BsdError:  # of no session that is there, or one of the two cannot be read
+        return False
+
+
+def _said(file: Path) -> tuple[Counter[bytes], bytes]:
+    """The hashes of its whole lines, and the beginning of one at its end."""
+    lines: Counter[bytes] = Counter()
+    try:
+        with TranscriptFile(file) as source:
+            for line in source.lines():
+                if not line.raw.endswith(b"\n"):
+                    return lines, line.raw.strip(b"\0")
+                if said := line.raw.strip(b"\0"):
+                    lines[hashlib.sha256(said).digest()] += 1
+    except NotFound:  # somebody has taken it away, and not what is told of it
+        pass
+    return lines, b""
+
+
+def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
+    """How often each of these lines stands in the session."""
+    found: Counter[bytes] = Counter()
+    with TranscriptFile(session) as source:
+        for line in source.lines():
+            if (hashed := hashlib.sha256(line.raw).digest()) in wanted:
+                found[hashed] += 1
+    return found
+
+
+def _is_stored(stored: Contents, line: bytes) -> bool:
+    """Whether a store has the whole line, as it was taken out."""
+    return any(place.line() is not None for place in stored.with_hash(f"sha256:{line.hex()}"))
+
+
+def _begins_one(begun: bytes, session: Path, store: SessionStore) -> bool:
+    with TranscriptFile(session) as source:
+        if any(line.raw.startswith(begun) for line in source.lines()):
+            return True
+    return any((store.read(ref) or b"").startswith(begun) for ref in store.refs())

@@ -1,4 +1,4 @@
-"""How much memory a JSON text takes once it is parsed, told before anybody parses it.
+"""JSON texts: what those of others take once parsed, told before; and our own, whatever they hold.
 
 A text of brackets and commas takes thirty to fifty times its size, and one sign beyond the basic
 plane makes four bytes of every character of its string. Whoever parses what others wrote asks here
@@ -7,7 +7,12 @@ first, or sixty megabytes of `[],` end the process.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
 
 # Bytes that a parsed text may take beside those of a text of one plain string.
 MOST_EXTRA = 48 << 20
@@ -111,3 +116,14 @@ class _Extra:
 def _characters_a_byte(text: bytes) -> float:
     """How many characters a byte is, on the average."""
     return 1.0 if text.isascii() else len(text.decode("utf-8", "ignore")) / len(text)
+
+
+def document(content: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Write JSON; lone surrogates and huge integers, which transcripts hold, included.
+
+    `default` says in JSON's words what JSON cannot say; without it that is written as `str` has it.
+    """
+    try:
+        return orjson.dumps(content, default, orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # the slower one can write what this one cannot
+        return json.dumps(content, default=default or str, skipkeys=True).encode()

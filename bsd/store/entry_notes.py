@@ -1,27 +1,30 @@
-"""What is known of entries for as long as their session is there, beside its history.
+"""What is noted of entries as long as their session is there, and who else under the root knows.
 
-`undone.json` names the entries whose extraction somebody has taken back: they stay inline until
-they are extracted by hand or freed. `restored.json` holds each `_restored` that bsd has set, and
-what stood in its place before bsd did.
+Beside the history of a session, `undone.json` names the entries whose extraction somebody has taken
+back: they stay inline until they are extracted by hand or freed. `restored.json` holds each
+`_restored` that bsd has set, and what stood in its place before bsd did.
+
+A copy of a session (a fork, a rename, a session that was begun anew under its old lines) has
+neither; what is kept of the session that it was copied from speaks for it, too: original lines in
+all stores, notes of all sessions.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import orjson
 
-from bsd.foundation.atomic import sync_dir, write_private
-from bsd.foundation.errors import Unavailable, os_problem
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
-from bsd.foundation.layout import SessionName
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.plain import LARGEST_RECORD, read_plain
+from bsd.store.extracted import Missing, SessionStore
 
 UNDONE, RESTORED = "undone.json", "restored.json"
 DAMAGED = ".damaged"  # what one that cannot be read is called once another has taken its place
@@ -76,12 +79,12 @@ def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
         of_entry[stamp.value] = before
 
 
-class Lasting:
+class EntryNotes:
     """Both files of one session. Whoever writes holds bsd's own lock of the session."""
 
     def __init__(self, directory: Path, name: SessionName) -> None:
-        self.undone = Undone(directory / UNDONE, name)
-        self.restored = Restored(directory / RESTORED, name)
+        self.undone = UndoneNotes(directory / UNDONE, name)
+        self.restored = RestoredNotes(directory / RESTORED, name)
 
     def note(self, number: int, noting: Noting) -> None:
         """Make durable what an operation wants noted before it takes effect; raises BsdError.
@@ -97,7 +100,7 @@ class Lasting:
         """An operation did not take effect. Its stamps stand in no line: they may stay."""
         self.undone.drop(number)
 
-    def join(self, other: Lasting) -> None:
+    def join(self, other: EntryNotes) -> None:
         """Take over what the files of another directory say, and remove them."""
         self.undone.join(other.undone)
         self.restored.join(other.restored)
@@ -166,7 +169,7 @@ class _Document(ABC, Generic[_Told]):
 _Said = list[tuple[int, list[str]]]
 
 
-class Undone(_Document[_Said]):
+class UndoneNotes(_Document[_Said]):
     """The entries whose extraction is taken back."""
 
     def entries(self, in_vain: Collection[int] = ()) -> frozenset[str]:
@@ -193,7 +196,7 @@ class Undone(_Document[_Said]):
         before = self._read_or_begin_anew() if self.is_there else []
         self._replace(before, [one for one in before if abs(one[0]) != number])
 
-    def join(self, other: Undone) -> None:
+    def join(self, other: UndoneNotes) -> None:
         """Take over what another file says, and remove it."""
         if other.is_there:
             mine, theirs = self._read_or_begin_anew(), other._read_or_begin_anew()
@@ -218,7 +221,7 @@ def _sum(said: _Said, in_vain: Collection[int] = ()) -> set[str]:
     return found
 
 
-class Restored(_Document[Stamps]):
+class RestoredNotes(_Document[Stamps]):
     """Each `_restored` that bsd has set."""
 
     def stamps(self) -> Stamps:
@@ -231,7 +234,7 @@ class Restored(_Document[Stamps]):
         learn(known, stamps)
         self._write(_as_json(known))
 
-    def join(self, other: Restored) -> None:
+    def join(self, other: RestoredNotes) -> None:
         """Take over what another file says, and remove it."""
         if other.is_there:
             known = self._read_or_begin_anew()
@@ -263,8 +266,64 @@ def _bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-def session_of(path: Path) -> SessionName | None:
-    """Whose file one is, as it says; None if it cannot be read."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return SessionName.parse(str(orjson.loads(read_plain(path, LARGEST_RECORD))["session"]))
-    return None
+# --- who else knows ---
+
+
+@immutable
+class KeptLine:
+    """The original line of an entry, as it was kept."""
+
+    entry_id: str
+    line: bytes
+    keys: tuple[str, ...]  # paths of the values that left
+    own: bool  # it lies in the session's own store
+
+
+class RootRecords:
+    """Everything under one root, as it is asked about one session."""
+
+    def __init__(self, layout: Layout, store: SessionStore, notes: EntryNotes) -> None:
+        self._layout = layout
+        self._store = store
+        self._notes = notes
+
+    def stamps(self) -> Stamps:
+        """What is noted of this session."""
+        return _stamps(self._notes.restored)
+
+    def stamps_elsewhere(self) -> Iterator[Stamps]:
+        """What is noted of others, session by session."""
+        for directory in (*_in(self._layout.history), *_in(self._layout.trash, "_history_")):
+            others = EntryNotes(directory, self._store.name).restored
+            if others.path != self._notes.restored.path and others.is_there:
+                yield _stamps(others)
+
+    def originals(self, entry_ids: Collection[str]) -> Iterator[KeptLine]:
+        """The lines that are kept of entries with these ids in any store, the oldest first."""
+        stores: dict[Path, SessionStore] = {}
+        for entry_id in entry_ids:
+            for place in reversed(self._store.of_entry(entry_id)):
+                line = self._store.load(place.ref, place.hash)
+                if isinstance(line, Missing):
+                    continue  # this one tells nothing
+                at = place.directory
+                store = stores.setdefault(at, SessionStore(self._layout, self._store.name, at))
+                record = store.index.records.get(f"{place.ref}.json")
+                keys = record.keys if record else ()
+                yield KeptLine(entry_id, line, keys, own=at == self._store.directory)
+
+
+def _stamps(restored: RestoredNotes) -> Stamps:
+    try:
+        return restored.stamps()
+    except BsdError as problem:  # what else is kept may tell as much
+        _log.warning(f"{RESTORED} tells nothing", problem=problem.message)
+        return {}
+
+
+def _in(directory: Path, word: str = "") -> list[Path]:
+    """What lies in a directory and has a word in its name."""
+    try:
+        return [directory / name for name in sorted(os.listdir(directory)) if word in name]
+    except OSError:  # there is nothing, or nobody may look
+        return []

@@ -1,4 +1,9 @@
-"""What a commit can rely on where a session lies: leases that prove something, or only care."""
+"""What the file system below a session can do, and what a new file there takes over from the old.
+
+A commit relies on it: on leases that prove something, or only on care; on names that can be
+exchanged; and on a new file that belongs to whom the old one did, with the same rights. And new
+files are made durable here, one by one or all at once, before anything refers to them.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,21 @@ import errno
 import fcntl
 import os
 import platform
+import re
 import shutil
+import stat
 import struct
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import swap_names
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 _STRONG = {
     0xEF53: "ext2/3/4",
@@ -106,10 +117,9 @@ def exchanges(one: Path, other: Path) -> bool:
 
 def magic(path: Path) -> int:
     """The number by which statfs(2) names a file system; raises OSError if it cannot be asked."""
-    libc = ctypes.CDLL(None, use_errno=True)
     # struct statfs is under 200 bytes everywhere; f_type comes first, a word (s390x: 32 bits).
     answer = ctypes.create_string_buffer(512)
-    if libc.statfs(os.fsencode(path), answer) != 0:
+    if _libc.statfs(os.fsencode(path), answer) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(path))
     width = 4 if platform.machine() == "s390x" else ctypes.sizeof(ctypes.c_long)
@@ -196,3 +206,164 @@ def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
         return os.path.samestat(os.stat(link), wanted)
     except OSError:  # closed meanwhile
         return False
+
+
+# --- whose the old one was ---
+
+_COPYFILE_ACL = 1
+_COPYFILE_XATTR = 4
+
+
+class MetadataNotKept(Exception):
+    """The new file cannot be given the mode, owner, ACL or attributes of the original."""
+
+
+def keep_metadata(source: int, target: int, *, mtime: bool = False) -> None:
+    """Give the new file the original's owner, mode, ACL and attributes; raises MetadataNotKept.
+
+    Without `mtime`, that must advance, also where the original's lies in the future.
+    """
+    original = os.fstat(source)
+    try:
+        _keep_owner(original, target)
+        _keep_attributes(source, target)
+        os.fchmod(target, stat.S_IMODE(original.st_mode))
+    except OSError as error:
+        raise MetadataNotKept(error.strerror) from error
+    _check_metadata(source, target)
+    now = os.fstat(target)
+    if mtime:
+        os.utime(target, ns=(now.st_atime_ns, original.st_mtime_ns))
+    elif now.st_mtime_ns <= original.st_mtime_ns:
+        os.utime(target, ns=(now.st_atime_ns, original.st_mtime_ns + 1))
+
+
+def _keep_owner(original: os.stat_result, target: int) -> None:
+    now = os.fstat(target)
+    if now.st_uid != original.st_uid:
+        os.fchown(target, original.st_uid, -1)
+    if now.st_gid != original.st_gid:
+        os.fchown(target, -1, original.st_gid)
+
+
+def _keep_attributes(source: int, target: int) -> None:
+    """Extended attributes; POSIX ACLs are among them under the name system.posix_acl_access.
+
+    On macOS, where Python cannot read either, the system copies both (not tried there).
+    """
+    if sys.platform == "darwin":
+        if _libc.fcopyfile(source, target, None, _COPYFILE_ACL | _COPYFILE_XATTR):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return
+    wanted, present = _attributes(source), _attributes(target)
+    for name in present.keys() - wanted.keys():  # a directory's default ACL, for one
+        os.removexattr(target, name)
+    for name, value in wanted.items():
+        if present.get(name) != value:
+            os.setxattr(target, name, value)
+
+
+def _attributes(fd: int) -> dict[str, bytes]:
+    if sys.platform != "linux":  # Python cannot read them elsewhere
+        return {}
+    try:
+        return {name: os.getxattr(fd, name) for name in os.listxattr(fd)}
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:  # a file system that has none
+            return {}
+        raise
+
+
+def _check_metadata(source: int, target: int) -> None:
+    original, now = os.fstat(source), os.fstat(target)
+    for what in ("st_mode", "st_uid", "st_gid"):
+        if getattr(original, what) != getattr(now, what):
+            raise MetadataNotKept(f"{what} {getattr(original, what)} became {getattr(now, what)}")
+    if _attributes(source) != _attributes(target):
+        raise MetadataNotKept("extended attributes differ")
+
+
+# --- many files made durable ---
+
+# From some dozens on, one syncfs(2) is far cheaper than an fsync of each: a journal is committed
+# once instead of hundreds of times. It also writes what other programs have left in memory; that
+# costs them nothing, and us at most what was waiting at that moment.
+
+# Here syncfs waits for data and names, and reports what failed. Elsewhere it may do less: FUSE,
+# for one, does not pass it on.
+_SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x01021994}  # ext2/3/4, xfs, btrfs, tmpfs
+_REPORTS_SINCE = (5, 8)  # Linux; before, errors of writing back went unnoticed
+_MANY = 64  # files
+_THREADS = 8  # fsync waits for the disk, not for the CPU
+_SHARE = 32  # files that a thread takes at once
+
+
+class Syncing:
+    """The files that are created in a directory while this is open, to be made durable together.
+
+    Raises OSError.
+    """
+
+    def __init__(self, directory: Path, expected: int) -> None:
+        """`expected` is about how many files there will be."""
+        self._directory = directory
+        # Opened before the first file is: errors are told of from then on.
+        as_a_whole = expected >= _MANY and _can_sync_as_a_whole(directory)
+        self._descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC) if as_a_whole else -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make the content of these files durable; their names need a sync of the directory."""
+        if self._descriptor >= 0:
+            _sync_file_system(self._descriptor)
+        else:
+            _sync_files(paths)
+
+
+def _sync_file_system(descriptor: int) -> None:
+    if _libc.syncfs(descriptor):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _can_sync_as_a_whole(directory: Path) -> bool:
+    return _kernel_reports() and magic(directory) in _SYNCED_AS_A_WHOLE
+
+
+@cache
+def _kernel_reports() -> bool:
+    if sys.platform != "linux":
+        return False
+    version = re.match(r"(\d+)\.(\d+)", platform.release())
+    return version is not None and (int(version[1]), int(version[2])) >= _REPORTS_SINCE
+
+
+def _sync_files(paths: Sequence[str]) -> None:
+    if len(paths) < _THREADS:
+        _fsync_each(paths)
+        return
+    # Handing out files one by one costs more than many a file system takes for the fsync itself;
+    # but what is handed out is done to its end, even after an error or Ctrl-C.
+    size = min(_SHARE, -(-len(paths) // _THREADS))
+    shares = [paths[start : start + size] for start in range(0, len(paths), size)]
+    # Only here: who only looks at a store shall not wait for it.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    with ThreadPoolExecutor(_THREADS, "bsd-fsync") as pool:
+        for _ in pool.map(_fsync_each, shares):  # map raises what a thread raised
+            pass
+
+
+def _fsync_each(paths: Iterable[str]) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

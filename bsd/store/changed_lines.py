@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.gap import Gap, Neighbour
-from bsd.store.history import ChangedLine, History, HistoryDamaged
-from bsd.text.reader import Line
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
+from bsd.store.markers import Lines
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]
@@ -22,14 +20,8 @@ Identify = Callable[[bytes], str | None]
 _ENTRY, _END = 2, 1  # how much it tells that a neighbour, or an end of the file, is where it was
 
 
-class Lines(Protocol):
-    """A session, to be read through."""
-
-    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
-
-
 @immutable
-class Found:
+class LinePlace:
     """Where a line is, or with length 0 where it would be put in."""
 
     index: int  # 0-based line number
@@ -37,7 +29,7 @@ class Found:
     length: int
 
 
-def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, Found]:
+def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, LinePlace]:
     """Which of these lines still stand as the operation left them: position in `wanted` → place.
 
     Of several equal lines each is found once, the one at its old line number first.
@@ -45,7 +37,7 @@ def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, Found]
     standing = [line for line in wanted if not line.went]
     places = _places(source, {(line.now, line.now_size, line.ended) for line in standing})
     left_at = _left_at(wanted)
-    found: dict[int, Found] = {}
+    found: dict[int, LinePlace] = {}
     for at_old_place in (True, False):
         for number, line in enumerate(wanted):
             candidates = places[line.now]
@@ -59,11 +51,13 @@ def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, Found]
     return found
 
 
-def find_gaps(source: Lines, wanted: Sequence[ChangedLine], identify: Identify) -> dict[int, Found]:
+def find_gaps(
+    source: Lines, wanted: Sequence[ChangedLine], identify: Identify
+) -> dict[int, LinePlace]:
     """Where lines that the operation took out belong now: position in `wanted` → place."""
     left_at = _left_at(wanted)
     gaps = {number: line.gap for number, line in enumerate(wanted) if line.went and line.gap}
-    best: dict[int, tuple[int, int, Found]] = {}
+    best: dict[int, tuple[int, int, LinePlace]] = {}
     for before, here, place in _between(source, identify) if gaps else ():
         for number, gap in gaps.items():
             found = (_fit(gap, before, here), -abs(place.index - left_at[number]), place)
@@ -120,7 +114,7 @@ def undone_in(source: Lines, history: History) -> frozenset[str]:
 
     Of an operation whose process ended before it could note it, the session tells.
     """
-    if not history.lasting.undone.is_there:
+    if not history.entry_notes.undone.is_there:
         return frozenset()
     in_vain = set()
     for deed in history.pending():
@@ -130,10 +124,10 @@ def undone_in(source: Lines, history: History) -> frozenset[str]:
             took_effect = False
         if not took_effect:
             in_vain.add(deed.number)
-    return history.lasting.undone.entries(in_vain)
+    return history.entry_notes.undone.entries(in_vain)
 
 
-def _stands_at(places: Sequence[Found], index: int) -> bool:
+def _stands_at(places: Sequence[LinePlace], index: int) -> bool:
     return any(place.index == index for place in places)
 
 
@@ -148,14 +142,14 @@ def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
 
 def _between(
     source: Lines, identify: Identify
-) -> Iterator[tuple[Neighbour | None, Neighbour | None, Found]]:
+) -> Iterator[tuple[Neighbour | None, Neighbour | None, LinePlace]]:
     """Every place between two lines, and before the first and after the last one."""
     before: Neighbour | None = None
-    end = Found(0, 0, 0)
+    end = LinePlace(0, 0, 0)
     for line in source.lines():
         here = Neighbour(identify(line.raw), digest(line.raw))
-        yield before, here, Found(line.index, line.offset, 0)
-        before, end = here, Found(line.index + 1, line.offset + len(line.raw), 0)
+        yield before, here, LinePlace(line.index, line.offset, 0)
+        before, end = here, LinePlace(line.index + 1, line.offset + len(line.raw), 0)
     yield before, None, end
 
 
@@ -169,14 +163,14 @@ def _fit(gap: Gap, before: Neighbour | None, here: Neighbour | None) -> int:
     return fit if gap.after is not None or before is not None else fit + _END
 
 
-def _places(source: Lines, wanted: set[tuple[str, int, bool]]) -> dict[str, list[Found]]:
+def _places(source: Lines, wanted: set[tuple[str, int, bool]]) -> dict[str, list[LinePlace]]:
     sizes: dict[int, list[bool]] = defaultdict(list)
     hashes = {hash_ for hash_, _, _ in wanted}
     for _, size, ended in wanted:
         sizes[size].append(True)
         if not ended:  # others may have ended the line since
             sizes[size + 1].append(False)
-    places: dict[str, list[Found]] = defaultdict(list)
+    places: dict[str, list[LinePlace]] = defaultdict(list)
     for line in source.lines():
         # Only a line of the right length is worth hashing.
         for whole in set(sizes.get(len(line.raw), ())):
@@ -184,5 +178,5 @@ def _places(source: Lines, wanted: set[tuple[str, int, bool]]) -> dict[str, list
                 continue
             hash_ = digest(line.raw if whole else line.raw[:-1])
             if hash_ in hashes:
-                places[hash_].append(Found(line.index, line.offset, len(line.raw)))
+                places[hash_].append(LinePlace(line.index, line.offset, len(line.raw)))
     return places

@@ -24,21 +24,21 @@ _STATE = (".local", "state")  # both of which may have been made for the claims
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Stranger(NamedTuple):
+class WrongOwner(NamedTuple):
     """Something that belongs to another user than what is around it."""
 
     path: Path
     uid: int
 
 
-def strangers(root: Path, environ: Mapping[str, str]) -> list[Stranger]:
+def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[WrongOwner]:
     """What of ours in a root, and among the notes of this user, is not the owner's of the root.
 
     Where we may not look is left out; the directory itself is named then. Agents may have users of
     their own: of their directories only root's count.
     """
     owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
-    found = (Stranger(one.path, one.status.st_uid) for one in _all(root, environ))
+    found = (WrongOwner(one.path, one.status.st_uid) for one in _all(root, environ))
     return [
         one
         for one in found
@@ -55,14 +55,14 @@ def give_back(root: Path, environ: Mapping[str, str], uid: int, gid: int) -> int
     return sum(_give(found, uid, gid) for found in of_root)
 
 
-class _Found(NamedTuple):
+class _OwnedFile(NamedTuple):
     path: Path
     name: str  # … in the directory that is open
     directory: int
     status: os.stat_result
 
 
-def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_Found]:
+def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_OwnedFile]:
     yield from _walk(root, partial(_of_root, root))
     claims = claims_directory(environ)
     base = claims.parents[1]  # what programs keep: ~/.local/state
@@ -71,7 +71,7 @@ def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_Found]:
     yield from _walk(top, lambda names: names == kept[: len(names)] or names[: len(kept)] == kept)
 
 
-def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Found]:
+def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_OwnedFile]:
     """Whatever below a directory is ours by its names; no link is followed, no mount entered."""
     real = os.path.realpath(top)
     if not os.path.isdir(real) or not os.access(real, os.R_OK | os.X_OK):
@@ -84,7 +84,7 @@ def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Found
             with suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if found.st_dev == device and stat.S_IFMT(found.st_mode) in _KINDS:
-                    yield _Found(Path(where, name), name, descriptor, found)
+                    yield _OwnedFile(Path(where, name), name, descriptor, found)
                 elif name in directories:
                     directories.remove(name)
 
@@ -107,7 +107,7 @@ def _of_root(root: Path, names: tuple[str, ...]) -> bool:
     return False
 
 
-def _give(found: _Found, uid: int, gid: int) -> bool:
+def _give(found: _OwnedFile, uid: int, gid: int) -> bool:
     """Give what was found, if it still is what it was, and nothing that has another name."""
     flags = _DIRECTORY if stat.S_ISDIR(found.status.st_mode) else _FILE
     try:

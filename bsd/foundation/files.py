@@ -1,0 +1,197 @@
+"""Files that others may have touched, and files of our own: opened, believed, written.
+
+What others may have put there, or put something else in its place, is opened in one way: a plain
+file, no link at the end of its path; nobody is waited for, as with a pipe; and no more is read than
+the file may sensibly hold. Whether the directories before it lie where they should is for `layout`
+to say. What tells bsd what to do to a session (a record, a journal) is believed only if nobody else
+can have made it or may change it. And what bsd writes is private, and written so that no reader,
+and no power cut, ever sees half of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from io import DEFAULT_BUFFER_SIZE, FileIO
+from pathlib import Path
+from typing import BinaryIO
+
+# Bytes; what is larger is none of these, or nobody could use it.
+LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of itself
+LARGEST_RECORD = 64 << 20  # of many: a list of conversations, a journal
+LARGEST_LINE = 1 << 30
+
+# Within this time of a change to a file a second one may not show in its timestamps.
+UNCERTAIN_SECONDS = 2.0
+UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
+
+_BLOCK = 1 << 20
+# What opening a link or a socket for reading raises.
+_NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class NotPlain(OSError):
+    """Something lies where a file should: a directory, a link, a pipe, a device."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(errno.ELOOP, "not a plain file", str(path))
+
+
+class TooLarge(OSError):
+    """A file holds more than any of its kind."""
+
+    def __init__(self, path: Path | str, most: int) -> None:
+        super().__init__(errno.EFBIG, f"larger than {most} bytes", str(path))
+
+
+def open_plain(path: Path | str, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+    """A descriptor of a plain file; raises OSError, NotPlain included, and waits for nothing.
+
+    With O_CREAT it is made private. `follow` is for files that their owner may well link.
+    """
+    more = os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags | more, 0o600)
+    except OSError as error:
+        if error.errno in _NO_PLAIN_FILE:
+            raise NotPlain(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotPlain(path)
+    return descriptor
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether a directory is there, or a link to one; not so a link that nobody can follow."""
+    try:
+        return entry.is_dir()
+    except OSError:  # it leads to itself, or to where we may not look
+        return False
+
+
+def plain_file(path: Path | str) -> FileIO:
+    """The same for reading, without a buffer."""
+    return open(open_plain(path), "rb", buffering=0)
+
+
+def plain_stream(path: Path | str, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryIO:
+    """The same for reading, with a buffer of so many bytes."""
+    return open(open_plain(path), "rb", buffering=buffer)
+
+
+def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
+    """The bytes of a plain file; raises as `open_plain`, and TooLarge."""
+    descriptor = open_plain(path, follow=follow)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            raise TooLarge(path, most)
+        with open(descriptor, "rb", closefd=False) as stream:
+            data = stream.read(size)
+            while piece := stream.read(_BLOCK):  # it grows; or it is one of those that have no size
+                data += piece
+                if len(data) > most:
+                    raise TooLarge(path, most)
+    finally:
+        os.close(descriptor)
+    return data
+
+
+# --- believed ---
+
+
+def makers(root: Path) -> frozenset[int]:
+    """Who may have made what is bsd's own: who runs it, root, and whom the root belongs to."""
+    found = {os.geteuid(), 0}
+    with suppress(OSError):  # it is not there yet
+        found.add(root.stat().st_uid)
+    return frozenset(found)
+
+
+def why_not_our_file(found: os.stat_result, makers: Collection[int]) -> str | None:
+    """What keeps bsd from believing a file, by what lstat says of it; None if nothing does."""
+    if not stat.S_ISREG(found.st_mode):
+        return "it is not a plain file"
+    if found.st_nlink > 1:  # one of ours has one name; another may have been given it by anybody
+        return f"it has {found.st_nlink} names"
+    return _why_not_ours(found, makers)
+
+
+def why_not_our_directory(found: os.stat_result, makers: Collection[int]) -> str | None:
+    """The same of a directory, and of what lies in it."""
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a directory"
+    return _why_not_ours(found, makers)
+
+
+def _why_not_ours(found: os.stat_result, makers: Collection[int]) -> str | None:
+    if found.st_uid not in makers:
+        return f"it belongs to uid {found.st_uid}, not to bsd"
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        return f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
+
+
+# --- of our own ---
+
+
+def make_private_dir(path: Path) -> Path:
+    """Create `path` and its missing parents, each with mode 0700 whatever the umask."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)
+    return missing[0] if missing else path
+
+
+def write_private(path: Path, data: bytes | bytearray) -> None:
+    """Replace `path` by a file with mode 0600 that holds `data`, durable when this returns.
+
+    Missing parent directories are made private too. Raises OSError; then `path` is as it was.
+    """
+    make_private_dir(path.parent)
+    # A name of its own for each writer: two of them at once must not write into one file.
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
+    try:
+        _write_new(temporary, data)
+        os.replace(temporary, path)
+    except BaseException:  # an interrupt, too, must not leave the temporary file behind
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_dir(path.parent)
+
+
+def sync_dir(directory: Path) -> None:
+    """Make the names in `directory` durable: files created, renamed or deleted there."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
+    """Write all of `data`, however few bytes the system takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _write_new(path: Path, data: bytes | bytearray) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # a umask may have taken more than it should
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
