@@ -10,7 +10,7 @@ from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import Asked, carry_out, read_call
 from bsd.doors.cli.call import LONGEST_WAIT, Call
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.names import session_beginning_with
+from bsd.doors.cli.names import session_beginning_with, with_entry
 from bsd.doors.cli.output import print_json, say
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.errors import Busy
@@ -29,7 +29,8 @@ def call_tool(call: Call, tool: str, given: dict[str, Any]) -> int:
         return 0
     with stop_request() as request:
         hands = _CallersHands(call, scope, request.sleep)
-        answer = call.with_entry(
+        answer = with_entry(
+            call,
             name,
             given["entry"],
             lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),

@@ -54,7 +54,7 @@ def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> i
 
 def _ask(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
     """Name what would go; raises Conflict if it shall not."""
-    from bsd.doors.cli.output import confirm
+    from bsd.doors.cli.call import confirm
     from bsd.foundation.errors import Conflict
 
     doomed = trash.doomed(session)

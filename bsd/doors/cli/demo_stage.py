@@ -14,7 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
@@ -23,9 +27,6 @@ from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 _PAUSE_SECONDS = 0.05
 _COMMAND_SECONDS = 90.0
@@ -245,8 +246,6 @@ class Screen:
         if self._quiet or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
             yield
             return
-        from rich.console import Console
-        from rich.live import Live
 
         console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
         with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -260,7 +259,6 @@ class Screen:
         """Draw the table anew."""
         if self._live is None:
             return
-        from rich.table import Table
 
         table = Table(box=None, padding=(0, 2, 0, 2), header_style="bold")
         for heading in ("SESSION", "WRITTEN", "IN THE FILE", "PLACEHOLDERS"):

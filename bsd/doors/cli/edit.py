@@ -19,6 +19,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import decoded, read_text
+from bsd.doors.cli.names import with_entry
 from bsd.doors.cli.output import counted, note, print_json, say
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     from bsd.surgery.edit import becoming
 
     surgeon = call.surgeon()
-    entry, shown = call.with_entry(
-        session, entry, lambda one: (one, surgeon.show_entry(session, one))
+    entry, shown = with_entry(
+        call, session, entry, lambda one: (one, surgeon.show_entry(session, one))
     )
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
@@ -91,7 +92,9 @@ def _apply(
 
     with stop_request() as request:
         surgeon = call.surgeon(sleep=request.sleep)
-        answer = call.with_entry(session, entry, lambda one: surgeon.edit(session, one, wish, seen))
+        answer = with_entry(
+            call, session, entry, lambda one: surgeon.edit(session, one, wish, seen)
+        )
     _tell(call, session, answer)
     return request.exit_code
 

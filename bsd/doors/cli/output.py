@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
-from bsd.foundation.errors import Invalid
 from bsd.foundation.spelling import format_size
 
 _GAP = 2  # between columns
@@ -45,15 +44,6 @@ def say_check(level: str, text: str) -> None:
 def note(text: str) -> None:
     """Print a line for people that is not the answer itself: to stderr."""
     sys.stderr.write(safe(text, lines=True) + "\n")
-
-
-def confirm(question: str, refusal: str) -> bool:
-    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
-    import click  # `bsd status` prints without it
-
-    if not sys.stdin.isatty():
-        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
-    return click.confirm(question, err=True)
 
 
 def styled(text: str, code: str, stream: IO[str]) -> str:

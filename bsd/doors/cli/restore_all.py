@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import confirm, counted, note, print_json, say, size
+from bsd.doors.cli.call import SESSION, Call, command, confirm
+from bsd.doors.cli.output import counted, note, print_json, say, size
 
 if TYPE_CHECKING:
     from bsd.doors.cli.many import Progressed

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import confirm, note, print_json, say, say_check
+from bsd.doors.cli.output import note, print_json, say, say_check
 from bsd.doors.cli.service_managers import Argv, Manager, manager_here, run
 from bsd.foundation.errors import Conflict, os_problem
 from bsd.foundation.files import sync_dir, write_private

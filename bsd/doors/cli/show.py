@@ -11,6 +11,7 @@ import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.names import say_whose, with_entry
 from bsd.doors.cli.output import counted, one_line, print_json, print_table, say, size
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
@@ -58,13 +59,13 @@ def show(
     full: bool,
     key: str | None,
 ) -> None:
-    call.say_whose(session.agent)
+    say_whose(call.layout, session.agent)
     examiner = call.examiner()
     if key is not None:
         _print_value(call, examiner, session, entry, key)
         return
     if entry is not None:
-        views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
+        views = [with_entry(call, session, entry, lambda one: _find(examiner, session, one))]
     else:
         views = list(examiner.entries(session, start=start, limit=limit))
     details = _details(call, session, views) if full or entry is not None else {}
@@ -84,8 +85,8 @@ def _print_value(
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
-    entry, held = call.with_entry(
-        session, entry, lambda one: (one, held_in(examiner, session, one))
+    entry, held = with_entry(
+        call, session, entry, lambda one: (one, held_in(examiner, session, one))
     )
     path, value = held.value(key)
     text = text_of_value(value)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.complete import offering
-from bsd.doors.cli.output import confirm, print_json, print_table, say
+from bsd.doors.cli.output import print_json, print_table, say
 from bsd.foundation.claims import elsewhere, served_by, take
 from bsd.foundation.errors import Conflict, NotFound
 

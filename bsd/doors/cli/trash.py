@@ -11,6 +11,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.names import say_who
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def restore(call: Call, /, what: str) -> int:
 
     with stop_request() as request:
         found = open_trash(call, sleep=request.sleep)
-        done = found.restore(_id_of(call, found, what))
+        done = found.restore(_id_of(found, what))
     if call.json:
         print_json(done.as_json())
         return request.exit_code
@@ -104,7 +105,7 @@ def delete(call: Call, /, what: str, yes: bool) -> int:
 
     with stop_request() as request:
         found = open_trash(call, sleep=request.sleep)
-        what = _id_of(call, found, what)
+        what = _id_of(found, what)
         if not yes:
             item = found.find(what)
             what = item.id
@@ -154,14 +155,14 @@ def empty(call: Call, /, yes: bool) -> int:
 
 
 def _ask(question: str, refusal: str) -> None:
-    from bsd.doors.cli.output import confirm
+    from bsd.doors.cli.call import confirm
     from bsd.foundation.errors import Conflict
 
     if not confirm(question, refusal):
         raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
-def _id_of(call: Call, found: Trash, text: str) -> str:
+def _id_of(found: Trash, text: str) -> str:
     """The id that is meant: whole, or how the only one begins, or a session's name, or its id."""
     from bsd.doors.cli.names import only_one
     from bsd.foundation.errors import Invalid, NotFound
@@ -177,7 +178,7 @@ def _id_of(call: Call, found: Trash, text: str) -> str:
         whole = only_one(text, "sessions in the trash", begins) if text else None
         if whole is None:
             raise
-    call.say_who(text, whole)
+    say_who(text, whole)
     return whole
 
 

@@ -12,6 +12,7 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, BsdCommand, Call
 from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.names import say_whose, with_entry
 from bsd.doors.cli.output import print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.doors.tool_commands import KEYS
@@ -36,7 +37,7 @@ class CallHands:
     def surgeon(self, name: SessionName, *, writes: bool) -> Any:
         if self._sleep is not None:
             return self._call.surgeon(writes=writes, sleep=self._sleep)
-        self._call.say_whose(name.agent)
+        say_whose(self.layout, name.agent)
         return self._call.examiner()
 
 
@@ -53,7 +54,7 @@ def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
         def of(one: str) -> Any:
             return perform(verb, hands, session, replace(asked, entry=one))
 
-        return call.with_entry(session, entry, of)
+        return with_entry(call, session, entry, of)
 
     def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
         asked = verb.arguments(**given)

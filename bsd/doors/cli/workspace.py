@@ -270,7 +270,7 @@ def _rules(
 
 
 def _ask(keeper: Caretaker, rules: Rules) -> None:
-    from bsd.doors.cli.output import confirm
+    from bsd.doors.cli.call import confirm
     from bsd.foundation.errors import Conflict
 
     found = keeper.prune(rules, dry_run=True)
