@@ -23,14 +23,16 @@ test: .venv ## the whole suite, on all cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(TESTS)
 
 soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
-	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 $(BIN)/python -m pytest \
-		-p no:cacheprovider -s tests/chaos tests/files/workspaces/test_beside.py
+	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 \
+		$(BIN)/python -m pytest -p no:cacheprovider -s -m chaos
 	BSD_EXAMPLES=300 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 -p no:cacheprovider \
-		tests/unit
-	BSD_CRASH_ALL=1 BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 BSD_KILL_EVERY=1 \
+		-m "hypothesis and not daemon"
+	BSD_CRASH_ALL=1 BSD_KILL_EVERY=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
-		tests/crash tests/daemon/test_full_disk.py tests/web/test_frame.py \
-		tests/files/agent/test_killed.py
+		-m crash
+	BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 \
+		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
+		tests/daemon/test_full_disk.py tests/doors/http/web/test_frame.py
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench

@@ -10,7 +10,6 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 
 MODEL = "claude-opus-4-5"  # its thinking signatures do not bind what stands before them
@@ -62,19 +61,6 @@ def session_lines(
         for line in author.turn(huge):
             made += len(line) if turns is None else 0
             yield line
-
-
-def write_session(
-    path: Path,
-    *,
-    turns: int | None = None,
-    size: int | None = None,
-    seed: int = 1,
-    longest_line: int = 0,
-) -> None:
-    """Write what `session_lines` yields into a new file."""
-    with path.open("wb", buffering=1 << 20) as file:
-        file.writelines(session_lines(turns=turns, size=size, seed=seed, longest_line=longest_line))
 
 
 class SampleTexts:

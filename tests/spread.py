@@ -6,9 +6,10 @@ not say so: every worker started every daemon and every browser that the tests o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 # Here single tests take long, and go to many workers if they share nothing.
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
@@ -18,10 +19,17 @@ _SHARED = {"from tests.compat.pi import": "tests/compat/pi", "claude: ClaudeCode
 _FIRST = ("web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
 
 
+@cache
+def _kinds(module: Path) -> frozenset[str]:
+    """The markers that stand in a module, its name and its directory's."""
+    marks = re.findall(r"pytest\.mark\.(\w+)", module.read_text(encoding="utf-8"))
+    return frozenset([*marks, module.name, module.parent.name])
+
+
 def rank(module: Path) -> int:
     """How early a module's tests begin; the lower, the earlier."""
-    names = {module.name, module.parent.name}
-    return next((at for at, name in enumerate(_FIRST) if name in names), len(_FIRST))
+    kinds = _kinds(module)
+    return next((at for at, kind in enumerate(_FIRST) if kind in kinds), len(_FIRST))
 
 
 def unit_of_work(root: Path) -> Callable[[str], str]:
@@ -31,10 +39,10 @@ def unit_of_work(root: Path) -> Callable[[str], str]:
     def shared_by(module: str) -> str | None:
         """The unit of all tests of a module; None if each of them is one."""
         text = (root / module).read_text(encoding="utf-8")
-        parts = {*PurePosixPath(module).parts}
-        if "compat" in parts:
+        kinds = _kinds(root / module)
+        if "compat" in kinds:
             return next((name for sign, name in _SHARED.items() if sign in text), module)
-        if _LONG & parts and 'fixture(scope="module")' not in text:
+        if _LONG & kinds and 'fixture(scope="module")' not in text:
             return None
         return module
 

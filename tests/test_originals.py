@@ -16,7 +16,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
-from tests.unit.surgery.theatre import Session, jsonl
+from tests.surgery.in_memory import Session, jsonl
 
 HERE = Path(__file__).parent
 NUMBERS = [

@@ -9,9 +9,9 @@ import pytest
 from tests.spread import rank, unit_of_work
 
 _TOP = Path(__file__).parents[1]
-_PAGE = "tests/web/test_day.py"
+_PAGE = "tests/doors/http/web/test_page_day.py"
 _INDEXER = "tests/daemon/test_indexer.py"
-_KILL = "tests/crash/test_kill.py"
+_KILL = "tests/session/commit/test_kill.py"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ _KILL = "tests/crash/test_kill.py"
         (f"{_PAGE}::test_a[x::y]", _PAGE),
         ("tests/test_house.py::test_a", "tests/test_house.py"),
         ("tests/compat/test_pi.py::test_a", "tests/compat/pi"),
-        ("tests/compat/test_inband.py::test_a", "tests/compat/pi"),
+        ("tests/compat/test_inband_with_pi.py::test_a", "tests/compat/pi"),
         ("tests/compat/test_claude_code.py::test_a", "tests/compat"),
         ("tests/compat/test_in_sight.py::test_a", "tests/compat"),
         ("tests/compat/test_codex.py::test_a", "tests/compat/test_codex.py"),
@@ -33,6 +33,6 @@ def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
 
 
 def test_what_takes_long_begins_early() -> None:
-    modules = [_PAGE, "tests/packaging/test_debian.py", _KILL, "tests/unit/test_sample.py"]
+    modules = [_PAGE, "tests/packaging/test_debian.py", _KILL, "tests/test_sample.py"]
     ranks = [rank(_TOP / module) for module in modules]
     assert ranks == sorted(set(ranks))

@@ -21,9 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, Turn, Value
-from bsd.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
-from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.entry import (
+    Entry,
+    Rank,
+    Title,
+    asked,
+    entry_time_ms,
+    first_entries,
+    message_of,
+    named,
+    text_of,
+    texts_in,
+)
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import calls_in, leaf_values, text_value
 from bsd.foundation.files import LARGEST_NOTE, read_plain
 from bsd.foundation.immutable import immutable
@@ -175,7 +185,7 @@ def _signed_by(message: Entry) -> str | None:
 
 
 @immutable
-class _Kept:
+class _KeptEntries:
     """What a compaction leaves in sight of all that was before it."""
 
     listed: tuple[str, ...] = ()
@@ -183,7 +193,7 @@ class _Kept:
     last: str | None = None
 
 
-def _what_stays(boundary: Entry) -> _Kept | None:
+def _what_stays(boundary: Entry) -> _KeptEntries | None:
     """What stays in sight; None: it says so in a form that is not known.
 
     Then it is as if nothing had been taken out of sight. The list counts where there is one, as it
@@ -196,7 +206,7 @@ def _what_stays(boundary: Entry) -> _Kept | None:
         if key.startswith("preserved") and value
     }
     if not kept:
-        return _Kept()
+        return _KeptEntries()
     listed, segment = (kept.pop(key, None) for key in ("preservedMessages", "preservedSegment"))
     if kept:
         return None
@@ -204,11 +214,11 @@ def _what_stays(boundary: Entry) -> _Kept | None:
         ids = listed.get("uuids") if isinstance(listed, dict) else None
         if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
             return None
-        return _Kept(listed=tuple(ids))
+        return _KeptEntries(listed=tuple(ids))
     if not isinstance(segment, dict):
         return None
     first, last = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
-    return _Kept(first=first, last=last) if first and last else None
+    return _KeptEntries(first=first, last=last) if first and last else None
 
 
 def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
@@ -422,7 +432,7 @@ def _at_work(projects: Path, process: Process) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file())
 
 
-KIND = Kind(
+KIND = SourceKind(
     routes=(
         (None,),
         (None, None, "subagents"),

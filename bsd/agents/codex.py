@@ -22,9 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from bsd.agents.dialect import TIES, Facts, Format, NotOurs, Shape, ToolCall, Turn, Value
-from bsd.agents.entry import Entry, arguments_at, entry_time_ms, first_entries, text_of
-from bsd.agents.owner import ENDING, Kind, Owner, Process
-from bsd.agents.title import Rank, Title, asked, named, texts_in
+from bsd.agents.entry import (
+    Entry,
+    Rank,
+    Title,
+    arguments_at,
+    asked,
+    entry_time_ms,
+    first_entries,
+    named,
+    text_of,
+    texts_in,
+)
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.agents.values import leaf_values, text_value
 from bsd.foundation.errors import Busy
 from bsd.foundation.files import open_plain
@@ -445,7 +455,7 @@ def _open_files(pid: int) -> list[Path]:
     return list(found)
 
 
-KIND = Kind(
+KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
     owner=CodexDay,

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from bsd.agents.entry import Entry, text_of
-from bsd.agents.title import Title
+from bsd.agents.entry import Entry, Title, text_of
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import ValuePath, value_at
 

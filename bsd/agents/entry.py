@@ -7,22 +7,21 @@ what nobody writes but bsd.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from enum import IntEnum
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
-
+from bsd.agents.marker import is_placeholder
 from bsd.foundation.immutable import immutable
-from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import ValuePath
+from bsd.text.reader import parse_entry
 
 Entry = dict[str, Any]
-
 # A foreign file would be read to its end, were there no bound.
 LINES_LOOKED_AT = 50
-
 # Names that say of which type a value is (SPEC §3). A name that is not here falls through.
 TYPE_OF_NAME = {
     "thinking": "thinking",
@@ -38,7 +37,6 @@ TYPE_OF_NAME = {
     "human": "user",
     "system": "system",
 }
-
 # Members that hold a conversation together. They are never extracted, at whatever depth: none
 # holds anything long in a sound file, and one that does is somebody's key to something.
 _STRUCTURAL = frozenset(
@@ -70,6 +68,19 @@ _STRUCTURAL = frozenset(
         "_has_tool_calls",
     )
 )
+REDACTED = "_redacted"
+# Members whose names end like those of links, and that link something else.
+_OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
+_AUTHOR = ("role", "api", "provider", "model")
+_ARGUMENTS = ("arguments", "input", "args", "parameters")
+_THINKING = frozenset(("thinking", "redacted_thinking"))
+LONGEST_TITLE = 200  # characters
+_JOINERS = "\u200c\u200d"  # emoji and several scripts need them
+_LOOKED_AT = 20_000  # characters of a prompt
+# What programs put around or before what a person typed: `<system-reminder>…</system-reminder>`.
+_WRAPPED = re.compile(r"\s*<([a-z]+[-_][a-z_-]*)\b[^<>]*>.*?</\1>\s*", re.DOTALL)
+_OPEN_WRAPPER = re.compile(r"\s*</?[a-z]+[-_][a-z_-]*\b[^<>]*>")
+_COMMAND_ALONE = re.compile(r"/[A-Za-z][\w:-]*\s*")
 
 
 def is_structural(key: str) -> bool:
@@ -171,28 +182,10 @@ def _milliseconds(value: Any) -> float | None:
 
 def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> Iterator[Entry]:
     """The entries among the first `most` lines; what is not empty JSON objects is passed over."""
-    return (entry for raw in islice(first_lines, most) if (entry := _parsed(raw)))
-
-
-def _parsed(raw: bytes) -> Entry | None:
-    if is_too_large(raw):
-        return None
-    try:
-        entry = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return entry if isinstance(entry, dict) else None
+    return (entry for raw in islice(first_lines, most) if (entry := parse_entry(raw)))
 
 
 # --- what ties it to others, and a call to its arguments ---
-
-REDACTED = "_redacted"
-
-# Members whose names end like those of links, and that link something else.
-_OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
-_AUTHOR = ("role", "api", "provider", "model")
-_ARGUMENTS = ("arguments", "input", "args", "parameters")
-_THINKING = frozenset(("thinking", "redacted_thinking"))
 
 
 def mentions(entry: Entry) -> list[str]:
@@ -207,19 +200,6 @@ def mentions(entry: Entry) -> list[str]:
 def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
     """Where the arguments of a call stand that is this object, at a path; None if it has none."""
     return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
-
-
-def block_at(entry: Entry, path: ValuePath) -> object:
-    """The object that a call's path leads to: a block, or the entry itself."""
-    here: object = entry
-    for step in path:
-        if isinstance(here, dict) and isinstance(step, str):
-            here = here.get(step)
-        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
-            here = here[step]
-        else:
-            return None
-    return here
 
 
 def same_author(one: Entry, other: Entry) -> bool:
@@ -325,3 +305,76 @@ def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
         if type(count) is int and 0 < count < 1 << 53:  # and no bool
             return count
     return 0
+
+
+# --- how a session is called: by a name it was given, else by what was first asked ---
+
+
+class Rank(IntEnum):
+    """What a title is worth. The first prompt counts, and of names the last of the best rank."""
+
+    PROMPT = 0
+    SUMMARY = 1  # what a program made of an earlier part
+    MADE = 2  # by a model, for the whole
+    GIVEN = 3  # by a person
+
+
+class Title(NamedTuple):
+    """How an entry would call its session."""
+
+    text: str
+    rank: Rank
+
+
+def better(old: Title | None, new: Title | None) -> Title | None:
+    """Of two, `new` from a later line, the one by which the session is called."""
+    if old is None or new is None:
+        return new or old
+    later = new.rank > old.rank or (new.rank == old.rank and new.rank is not Rank.PROMPT)
+    return new if later else old
+
+
+def named(value: Any, rank: Rank) -> Title | None:
+    """The title that a member of an entry gives, if it gives one."""
+    text = in_short(value) if isinstance(value, str) else ""
+    return Title(text, rank) if text else None
+
+
+def asked(texts: list[str], before: re.Pattern[str] | None = None) -> Title | None:
+    """The title that a prompt of these texts would be; None if nothing in it is a person's words.
+
+    `before` is what the program in question puts in front of them.
+    """
+    for text in texts:
+        if (words := _typed(text[:_LOOKED_AT], before)) and not is_placeholder(words):
+            return Title(words, Rank.PROMPT)
+    return None
+
+
+def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
+    """What a person typed of a text, on one line; None if nothing, or a command alone."""
+    text = text.strip()
+    while True:
+        found = _WRAPPED.match(text) or (before.match(text) if before else None)
+        if found is None or found.end() == 0:
+            break
+        text = text[found.end() :]
+    if _OPEN_WRAPPER.match(text) or _COMMAND_ALONE.fullmatch(text):
+        return None
+    return in_short(text) or None
+
+
+def in_short(text: str) -> str:
+    """A text as a title: on one line, no longer than titles are, nothing in it but what is seen."""
+    words = " ".join(text[: 4 * LONGEST_TITLE].split())
+    line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+
+
+def texts_in(content: Any) -> list[str]:
+    """The texts of a content that is a string, or a list of blocks with `text`."""
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else ()
+    found = (block.get("text") for block in blocks if isinstance(block, dict))
+    return [text for text in found if isinstance(text, str)]

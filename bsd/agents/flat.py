@@ -8,15 +8,17 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import (
     TYPE_OF_NAME,
     Entry,
+    Title,
     arguments_at,
+    asked,
     entry_id,
     entry_role,
     entry_time_ms,
     entry_type,
     message_of,
     text_of,
+    texts_in,
 )
-from bsd.agents.title import Title, asked, texts_in
 from bsd.agents.values import block_values, calls_in, leaf_values, object_values, text_value
 from bsd.foundation.value_path import ValuePath
 

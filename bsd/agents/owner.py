@@ -89,7 +89,7 @@ class Free:
 
 
 @immutable
-class Held:
+class HeldLock:
     """A living process holds the lock."""
 
     pid: int
@@ -111,7 +111,7 @@ class Unreadable:
     reason: str
 
 
-LockState = Free | Held | Stale | Unreadable
+LockState = Free | HeldLock | Stale | Unreadable
 
 
 class Owner(ABC):
@@ -229,7 +229,7 @@ class Process:
     argv: tuple[str, ...] = ()
 
 
-class Kind(NamedTuple):
+class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
     routes: tuple[Route, ...]  # as in Source

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bsd.agents.openclaw.home import RootAgent
-from bsd.agents.owner import ENDING, Kind, Owner, Process
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 from bsd.foundation.errors import ConfigError
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source
@@ -26,9 +26,9 @@ KINDS: dict[str, str] = {
 }
 
 
-def kind_of(word: str) -> Kind:
+def kind_of(word: str) -> SourceKind:
     """The program that the settings call by a word; raises KeyError."""
-    kind: Kind = import_module(KINDS[word]).KIND
+    kind: SourceKind = import_module(KINDS[word]).KIND
     return kind
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from bsd.agents.dialect import Facts, Format, NotOurs, Turn, Value
 from bsd.agents.entry import Entry, first_entries, message_of, text_of
 from bsd.agents.openclaw.dialect import OPENCLAW, OpenClaw, detect, header_ids
-from bsd.agents.owner import ENDING, Kind, Owner, Process
+from bsd.agents.owner import ENDING, Owner, Process, SourceKind
 
 _VERSIONS = (2, 3)
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
@@ -116,4 +116,4 @@ def _newest_first(one: tuple[float, os.DirEntry[str]]) -> float:
     return -one[0]
 
 
-KIND = Kind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)
+KIND = SourceKind(routes=((None,),), called=None, owner=PiProject, at_work=_at_work)

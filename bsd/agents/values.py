@@ -11,10 +11,9 @@ from typing import Any
 import orjson
 
 from bsd.agents.dialect import Format, Shape, ToolCall, Value
-from bsd.agents.entry import Entry, arguments_at, is_structural, text_of
+from bsd.agents.entry import Entry, Rank, arguments_at, is_structural, text_of
 from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
-from bsd.agents.title import Rank
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, value_at
 
 # Which member of a block holds a call's arguments, by the block's type.
 CALLS: Mapping[str, str] = {"toolCall": "arguments"}
@@ -260,18 +259,9 @@ def words_at(entry: Entry, paths: list[ValuePath]) -> str:
     """Return the text of these values of an entry: of what was taken out of it."""
     found: list[str] = []
     for path in paths:
-        value = _value_at(entry, path)
+        value = value_at(entry, path)
         if isinstance(value, str):
             found.append(value)
         elif not (isinstance(value, dict) and value.get("type") == "image"):
             found += [leaf.text or "" for leaf in leaf_values(value, (), None, 1)]
     return "\n".join(filter(None, found))
-
-
-def _value_at(tree: Any, path: ValuePath) -> Any:
-    try:
-        for step in path:
-            tree = tree[step]
-    except (KeyError, IndexError, TypeError):  # another line than the one the path was made for
-        return None
-    return tree

@@ -7,7 +7,6 @@ that has read it; else by its first and last lines alone. Whose child it is says
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -15,16 +14,16 @@ from itertools import groupby
 from pathlib import Path
 
 from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
-from bsd.agents.title import Rank, Title, better
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.store.extracted import SessionStore
-from bsd.store.search import SearchIndex, use
+from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import KnownTitle
 from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
@@ -316,9 +315,8 @@ def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> di
         return index.told(agent, only)
 
     # Nobody waits for it: what it cannot tell, the sessions can.
-    with suppress(BsdError, OSError, sqlite3.Error):
-        if layout.search_db.exists():
-            return use(layout.search_db, read, wait=_PATIENCE_SECONDS)
+    with suppress(BsdError, OSError):
+        return ask(layout.search_db, read, {}, wait=_PATIENCE_SECONDS)
     return {}
 
 

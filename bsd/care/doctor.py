@@ -12,7 +12,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bsd import __version__
-from bsd.agents.owner import Free, Held, LockState, Stale
+from bsd.agents.owner import Free, HeldLock, LockState, Stale
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.disk_use import in_flight_use
@@ -37,7 +37,7 @@ from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.reach import unreached
 
-INOTIFY = Path("/proc/sys/fs/inotify")
+_INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
 _FINDINGS_SHOWN = 5
 # A commit makes a second copy of the session, and the store keeps what leaves it.
@@ -72,25 +72,15 @@ class Check:
         }
 
 
-def examine(layout: Layout, *, inotify: Path = INOTIFY) -> Iterator[Check]:
+def examine(layout: Layout) -> Iterator[Check]:
     """Look at everything under one root, and at what this machine allows."""
     yield versions()
-    checks: tuple[Callable[[], Iterator[Check]], ...] = (
-        lambda: _root(layout),
-        lambda: _owners(layout),
-        lambda: _privacy(layout),
-        lambda: _agents(layout),
-        lambda: _sources(layout),
-        lambda: _mounts(layout),
-        lambda: _space(layout),
-        lambda: _watches(layout, inotify),
-        lambda: _locks(layout),
-        lambda: _in_flight(layout),
-        lambda: _store(layout),
-    )
-    for check in checks:
+    for check in (
+        *(_root, _owners, _privacy, _agents, _sources, _mounts, _space),
+        *(_watches, _locks, _in_flight, _store),
+    ):
         try:
-            yield from check()
+            yield from check(layout)
         except BsdError as error:
             yield Check("access", Level.FAIL, error.message, error.hint)
         except OSError as error:
@@ -263,14 +253,14 @@ def _space(layout: Layout) -> Iterator[Check]:
         yield Check("space", Level.OK, message)
 
 
-def _watches(layout: Layout, inotify: Path) -> Iterator[Check]:
+def _watches(layout: Layout) -> Iterator[Check]:
     if sys.platform != "linux":
         return
     try:
-        limit = int((inotify / "max_user_watches").read_text())
-        instances = int((inotify / "max_user_instances").read_text())
+        limit = int((_INOTIFY / "max_user_watches").read_text())
+        instances = int((_INOTIFY / "max_user_instances").read_text())
     except (OSError, ValueError):
-        yield Check("inotify", Level.WARN, f"the limits in {inotify} cannot be read")
+        yield Check("inotify", Level.WARN, f"the limits in {_INOTIFY} cannot be read")
         return
     needed = len(_session_directories(layout)) + len(catalog.agents(layout)) + 1
     message = f"{needed} directories to watch; {limit:,} watches and {instances} instances allowed"
@@ -288,7 +278,7 @@ def _counted(number: int, what: str) -> str:
 def _locks(layout: Layout) -> Iterator[Check]:
     held, amiss = 0, False
     for path, state in _lock_files(layout):
-        if isinstance(state, Held):
+        if isinstance(state, HeldLock):
             held += 1
         elif not isinstance(state, Free):
             amiss = True

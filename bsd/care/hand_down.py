@@ -115,8 +115,8 @@ class HandDown:
             again = self._needs(leaving, going)
             if {one.name for one in again} - {one.name for one in needs}:
                 raise Busy("sessions that need what would go have just changed", hint="again later")
-            for session, legacies in again.items():
-                self._hand_down(session, legacies)
+            for session, needed in again.items():
+                self._hand_down(session, needed)
 
     def _going(self, leaving: Collection[Leaving]) -> dict[str, StoredPlace]:
         """What lies in these stores and, whole, in no other: by hash."""
@@ -143,13 +143,13 @@ class HandDown:
                 break
             if session.transcript in transcripts_leaving:
                 continue
-            legacies = [
+            needed = [
                 _NeededLine(marker, index, place)
                 for index, marker in self._named(session, left, entries)
                 if (place := left.pop(marker.hash, None)) is not None
             ]
-            if legacies:
-                needs[session] = legacies
+            if needed:
+                needs[session] = needed
         return needs
 
     def _sessions(self) -> Iterator[_KeptSession]:
@@ -213,21 +213,21 @@ class HandDown:
                 named = Markers(source, fmt, store).of(entry, fmt.facts(entry))
             yield from ((line.index, marker) for marker in named)
 
-    def _hand_down(self, session: _KeptSession, legacies: list[_NeededLine]) -> None:
+    def _hand_down(self, session: _KeptSession, needed: list[_NeededLine]) -> None:
         own = SessionStore(self._layout, session.name, session.store)
         files = amount = 0
-        for portion in _portions(legacies):
+        for portion in _portions(needed):
             used: set[str] = set()
             keeps = []
-            for legacy, line in portion:
-                ref = own.free_ref(legacy.marker.ref, used)
+            for one, line in portion:
+                ref = own.free_ref(one.marker.ref, used)
                 used.add(ref)
-                keeps.append(_keep(legacy, ref, line))
+                keeps.append(_keep(one, ref, line))
             own.keep(keeps)
             self._after_step("handed_down")
-            together = [(legacy, keep) for (legacy, _), keep in zip(portion, keeps, strict=True)]
-            for legacy, keep in together:
-                _make_as_old(own.file(keep.ref), legacy.place.file)
+            together = [(one, keep) for (one, _), keep in zip(portion, keeps, strict=True)]
+            for one, keep in together:
+                _make_as_old(own.file(keep.ref), one.place.file)
             with suppress(Unavailable):  # a cache
                 own.index.add(self._records(together))
             self._after_step("indexed")
@@ -237,11 +237,11 @@ class HandDown:
 
     def _records(self, kept: Iterable[tuple[_NeededLine, Keep]]) -> Iterator[Record]:
         """What the index says of them; `verify --repair` knows what to say if it said nothing."""
-        for legacy, keep in kept:
+        for one, keep in kept:
             # Whose store it was matters to nobody: an index is read by its path.
-            store = SessionStore(self._layout, SessionName("store", "any"), legacy.place.directory)
-            if known := store.index.records.get(f"{legacy.place.ref}.json"):
-                index = known.index if legacy.index is None else legacy.index
+            store = SessionStore(self._layout, SessionName("store", "any"), one.place.directory)
+            if known := store.index.records.get(f"{one.place.ref}.json"):
+                index = known.index if one.index is None else one.index
                 yield replace(known, file=f"{keep.ref}.json", index=index)
 
     def _tell(self, session: _KeptSession, files: int, amount: int) -> None:
@@ -268,13 +268,13 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-def _portions(legacies: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
+def _portions(needed: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, bytes]]]:
     portion, size = [], 0
-    for legacy in legacies:
-        line = legacy.place.line()
+    for one in needed:
+        line = one.place.line()
         if line is None:
             continue  # its time was up since we looked
-        portion.append((legacy, line))
+        portion.append((one, line))
         size += len(line)
         if size >= _AT_ONCE:
             yield portion
@@ -283,9 +283,9 @@ def _portions(legacies: list[_NeededLine]) -> Iterator[list[tuple[_NeededLine, b
         yield portion
 
 
-def _keep(legacy: _NeededLine, ref: str, line: bytes) -> Keep:
-    marker, kind = legacy.marker, ref.partition("_")[2].partition("-")[0]
-    return Keep(ref, "", legacy.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
+def _keep(one: _NeededLine, ref: str, line: bytes) -> Keep:
+    marker, kind = one.marker, ref.partition("_")[2].partition("-")[0]
+    return Keep(ref, "", one.index or 0, kind, marker.hash, len(line), marker.keys, {}, line)
 
 
 def _make_as_old(file: Path, as_file: Path) -> None:

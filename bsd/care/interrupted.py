@@ -5,7 +5,7 @@ from __future__ import annotations
 from bsd.foundation.errors import BsdError, ConfigError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.session.commit.recovery import Recovered
+from bsd.session.commit.displaced import Recovered
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 
@@ -27,7 +27,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
             trash.recover()
         except BsdError as problem:  # sessions are none the worse for it
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
-    return surgeon.recover()
+    return surgeon.operator.recover()
 
 
 def _trash_retention(surgeon: Surgeon) -> str:

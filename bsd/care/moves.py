@@ -43,7 +43,7 @@ from bsd.store.index import INDEX_FILE, Index
 _log = get_logger("trash")
 
 JOINED = (INDEX_FILE, UNDONE, RESTORED)  # what a session and one in the trash may have both
-REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
+_REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
 class Taken(Conflict):
@@ -62,14 +62,11 @@ class Moves:
         layout: Layout,
         clock: Callable[[], float],
         after_step: Callable[[str], None],
-        *,
-        registry_wait: float = REGISTRY_WAIT_SECONDS,
     ) -> None:
         self._layout = layout
         self._clock = clock
         self._after_step = after_step
         self._audit = AuditLog(layout.audit_file, clock)
-        self._registry_wait = registry_wait
         self.put_back: dict[str, PutBack] = {}  # by id of what came back
         self.refused: dict[str, Taken | Replaced] = {}  # by id of what stayed where it was
 
@@ -171,7 +168,7 @@ class Moves:
 
         try:
             owner = owner_of(self._layout, item.name.agent)
-            owner.unlist(item.name.session, keep, wait=self._registry_wait)
+            owner.unlist(item.name.session, keep, wait=_REGISTRY_WAIT_SECONDS)
         except Conflict as problem:
             if isinstance(problem, Busy):
                 raise
@@ -278,7 +275,7 @@ class Moves:
             return
         owner = owner_of(self._layout, item.name.agent)
         try:
-            done = owner.list_again(item.sessions_json, wait=self._registry_wait)
+            done = owner.list_again(item.sessions_json, wait=_REGISTRY_WAIT_SECONDS)
         except Busy:
             raise
         except Conflict as problem:

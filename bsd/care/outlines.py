@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import SessionName
-from bsd.surgery.outline import Outline, outline_of
+from bsd.surgery.view import Outline, outline_of
 from bsd.text.reader import TranscriptFile
 
 MOST_BYTES = 16 << 20

@@ -17,7 +17,7 @@ from bsd.foundation.files import sync_dir
 from bsd.foundation.filesystem import MetadataNotKept, keep_metadata, open_elsewhere, strength
 from bsd.foundation.leases import open_plain, somebody_waits, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.session.commit.build import FileChanged, copy_range
+from bsd.session.commit.protocol import FileChanged, copy_range
 
 _log = get_logger("trash")
 

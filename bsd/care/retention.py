@@ -32,7 +32,7 @@ from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, Forbidden, NotFound, os_problem
+from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
@@ -209,61 +209,13 @@ def in_plain_words(keep: str) -> str:
 # --- the shelves ---
 
 
-class StoreShelf:
-    """The extracted files, one lot for each session's directory."""
+class _StoreLot:
+    """What was taken out of one session."""
 
-    name = "extracted"
     _pattern = _STORED
 
-    def __init__(self, layout: Layout, keep: str, *, wait: float = _WAIT_SECONDS) -> None:
-        self.keep = keep
-        self._layout = layout
-        self._wait = wait
-        self.deleted: dict[str, list[str]] = {}  # refs by directory: whose text goes, too
-
-    @property
-    def _directory(self) -> Path:
-        return self._layout.extracted
-
-    def lots(self) -> Iterator[Lot]:
-        extracted = self._directory
-        real = os.path.realpath(extracted)
-        if not Path(real).is_relative_to(os.path.realpath(self._layout.root)):
-            raise Forbidden(f"{extracted} leads out of {self._layout.root}, to {real}")
-        try:
-            with os.scandir(extracted) as entries:
-                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise os_problem(error, f"reading {extracted}") from error
-        for name in names:
-            lot = self._lot(extracted / name)
-            self.deleted[name] = lot.deleted
-            yield lot
-
-    def _lot(self, path: Path) -> _StoreLot:
-        return _StoreLot(self._layout, path, self._wait, self._pattern)
-
-
-class HistoryShelf(StoreShelf):
-    """What undo needs, one lot for each session's directory; it is kept as long as the trash."""
-
-    name = "history"
-    _pattern = _OPERATION
-
-    @property
-    def _directory(self) -> Path:
-        return self._layout.history
-
-    def _lot(self, path: Path) -> _StoreLot:
-        return _HistoryLot(self._layout, path, self._wait, self._pattern)
-
-
-class _StoreLot:
-    def __init__(self, layout: Layout, path: Path, wait: float, pattern: re.Pattern[str]) -> None:
+    def __init__(self, layout: Layout, path: Path, wait: float) -> None:
         self.path = path
-        self._pattern = pattern
         self._layout = layout
         self._wait = wait
         self._names: set[str] = set()  # of all that lay there at the last look
@@ -343,6 +295,8 @@ class _StoreLot:
 class _HistoryLot(_StoreLot):
     """What undo needs of one session; and what lasts, once nothing is left that it is about."""
 
+    _pattern = _OPERATION
+
     def things(self) -> list[Thing]:
         found = super().things()
         if (lasting := sorted(filter(_LASTING.fullmatch, self._names))) and self._is_gone(lasting):
@@ -374,6 +328,48 @@ def _apparent_name(directory: Path) -> SessionName:
         return SessionName(agent.replace("~", "_"), session)
     except BsdError:  # a long name was cut and has a hash, or somebody else made the directory
         return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", directory.name))
+
+
+class StoreShelf:
+    """The extracted files, one lot for each session's directory."""
+
+    name = "extracted"
+    _lot: type[_StoreLot] = _StoreLot
+
+    def __init__(self, layout: Layout, keep: str, *, wait: float = _WAIT_SECONDS) -> None:
+        self.keep = keep
+        self._layout = layout
+        self._wait = wait
+        self.deleted: dict[str, list[str]] = {}  # refs by directory: whose text goes, too
+
+    @property
+    def _directory(self) -> Path:
+        return self._layout.extracted
+
+    def lots(self) -> Iterator[Lot]:
+        directory = self._layout.refuse_outside(self._directory)
+        try:
+            with os.scandir(directory) as entries:
+                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise os_problem(error, f"reading {directory}") from error
+        for name in names:
+            lot = self._lot(self._layout, directory / name, self._wait)
+            self.deleted[name] = lot.deleted
+            yield lot
+
+
+class HistoryShelf(StoreShelf):
+    """What undo needs, one lot for each session's directory; it is kept as long as the trash."""
+
+    name = "history"
+    _lot = _HistoryLot
+
+    @property
+    def _directory(self) -> Path:
+        return self._layout.history
 
 
 class TrashShelf:

@@ -13,7 +13,15 @@ from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_sli
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.store.search import SearchHit, SearchIndex, drop_for_good, match_expression, terms_of, use
+from bsd.store.search import (
+    SearchHit,
+    SearchIndex,
+    ask,
+    drop_for_good,
+    match_expression,
+    terms_of,
+    use,
+)
 from bsd.store.search_file import Known
 
 _log = get_logger("search")
@@ -78,9 +86,8 @@ def search_as_it_is(
 ) -> list[SearchHit]:
     """As `search`, in what the index knows already; nothing is read, and nothing is created."""
     match_expression(words)
-    if not layout.search_db.exists():
-        return []
-    return use(layout.search_db, lambda index: index.search(words, agent=agent, limit=limit))
+    found: list[SearchHit] = []
+    return ask(layout.search_db, lambda index: index.search(words, agent=agent, limit=limit), found)
 
 
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
@@ -88,23 +95,20 @@ def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[S
 
     Nothing is read, and nothing is created. Raises Unavailable, Busy.
     """
-    if not layout.search_db.exists():
-        return set()
 
-    def ask(index: SearchIndex) -> set[str]:
+    def question(index: SearchIndex) -> set[str]:
         try:
             return index.sessions_with(words, agent=agent)
         except Invalid:  # signs, or too many words: no text is known by them
             return set()
 
-    return {SessionName.parse(name) for name in use(layout.search_db, ask)}
+    none: set[str] = set()
+    return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
 
 
 def models(layout: Layout, agent: str | None = None) -> dict[str, str]:
     """The models that wrote in each session, by the session's name, as far as is known."""
-    if not layout.search_db.exists():
-        return {}
-    return use(layout.search_db, lambda index: index.models(agent))
+    return ask(layout.search_db, lambda index: index.models(agent), {})
 
 
 def forget_stored(layout: Layout, gone: Mapping[str, Iterable[str]]) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from bsd.agents.dialect import Format
-from bsd.agents.entry import Entry, answer_of, model_of, tokens_of
+from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
 from bsd.agents.marker import Marker
-from bsd.agents.title import Rank, Title, better
 from bsd.care.catalog import ListedSession
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.search import SearchIndex, use
+from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known
 
 STALE_SECONDS = 24 * 3600.0
@@ -117,13 +115,14 @@ class Counted:
 
 def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Counted]:
     """What is known of these sessions; none is read, and nothing is created."""
-    if not layout.search_db.exists():
-        return {}
 
     def read(index: SearchIndex) -> dict[str, Known]:
         return index.known_among(str(info.name) for info in infos)
 
-    known = _if_readable(layout, read)
+    known: dict[str, Known] = {}
+    # A list of sessions without these figures is better than none.
+    with suppress(BsdError, OSError):
+        known = ask(layout.search_db, read, known)
     return {
         info.name: Counted(Statistics.loads(found.statistics), _is_of(found, info))
         for info in infos
@@ -135,15 +134,6 @@ def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, 
     """What is known of these sessions as they are now."""
     found = counted(layout, infos).items()
     return {name: one.statistics for name, one in found if one.current}
-
-
-def _if_readable(
-    layout: Layout, read: Callable[[SearchIndex], dict[str, Known]]
-) -> dict[str, Known]:
-    # A list of sessions without these figures is better than none.
-    with suppress(BsdError, OSError, sqlite3.Error):
-        return use(layout.search_db, read)
-    return {}
 
 
 def _is_of(known: Known, info: ListedSession) -> bool:

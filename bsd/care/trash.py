@@ -160,10 +160,7 @@ class Trash:
                 self._refuse_others(name)  # it may be back by now
                 journal = self._journal(members, permanent=permanent)
                 head = journal.items[0].id
-                journal.save()
-                self._after_step("journal")
-                moves = self._moves()
-                moves.run(journal)
+                moves = self._run(journal)
             moves.end(journal)
         self._forget(journal)
         if head in moves.refused:
@@ -283,10 +280,7 @@ class Trash:
                 raise refused[head.id]
             coming = [item for item in items if item.id not in refused]
             journal = Journal.begin(self.layout, Aim.BACK, self._actor, self._now(), coming)
-            journal.save()
-            self._after_step("journal")
-            moves = self._moves()
-            moves.run(journal)
+            moves = self._run(journal)
             moves.end(journal)
         if head.id in moves.refused:
             raise moves.refused[head.id]
@@ -321,10 +315,7 @@ class Trash:
         with self._locked([item], to_delete=True), _explained(f"deleting {item.id}"):
             self._hand_down.provide([self._gone(item)], [item.name])
             journal = Journal.begin(self.layout, Aim.AWAY, self._actor, self._now(), [item])
-            journal.save()
-            self._after_step("journal")
-            moves = self._moves()
-            moves.run(journal)
+            moves = self._run(journal)
             moves.end(journal)
         return item
 
@@ -430,6 +421,14 @@ class Trash:
                 if journal.aim in aims:
                     found |= {item.id for item in journal.items}
         return found
+
+    def _run(self, journal: Journal) -> Moves:
+        """Do what a new journal says; `end` of what is returned must follow."""
+        journal.save()
+        self._after_step("journal")
+        moves = self._moves()
+        moves.run(journal)
+        return moves
 
     def _moves(self) -> Moves:
         return Moves(self.layout, self._patience.clock, self._after_step)

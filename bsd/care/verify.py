@@ -131,27 +131,25 @@ def verify(
                 session = _SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:
-                _remark(name, session.unmarked, result, remark if repair else None)
+                result.findings += _remarked(name, session.unmarked, remark if repair else None)
         except (BsdError, OSError) as error:
             problem = os_problem(error, "reading")
-            result.findings.append(
-                Finding("unreadable", str(name), problem.message, hint=problem.hint)
-            )
+            found = Finding("unreadable", str(name), problem.message, hint=problem.hint)
+            result.findings.append(found)
         result.sessions += 1
-    _check_orphans(layout, result, repair=repair)
-    _check_in_flight(layout, result, clock())
-    _check_moves(layout, result, clock())
-    _check_trash(layout, result)
-    _check_lone_stores(layout, result)
+    result.findings += _late_bytes(layout, repair=repair)
+    result.findings += _in_flight(layout, clock())
+    result.findings += _half_moved(layout, clock())
+    result.findings += _broken_trash(layout)
+    result.findings += _without_transcript(layout)
     return result
 
 
-def _remark(
+def _remarked(
     name: SessionName,
     entries: list[str],
-    result: Verification,
     remark: Callable[[SessionName], Collection[str]] | None,
-) -> None:
+) -> Iterator[Finding]:
     """Put lost markers back, or say that they are lost."""
     repaired: Collection[str] = ()
     hint = "bsd verify --repair"
@@ -163,15 +161,13 @@ def _remark(
             hint = f"again later: {error.message}"
     for entry in entries:
         done = entry in repaired
-        result.findings.append(
-            Finding(
-                "unmarked_placeholder",
-                f"{name} {entry}",
-                "placeholders stand here without their `_extracted` member; what they stand for "
-                "is stored",
-                repaired=done,
-                hint=None if done else hint,
-            )
+        yield Finding(
+            "unmarked_placeholder",
+            f"{name} {entry}",
+            "placeholders stand here without their `_extracted` member; what they stand for is "
+            "stored",
+            repaired=done,
+            hint=None if done else hint,
         )
 
 
@@ -189,7 +185,7 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         return True
 
 
-def _check_orphans(layout: Layout, result: Verification, *, repair: bool) -> None:
+def _late_bytes(layout: Layout, *, repair: bool) -> Iterator[Finding]:
     for orphan in list_orphans(layout):
         message = f"{orphan.size} late bytes of {orphan.session} could not be put back: "
         message += orphan.reason
@@ -200,16 +196,16 @@ def _check_orphans(layout: Layout, result: Verification, *, repair: bool) -> Non
             done, hint = repair, None if repair else "bsd verify --repair"
             if repair:
                 forget_orphan(orphan)
-        result.findings.append(Finding("orphan_bytes", str(orphan.file), message, done, hint))
+        yield Finding("orphan_bytes", str(orphan.file), message, done, hint)
 
 
-def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
+def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
     """What recovery should have dealt with long ago; younger records are as it should be."""
     inflight = InFlight(layout)
     for path, why in inflight.planted():
         message = f"is left alone, it is not bsd's own: {why}"
         hint = MEND_PLANTED.format(path)
-        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+        yield Finding("in_flight", str(path), message, hint=hint)
     for path in inflight.records():
         try:
             record = inflight.read(path)
@@ -217,8 +213,7 @@ def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"reading {path}")
-            found = Finding("in_flight", str(path), problem.message, hint=problem.hint)
-            result.findings.append(found)
+            yield Finding("in_flight", str(path), problem.message, hint=problem.hint)
             continue
         if record is None:
             message = "is not readable"
@@ -229,10 +224,10 @@ def _check_in_flight(layout: Layout, result: Verification, now: float) -> None:
         else:
             continue
         hint = "run `bsd verify --repair` again when the session is idle"
-        result.findings.append(Finding("in_flight", str(path), message, hint=hint))
+        yield Finding("in_flight", str(path), message, hint=hint)
 
 
-def _check_moves(layout: Layout, result: Verification, now: float) -> None:
+def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
     """Deletes and restores from the trash that were interrupted, and that nobody has finished."""
     for path in journals(layout):
         try:
@@ -241,33 +236,30 @@ def _check_moves(layout: Layout, result: Verification, now: float) -> None:
             continue  # it has just ended
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"reading {path}")
-            found = Finding("half_moved", str(path), problem.message, hint=problem.hint)
-        else:
-            if now - journal.at <= _MOVING_SECONDS:
-                continue
+            yield Finding("half_moved", str(path), problem.message, hint=problem.hint)
+            continue
+        if now - journal.at > _MOVING_SECONDS:
             names = ", ".join(str(item.name) for item in journal.items)
             what = "restore from the trash" if journal.aim is Aim.BACK else "delete"
             message = f"a {what} of {names} has been under way since {iso_utc(journal.at)}"
             hint = "`bsd trash list` finishes or undoes it once these sessions are idle"
-            found = Finding("half_moved", str(path), message, hint=hint)
-        result.findings.append(found)
+            yield Finding("half_moved", str(path), message, hint=hint)
 
 
-def _check_trash(layout: Layout, result: Verification) -> None:
+def _broken_trash(layout: Layout) -> Iterator[Finding]:
     """What lies in the trash and cannot be brought back, since nothing says how it was."""
     for item in Trash(layout, "never").items():
         if item.problem is not None:
             message = f"{item.name} cannot be brought back from the trash: {item.problem}"
             hint = f"`bsd trash delete {item.id}`, or make its files a session by hand"
-            result.findings.append(Finding("broken_trash", item.id, message, hint=hint))
+            yield Finding("broken_trash", item.id, message, hint=hint)
 
 
-def _check_lone_stores(layout: Layout, result: Verification) -> None:
+def _without_transcript(layout: Layout) -> Iterator[Finding]:
     """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
     for store in lone_stores(layout):
         where = str(store.session or store.directory)
-        found = Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
-        result.findings.append(found)
+        yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
 
 
 def _apart_from_other_bsd(

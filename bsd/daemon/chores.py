@@ -27,8 +27,8 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import lifetime_seconds
+from bsd.session.commit.displaced import Recovered, State
 from bsd.session.commit.inflight import InFlight
-from bsd.session.commit.recovery import Recovered, State
 from bsd.session.surgeon import Surgeon
 
 _log = get_logger("daemon")

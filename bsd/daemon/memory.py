@@ -128,7 +128,7 @@ class Keeper:
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
         """`deadline`: when to break off what is going on, in steady seconds."""
-        from bsd.memory.opening import open_memory  # noqa: PLC0415 - see above
+        from bsd.memory.facts import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(
             self._layout,

@@ -31,7 +31,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb, state_at
 
 # Makes who carries out the calls of agents in their sessions; a door, which no floor may import.

@@ -9,7 +9,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import Left, StateDb
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Written
 
 _log = get_logger("daemon")

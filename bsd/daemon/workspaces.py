@@ -29,12 +29,12 @@ def add_workspace_cron(
     root = settings.workspace_root
     if root is None or settings.readonly:
         return
-    from bsd.workspaces.caretaker import Caretaker, Rules  # noqa: PLC0415 - for few only
+    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
 
-    caretaker = Caretaker(
+    workspaces = WorkspaceRoot(
         root,
         Layout(settings.root),
-        Rules.of(settings),
+        rules_of(settings),
         actor="daemon",
         clock=clock,
         steady=steady,
@@ -44,6 +44,6 @@ def add_workspace_cron(
         if not root.is_dir():  # made with the first workspace
             _log.debug("There is no workspace root yet", workspace_root=str(root))
             return
-        caretaker.prune(stopping=stopping)
+        workspaces.prune(stopping=stopping)
 
     timetable.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)

@@ -357,13 +357,9 @@ def look(
     return Ages.by(record)
 
 
-def trust(
-    layout: Layout,
-    wall: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-) -> None:
+def trust(layout: Layout) -> None:
     """Believe the wall clock as it is from now on; raises BsdError if that cannot be kept."""
-    now = Reading(wall(), steady(), boot_id())
+    now = Reading(time.time(), steady(), boot_id())
     record = trusted(_read_record(layout.clock_file), now)
     try:
         write_private(layout.clock_file, orjson.dumps(record.as_json()))

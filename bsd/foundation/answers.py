@@ -15,6 +15,15 @@ from typing import Any, ClassVar
 _KEY = "contract"
 
 
+class Unsaid(Enum):
+    """The value of a field that is not there: null would say something else."""
+
+    UNSAID = "unsaid"
+
+
+UNSAID = Unsaid.UNSAID
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """What doors know of a field beside its name and type."""
@@ -23,6 +32,7 @@ class Contract:
     name: str | None = None  # as other programs know it, if that is no name of ours
     omit: bool = False  # left out where it says nothing: None, or empty
     by: Callable[[Any], Any] | None = None  # makes it from the other fields
+    inline: bool = False  # an answer whose members stand among ours, if it is there
     internal: bool = False  # for whoever asked within bsd: no door tells it
 
 
@@ -32,9 +42,10 @@ def contract(
     name: str | None = None,
     omit: bool = False,
     by: Callable[[Any], Any] | None = None,
+    inline: bool = False,
 ) -> Mapping[str, Any]:
     """Metadata of a dataclass field; one that is made `by` a function wants `init=False`, too."""
-    return {_KEY: Contract(doc, name, omit, by)}
+    return {_KEY: Contract(doc, name, omit, by, inline)}
 
 
 INTERNAL: Mapping[str, Any] = {_KEY: Contract(internal=True)}
@@ -73,13 +84,19 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract, as JSON has them."""
-        document = {}
+        document: dict[str, Any] = {}
         kind: Any = type(self)
         for one, said in told_fields(kind):
             value = getattr(self, one.name)
-            if not (said.omit and (value is None or value in ((), [], {}))):
+            if said.inline:
+                document |= {} if value is None else value.as_json()
+            elif not _is_left_out(value, said):
                 document[said.name or one.name] = _plain(value)
         return document
+
+
+def _is_left_out(value: Any, said: Contract) -> bool:
+    return value is UNSAID or (said.omit and (value is None or value in ((), [], {})))
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,8 @@ import errno
 import os
 import shutil
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # SQLite asks for as much with a byte in every 4 KB, which is not enough on disks of smaller blocks.
@@ -36,6 +37,16 @@ def make_database_file(path: Path) -> bool:
     flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
     return True
+
+
+@contextmanager
+def being_opened(database: sqlite3.Connection) -> Iterator[None]:
+    """Close a connection again if what it needs before its first use fails."""
+    try:
+        yield
+    except BaseException:  # an interrupt, too: the caller gets a connection or none
+        database.close()
+        raise
 
 
 def remove_database(path: Path) -> None:

@@ -152,6 +152,14 @@ def make_private_dir(path: Path) -> Path:
     return missing[0] if missing else path
 
 
+def make_durable_dir(path: Path) -> None:
+    """The same for a directory whose name, and its parent's, shall survive a power cut."""
+    if not path.is_dir():
+        make_private_dir(path)
+        sync_dir(path.parent)
+        sync_dir(path.parent.parent)
+
+
 def write_private(path: Path, data: bytes | bytearray) -> None:
     """Replace `path` by a file with mode 0600 that holds `data`, durable when this returns.
 

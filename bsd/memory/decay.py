@@ -1,4 +1,4 @@
-"""When facts expire and how they fade, as SQL over sets of them.
+"""When facts expire and how they fade, as SQL over sets of them; and the pruning that does it.
 
 A fact fades by its age and not by how often somebody looks: past 75 % of the time between its last
 confirmation and its expiry, its confidence is
@@ -8,16 +8,29 @@ confirmation and its expiry, its confidence is
 `base` is what the confidence was before. So hourly ticks, one tick after two days of downtime and
 forty ticks in a minute come to the same. With whole seconds, and all of it times four, the moment
 is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
+
+The gateway has the database open, too, and waits five seconds at most: pruning is done in batches,
+a transaction each, of which none takes long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import Busy
+from bsd.foundation.logs import get_logger
 from bsd.memory.database import Database
-from bsd.memory.protected import unprotected
 from bsd.memory.schema import LARGEST
+from bsd.memory.vectors import note_due
+
+_log = get_logger("memory")
+
+_BATCH = 5000  # a third of a second where a fact has a hundred words
+_PART = 50_000  # that fade: so, too, a third of a second, as no word of theirs changes
+_PAGES = 500  # of 4 KB, that a step writes
 
 FAINTEST = 0.1  # below this a fact is forgotten
 _QUARTER_HOURS = 4 * 3600  # an hour, as seconds are counted here
@@ -154,3 +167,160 @@ def count_fading(db: Database, now: int) -> tuple[int, int]:
 
 def _count(db: Database, where: str, parameters: dict[str, int]) -> int:
     return int(db.value(f"SELECT COUNT(*) FROM facts WHERE {where}", parameters))  # noqa: S608
+
+
+# --- what later versions of the plugin protect: pinned, frozen and verified facts do not fade ---
+
+# The gateway that marked them spares them itself; who maintains its database must, too.
+_PROTECTING = {
+    "pinned_at": "pinned_at IS NULL",
+    "decay_freeze_until": "COALESCE(decay_freeze_until <= :now, TRUE)",
+}
+_VERIFIED = "id NOT IN (SELECT fact_id FROM verified_facts WHERE fact_id IS NOT NULL)"
+
+
+def unprotected(db: Database) -> str:
+    """What `AND` adds to a condition of facts to be pruned at `:now`: nothing, most of the time."""
+    known = _columns(db, "facts")
+    terms = [term for name, term in _PROTECTING.items() if name in known]
+    if "fact_id" in _columns(db, "verified_facts"):
+        terms.append(_VERIFIED)
+    return "".join(f" AND {term}" for term in terms)
+
+
+def _columns(db: Database, table: str) -> set[str]:
+    return {row[0] for row in db.all("SELECT name FROM pragma_table_info(?)", (table,))}
+
+
+# --- pruning ---
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedFacts(Answer):
+    """What a prune did, or would do. Each fact is counted once."""
+
+    expired: int = field(default=0, metadata=contract("Deleted: their time was over"))
+    decayed: int = field(default=0, metadata=contract("Still there, with less confidence"))
+    deleted: int = field(default=0, metadata=contract("Deleted: their confidence was too low"))
+    dry_run: bool = False
+    vectors_deleted: int = 0
+    vectors_pending: int = field(default=0, metadata=contract("Could not be deleted; tried again"))
+    vectors_orphaned: int | None = field(
+        default=None, metadata=contract("Without a fact, if they were looked for")
+    )
+
+    @property
+    def something(self) -> bool:
+        """Whether anything was done."""
+        return bool(self.expired or self.decayed or self.deleted or self.vectors_deleted)
+
+
+class Pruner:
+    """One prune at one moment; `stopping` breaks it off between two batches."""
+
+    def __init__(
+        self,
+        db: Database,
+        now: int,
+        *,
+        keep_ids: bool,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`keep_ids`: note which facts are gone, for their vectors."""
+        self._db = db
+        self._now = now
+        self._keep_ids = keep_ids
+        self._stopping = stopping
+
+    def predict(self, *, hard: bool, soft: bool) -> PrunedFacts:
+        """What `prune` would do; changes nothing."""
+        over = count_expired(self._db, self._now) if hard else 0
+        decayed, deleted = count_fading(self._db, self._now) if soft else (0, 0)
+        if hard and soft:  # what is both faint and expired is gone before soft decay sees it
+            both = f"{faint(self._db)} AND {expired(self._db)}"
+            deleted -= self._db.value(
+                f"SELECT COUNT(*) FROM facts WHERE {both}",  # noqa: S608 - our own words
+                {"now": self._now},
+            )
+        return PrunedFacts(over, decayed, deleted, dry_run=True)
+
+    def prune(self, *, hard: bool, soft: bool) -> PrunedFacts:
+        """Delete and let fade; the expired first."""
+        done = PrunedFacts()
+        if hard:
+            done = replace(done, expired=self._delete(expired(self._db)))
+        if soft:
+            decayed, deleted = self._fade()
+            done = replace(done, decayed=decayed, deleted=deleted)
+        return done
+
+    def _fade(self) -> tuple[int, int]:
+        decayed = deleted = 0
+        for each in fading(self._now, unprotected(self._db)):
+            if each.mostly_goes:
+                deleted += self._delete(each.goes, **each.parameters)
+            for part in in_parts(self._db, each, _PART):
+                if self._stopping():
+                    break
+                with self._db.change():
+                    decayed += fade(self._db, part)
+        return decayed, deleted + self._delete(faint(self._db))
+
+    def _delete(self, where: str, **parameters: int) -> int:
+        parameters = {"now": self._now, **parameters}
+        count = 0
+        while not self._stopping():
+            with self._db.change():
+                gone = delete_facts(
+                    self._db, f"{where} LIMIT {_BATCH}", parameters, keep_ids=self._keep_ids
+                )
+            count += gone
+            if gone < _BATCH:
+                break
+        return count
+
+
+def delete_facts(db: Database, where: str, parameters: dict[str, Any], *, keep_ids: bool) -> int:
+    """Delete facts within a change that goes on; returns how many."""
+    rows = db.all(f"SELECT rowid, id FROM facts WHERE {where}", parameters)  # noqa: S608
+    if not rows:
+        return 0
+    if keep_ids:
+        note_due(db, [row["id"] for row in rows])
+    return db.run(
+        "DELETE FROM facts WHERE rowid IN (SELECT value FROM json_each(?))",
+        (str([row["rowid"] for row in rows]),),
+    )
+
+
+# --- taking the words of a deleted fact out of the file, when it is to be forgotten ---
+#
+# SQLite only marks space as free, and FTS5 only notes that a row is gone, until the parts of its
+# index are made one. That takes seconds in a very large database: it is done in short changes, so
+# that the gateway waits for none of them.
+
+
+def leave_nothing_behind(db: Database) -> None:
+    """Let what this connection deletes from now on be overwritten."""
+    db.run("PRAGMA secure_delete = ON")
+
+
+def erase_words(db: Database) -> None:
+    """Make the index of words one part, outside of any change; words of deleted facts go."""
+    step = -_PAGES  # less than 0: all parts, and not only those that are alike
+    try:
+        while _merge(db, step):
+            step = _PAGES
+    except Busy as problem:
+        _log.warning(
+            "The fact is deleted, its words leave the index with the next one that is forgotten",
+            problem=problem.message,
+        )
+
+
+def _merge(db: Database, pages: int) -> bool:
+    """Whether there was something to do: the index then changed, beside the command itself."""
+    with db.change():
+        before = db.value("SELECT total_changes()")
+        db.run("INSERT INTO facts_fts (facts_fts, rank) VALUES ('merge', ?)", (pages,))
+        return bool(db.value("SELECT total_changes()") - before >= 2)

@@ -8,47 +8,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from bsd.foundation.answers import Answer, contract
 from bsd.memory.database import Row
 from bsd.memory.schema import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Times are epoch seconds; `tags` are small, with commas."""
+class Fact(Answer):
+    """A fact: the columns of the database. Times are epoch seconds."""
 
     id: str
     text: str
     category: str
-    importance: float
-    entity: str | None
-    key: str | None
-    value: str | None
+    importance: float = field(metadata=contract("0 to 1"))
+    entity: str | None = field(metadata=contract("Who or what it is about"))
+    key: str | None = field(metadata=contract("Which property of the entity"))
+    value: str | None = field(metadata=contract("The value of that property"))
     source: str
     created_at: int
     decay_class: str
-    expires_at: int | None
+    expires_at: int | None = field(metadata=contract("null: never"))
     last_confirmed_at: int | None
-    confidence: float
+    confidence: float = field(metadata=contract("0 to 1; it fades with time"))
     summary: str | None
-    source_date: int | None
-    tags: str | None
+    source_date: int | None = field(metadata=contract("When it was said, if not then"))
+    tags: str | None = field(metadata=contract("Small, with commas"))
     recall_count: int
     last_accessed: int | None
     superseded_at: int | None
-    superseded_by: str | None
+    superseded_by: str | None = field(metadata=contract("The id of the fact that took its place"))
     valid_from: int | None
     valid_until: int | None
-    supersedes_id: str | None
+    supersedes_id: str | None = field(metadata=contract("The id of the fact whose place it took"))
 
     @classmethod
     def of(cls, row: Row) -> Fact:
         return cls(*(read(row[name]) for name, read in zip(FIELDS, _READERS, strict=True)))
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in FIELDS}
 
 
 FIELDS = tuple(Fact.__dataclass_fields__)
@@ -91,22 +89,19 @@ _READERS = tuple(_reader(name) for name in FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
-    """A fact that was searched for, and how well it fits: 0 to 1."""
+class RecalledFact(Answer):
+    """A fact that was searched for, and how well it fits."""
 
-    fact: Fact
-    score: float
+    fact: Fact = field(metadata=contract(inline=True))
+    score: float = field(metadata=contract("0 to 1"))
 
     def as_json(self) -> dict[str, Any]:
-        return {**self.fact.as_json(), "score": round(self.score, 6)}
+        return Answer.as_json(self) | {"score": round(self.score, 6)}
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFact(Answer):
     """A fact that was stored, or the one of the same text that was there before."""
 
-    fact: Fact
-    created: bool
-
-    def as_json(self) -> dict[str, Any]:
-        return {"created": self.created, **self.fact.as_json()}
+    created: bool = field(metadata=contract("False: one of the same text was there before"))
+    fact: Fact = field(metadata=contract(inline=True))

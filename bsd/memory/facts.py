@@ -5,29 +5,60 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bsd.foundation.ages import look, steady
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.closing import Closing
+from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError, Invalid, os_problem
+from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
-from bsd.memory import checkpoints, recall, schema
-from bsd.memory.backfill import backfill
-from bsd.memory.classes import Classes
-from bsd.memory.classify import DEFAULT_CLASS, Classifier
+from bsd.memory import recall, schema
+from bsd.memory.classes import DEFAULT_CLASS, Classes, Classifier, backfill, rules_for
 from bsd.memory.database import WAIT_SECONDS, Database
-from bsd.memory.decay import count_expired
-from bsd.memory.erasure import erase_words, leave_nothing_behind
-from bsd.memory.fact import Fact, Recalled, Stored, text_of
-from bsd.memory.new_fact import NewFact, existing, insert, reclassify, twin
-from bsd.memory.prune import Pruned, Pruner, delete_facts
+from bsd.memory.decay import (
+    PrunedFacts,
+    Pruner,
+    count_expired,
+    delete_facts,
+    erase_words,
+    leave_nothing_behind,
+)
+from bsd.memory.fact import Fact, RecalledFact, StoredFact, text_of
+from bsd.memory.new_fact import (
+    NewFact,
+    checkpoint,
+    existing,
+    insert,
+    newest_checkpoint,
+    reclassify,
+    twin,
+)
 from bsd.memory.recall import WantedFacts
 from bsd.memory.vectors import Vectors
 
+if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
+    from bsd.foundation.settings_tables import MemorySettings
+
 _log = get_logger("memory")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats(Answer):
+    """What there is in a memory."""
+
+    database: str
+    created_by_bsd: bool
+    facts: int
+    vectors: int | None = field(metadata=contract("null where there are none to be counted"))
+    vectors_problem: str | None = field(metadata=contract("Why they cannot be counted"))
+    by_class: dict[str, int] = field(metadata=contract("Facts of each decay class"))
+    expired: int = field(metadata=contract("Facts that wait to be pruned: their time is over"))
 
 
 @traced(_log)
@@ -75,7 +106,7 @@ class Memory(Closing):
 
     # --- keeping facts ---
 
-    def store(self, new: NewFact) -> Stored:
+    def store(self, new: NewFact) -> StoredFact:
         """Keep a fact, unless there is a live one of the same text, entity, key and value.
 
         That one then takes the class that `new` names, if it names one. Raises Invalid, and
@@ -86,10 +117,10 @@ class Memory(Closing):
         with db.change():
             found = twin(db, row)
             if found and new.decay_class in {None, found.decay_class}:
-                return Stored(found, created=False)
+                return StoredFact(created=False, fact=found)
             fact = reclassify(db, found, row) if found else insert(db, row)
         self._record("memory_store", fact=fact.id, decay_class=fact.decay_class)
-        return Stored(fact, created=found is None)
+        return StoredFact(created=found is None, fact=fact)
 
     def confirm(self, id: str) -> Fact:
         """Let a fact begin anew, with full confidence; raises NotFound."""
@@ -125,7 +156,7 @@ class Memory(Closing):
 
     def recall(
         self, query: str, *, limit: int = 5, wanted: WantedFacts | None = None, refresh: bool = True
-    ) -> list[Recalled]:
+    ) -> list[RecalledFact]:
         """The facts that hold any of the words, the best first.
 
         Being found keeps facts alive; without `refresh` nothing is changed.
@@ -171,7 +202,7 @@ class Memory(Closing):
         soft: bool = True,
         dry_run: bool = False,
         orphans: bool = False,
-    ) -> Pruned:
+    ) -> PrunedFacts:
         """Delete what expired (`hard`), let fade what nobody recalls (`soft`), vectors included.
 
         `orphans`: also find vectors without a fact, and delete them.
@@ -204,8 +235,8 @@ class Memory(Closing):
 
     # --- looking at it ---
 
-    def stats(self) -> dict[str, Any]:
-        """Counts of facts, by class too; `vectors` is null where there are none to be counted."""
+    def stats(self) -> MemoryStats:
+        """Counts of facts, by class too."""
         by_class = self.by_class()
         vectors, problem = None, None
         if self.vectors.exist:
@@ -213,15 +244,15 @@ class Memory(Closing):
                 vectors = self.vectors.count()
             except BsdError as error:  # the facts can be counted all the same
                 problem = error.message
-        return {
-            "database": str(self.path),
-            "created_by_bsd": self.is_ours(),
-            "facts": sum(by_class.values()),
-            "vectors": vectors,
-            "vectors_problem": problem,
-            "by_class": by_class,
-            "expired": self.expired(),
-        }
+        return MemoryStats(
+            database=str(self.path),
+            created_by_bsd=self.is_ours(),
+            facts=sum(by_class.values()),
+            vectors=vectors,
+            vectors_problem=problem,
+            by_class=by_class,
+            expired=self.expired(),
+        )
 
     def by_class(self) -> dict[str, int]:
         """How many facts there are of each class that has any."""
@@ -276,7 +307,7 @@ class Memory(Closing):
                 hint="say what is about to be done, and how things stand",
             )
         moment = self._clock()
-        new = checkpoints.written(intent, state, expected_outcome, working_files, moment)
+        new = checkpoint(intent, state, expected_outcome, working_files, moment)
         row = new.row(self._classes, self._classifier, int(moment))
         db = self._open(write=True, create=True)
         with db.change():
@@ -288,7 +319,7 @@ class Memory(Closing):
         """The last checkpoint that has not expired, as it was saved; None if there is none."""
         if not self.exists():
             return None
-        return checkpoints.newest(self._open(write=False), self._now())
+        return newest_checkpoint(self._open(write=False), self._now())
 
     # --- small parts ---
 
@@ -319,3 +350,63 @@ class Memory(Closing):
     def _record(self, action: str, **what: Any) -> None:
         if self._audit is not None:
             self._audit.record(actor=self._actor, action=action, **what)
+
+
+# --- the memory of a root, as the settings want it ---
+
+
+def open_memory(
+    layout: Layout,
+    settings: MemorySettings | None = None,
+    *,
+    actor: str = "cli",
+    clock: Callable[[], float] = time.time,
+    steady: Callable[[], float] = steady,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Memory:
+    """Whoever asks gets a memory of its own, which opens nothing before it is used.
+
+    Without settings it is as the seed describes it. Raises Forbidden if a link leads out of the
+    root where nobody has named another place.
+    """
+    audit, classes = AuditLog(layout.audit_file, clock), classes_of(settings)
+    longest = max((life for life in classes.lifetimes.values() if life is not None), default=0)
+
+    def forgets_by(changes: bool) -> float:  # noqa: FBT001 - it asks for nothing else
+        return look(layout, clock, steady, keep=changes).now_for(longest)
+
+    if settings is None:
+        return Memory(
+            _facts(layout),
+            actor=actor,
+            audit=audit,
+            clock=clock,
+            forgets_by=forgets_by,
+            stopping=stopping,
+        )
+    words = {
+        name: (words.keys, words.texts, words.entities) for name, words in settings.words.items()
+    }
+    return Memory(
+        settings.database or _facts(layout),
+        classes=classes,
+        classifier=Classifier(rules_for(settings.languages, words)),
+        vectors=settings.vectors,
+        actor=actor,
+        audit=audit,
+        clock=clock,
+        forgets_by=forgets_by,
+        stopping=stopping,
+    )
+
+
+def classes_of(settings: MemorySettings | None) -> Classes:
+    """The seed's classes, with those that the settings add or change."""
+    if settings is None:
+        return Classes()
+    return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))
+
+
+def _facts(layout: Layout) -> Path:
+    hint = "replace the symbolic link, or name its target as `database` in [memory] of bsd.toml"
+    return layout.refuse_outside(layout.facts_db, hint)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bsd.memory.text import normalized_hash
+from bsd.memory.database import normalized_hash
 
 TABLE = "memories"  # as the plugin calls it
 _AT_ONCE = 500  # ids in one statement

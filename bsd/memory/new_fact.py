@@ -1,45 +1,89 @@
-"""A fact that is to be stored: checked, classified, and put into a row."""
+"""What is to be stored: a fact, checked, classified and put into a row; a checkpoint, made a fact.
+
+A checkpoint is what an agent was about to do, kept for a few hours as a fact of its own form.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from bsd.foundation.definition import argument
 from bsd.foundation.errors import FieldError, Invalid, NotFound
-from bsd.memory.classes import Classes
-from bsd.memory.classify import Classifier
-from bsd.memory.database import Database
+from bsd.foundation.spelling import iso_utc
+from bsd.memory.classes import (
+    CHECKPOINT_ENTITY,
+    CHECKPOINT_KEY,
+    IS_CHECKPOINT,
+    Classes,
+    Classifier,
+)
+from bsd.memory.database import Database, normalized_hash, storable
 from bsd.memory.fact import FIELDS, SHOWN, Fact
 from bsd.memory.schema import MILLISECONDS
-from bsd.memory.text import normalized_hash, storable
 
+MOMENT = {"least": 0, "most": MILLISECONDS}  # beyond, somebody forgot to divide
 _HINT = "`bsd memory recall` and `bsd memory lookup` show ids"
 
 
 @dataclass(frozen=True, slots=True)
 class NewFact:
-    """What somebody wants to be remembered. Without a class, the words tell it.
+    """What somebody wants to be remembered; without a class its words tell it."""
 
-    Times are epoch seconds; `expires_at` overrides the class's lifetime, `supersedes` is the id of
-    the fact whose place it takes.
-    """
-
-    text: str
-    entity: str | None = None
-    key: str | None = None
-    value: str | None = None
-    category: str = "other"
-    source: str = "conversation"
-    summary: str | None = None
-    tags: tuple[str, ...] = ()
-    decay_class: str | None = None
-    confidence: float = 1.0
-    importance: float = 0.7
-    source_date: int | None = None
-    expires_at: int | None = None
-    supersedes: str | None = None
+    text: str = field(
+        metadata=argument("The fact, as one sentence.", metavar="TEXT", positional=True)
+    )
+    entity: str | None = field(
+        default=None, metadata=argument("Who or what it is about.", metavar="NAME")
+    )
+    key: str | None = field(
+        default=None, metadata=argument("Which property of the entity.", metavar="KEY")
+    )
+    value: str | None = field(
+        default=None, metadata=argument("The value of that property.", metavar="VALUE")
+    )
+    category: str = field(
+        default="other",
+        metadata=argument("For instance preference, fact, decision, entity.", metavar="NAME"),
+    )
+    source: str = field(
+        default="conversation", metadata=argument("Where it comes from.", metavar="NAME")
+    )
+    summary: str | None = field(
+        default=None, metadata=argument("The same in short.", metavar="TEXT")
+    )
+    tags: tuple[str, ...] | None = field(
+        default=None, metadata=argument("Words to find it by later.", metavar="A,B")
+    )
+    decay_class: str | None = field(
+        default=None,
+        metadata=argument(
+            "How long it lives; leave it out, and its words tell it.",
+            metavar="CLASS",
+            names={"cli": "class"},
+        ),
+    )
+    confidence: float = field(default=1.0, metadata=argument("0 to 1.", least=0, most=1))
+    importance: float = field(default=0.7, metadata=argument("0 to 1.", least=0, most=1))
+    source_date: int | None = field(
+        default=None,
+        metadata=argument(
+            "When it was said, if not now (epoch seconds).", metavar="SECONDS", **MOMENT
+        ),
+    )
+    expires_at: int | None = field(
+        default=None,
+        metadata=argument(
+            "When it expires, whatever its class (epoch seconds).", metavar="SECONDS", **MOMENT
+        ),
+    )
+    supersedes: str | None = field(
+        default=None,
+        metadata=argument("Id of the fact whose place this one takes.", metavar="ID", least=1),
+    )
 
     def check(self) -> None:
         """Raise Invalid that names every bad field."""
@@ -72,7 +116,7 @@ class NewFact:
         return {
             **row,
             "id": str(uuid.uuid4()),
-            "tags": _tags(self.tags),
+            "tags": _tags(self.tags or ()),
             "decay_class": name,
             "confidence": float(self.confidence),
             "importance": float(self.importance),
@@ -141,3 +185,57 @@ def existing(db: Database, id: str) -> Fact:
 def _tags(tags: tuple[str, ...]) -> str | None:
     listed = [storable(tag).strip().lower() for tag in tags]
     return ",".join(dict.fromkeys(tag for tag in listed if tag)) or None
+
+
+# --- checkpoints ---
+
+_CHECKPOINT_IMPORTANCE = 0.9
+_VALUE_LENGTH = 100  # characters of its intent, which is the value of the fact
+
+
+def checkpoint(
+    intent: str,
+    state: str,
+    expected_outcome: str | None,
+    working_files: Sequence[str] | None,
+    moment: float,
+) -> NewFact:
+    """The fact that a checkpoint becomes; `moment` in epoch seconds."""
+    document: dict[str, Any] = {"intent": intent, "state": state}
+    if expected_outcome is not None:
+        document["expectedOutcome"] = expected_outcome
+    if working_files is not None:
+        document["workingFiles"] = list(working_files)
+    document["savedAt"] = iso_utc(moment)
+    return NewFact(
+        json.dumps(document, ensure_ascii=False),
+        entity=CHECKPOINT_ENTITY,
+        key=f"{CHECKPOINT_KEY}{int(moment * 1000)}",
+        value=intent[:_VALUE_LENGTH],
+        importance=_CHECKPOINT_IMPORTANCE,
+        decay_class="checkpoint",
+    )
+
+
+def newest_checkpoint(db: Database, now: int) -> dict[str, Any] | None:
+    """The last checkpoint that has not expired; of several in one second, the last one saved."""
+    row = db.one(
+        f"SELECT {SHOWN} FROM facts WHERE {IS_CHECKPOINT}"  # noqa: S608 - our own words
+        " AND (expires_at IS NULL OR expires_at > ?)"
+        " ORDER BY created_at DESC,"
+        f" CAST(substr(key, {len(CHECKPOINT_KEY) + 1}) AS INTEGER) DESC, rowid DESC",
+        (now,),
+    )
+    if row is None:
+        return None
+    fact = Fact.of(row)
+    return {"id": fact.id, **_document(fact.text), "expires_at": fact.expires_at}
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    # Somebody else's hand may have written it: then it is shown as it is.
+    return document if isinstance(document, dict) else {"text": text}

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from bsd.memory.database import Database, Row
+from bsd.memory.database import Database, Row, storable
 from bsd.memory.decay import BASE
-from bsd.memory.fact import SHOWN, Fact, Recalled
-from bsd.memory.text import storable
+from bsd.memory.fact import SHOWN, Fact, RecalledFact
 
 _WEEK = 7 * 86_400
 _WORDS, _FRESHNESS, _CONFIDENCE = 0.6, 0.25, 0.15  # what each weighs in a score
@@ -61,7 +60,9 @@ def expression(query: str) -> str:
     return " OR ".join(islice(long, _MOST_WORDS))
 
 
-def search(db: Database, query: str, wanted: WantedFacts, limit: int, now: int) -> list[Recalled]:
+def search(
+    db: Database, query: str, wanted: WantedFacts, limit: int, now: int
+) -> list[RecalledFact]:
     """The facts that hold any of the words, the best first."""
     words = expression(query)
     if not words or limit <= 0:
@@ -80,12 +81,12 @@ def search(db: Database, query: str, wanted: WantedFacts, limit: int, now: int) 
     return found[:limit]
 
 
-def _scored(rows: Sequence[Row], now: int) -> list[Recalled]:
+def _scored(rows: Sequence[Row], now: int) -> list[RecalledFact]:
     ranks = [row["rank"] for row in rows]
     best = min(ranks)
     spread = (max(ranks) - best) or 1.0
     return [
-        Recalled(
+        RecalledFact(
             fact,
             _WORDS * (1 - (rank - best) / spread)
             + _FRESHNESS * freshness(fact.expires_at, now)

@@ -7,7 +7,7 @@ long for it). Where the surgeon is loaded, all of them are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bsd.agents.dialect import Format
@@ -18,13 +18,12 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.notes import Notes
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
-from bsd.surgery.plan import Means, Source
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:
-    from bsd.surgery.edit import Shown
     from bsd.surgery.result import SessionResult
     from bsd.surgery.undo import PastOperation
-    from bsd.surgery.view import EntryView, ExtractedContent
 
 _log = get_logger("surgeon")
 
@@ -49,17 +48,9 @@ class Examiner:
         self._clock = clock
         self._notes = Notes(layout, actor, clock)
 
-    def entries(
-        self, name: SessionName, *, start: int = 0, limit: int | None = None
-    ) -> Iterator[EntryView]:
-        """The entries of a session from line `start` on, as they stand."""
-        from bsd.surgery.view import views
-
-        source, fmt = Session(self.layout, name).open_to_read()
-        with source:
-            yield from views(source, fmt, start=start, limit=limit)
-
-    def look(self, name: SessionName, query: Callable[[Source, Format, Means], _Answer]) -> _Answer:
+    def look(
+        self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
+    ) -> _Answer:
         """Ask something of a session as it stands; raises NotFound and what the query raises."""
         session = Session(self.layout, name)
         source, fmt = session.open_to_read()
@@ -68,15 +59,6 @@ class Examiner:
 
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self._clock(), lambda: self.config.current)
-
-    def extracted_content(self, name: SessionName, entry: str) -> ExtractedContent:
-        """What was taken out of an entry, by key, without putting it back."""
-        from bsd.surgery.view import extracted_content
-
-        session = Session(self.layout, name)
-        source, fmt = session.open_to_read()
-        with source:
-            return extracted_content(source, fmt, entry, session.store)
 
     def restored_copy(
         self, name: SessionName, write: Callable[[bytes], object]
@@ -101,14 +83,6 @@ class Examiner:
                         f"{answer.entry_id} {key}": why for key, why in answer.unavailable.items()
                     }
         return values, missing
-
-    def show_entry(self, name: SessionName, entry: str) -> Shown:
-        """One entry as a person may edit it."""
-        from bsd.surgery.edit import show_entry
-
-        source, fmt = Session(self.layout, name).open()
-        with source:
-            return show_entry(source, fmt, entry)
 
     def history(self, name: SessionName) -> list[PastOperation]:
         """The operations on a session that are kept, the newest first."""

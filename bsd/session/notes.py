@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bsd.surgery.plan import Plan, Report
     from bsd.surgery.restore import Restored
     from bsd.surgery.result import Tally
-    from bsd.surgery.survey import Outcome as Judged
+    from bsd.surgery.survey import Judged
     from bsd.surgery.undo import Undone
 
 _log = get_logger("extraction")
@@ -60,16 +60,6 @@ class Notes:
                 line=leak.index,
                 tool=leak.tool,
                 mentions=leak.mentions,
-            )
-
-    def failed(self, name: SessionName, plan: Plan, error: BaseException) -> None:
-        """A plan did not take effect; the session is as it was."""
-        entries = [keep.entry_id for keep in plan.keeps]
-        if entries:
-            _log.error(
-                f"Extraction failed for {name}/{entries[0]}, rolled back",
-                entries=len(entries),
-                error=str(error),
             )
 
     def restored(
@@ -168,6 +158,17 @@ class Notes:
     def _record(self, action: str, name: SessionName, **what: object) -> None:
         self._audit.record(
             actor=self._actor, action=action, agent=name.agent, session_id=name.session, **what
+        )
+
+
+def note_failure(name: SessionName, plan: Plan, error: BsdError) -> None:
+    """An extraction ended in an error that waiting does not cure; the session is as it was."""
+    if plan.report.action == "extract" and plan.keeps:
+        _log.error(
+            f"Extraction failed for {name}/{plan.keeps[0].entry_id}, rolled back",
+            session=str(name),
+            entries=len(plan.keeps),
+            error=error.message,
         )
 
 

@@ -15,10 +15,12 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.process import give_back_memory
+from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
-from bsd.session.commit.recovery import Recovered, recover
+from bsd.session.commit.recovery import recover
+from bsd.session.notes import note_failure
 from bsd.session.remember import begin, index
 from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session
@@ -183,6 +185,7 @@ class _Operation:
                 outcome = self._commit(plan, source, planned_at_ns, waiting)
             except BsdError as error:
                 self._attempted(plan, Outcome(GiveUp.FAILED, error.message))
+                note_failure(self.session.name, plan, error)
                 raise
         outcome = self._attempted(plan, outcome)
         if outcome.committed:

@@ -5,18 +5,18 @@ Nothing here is needed to tell what a session is: markers in its lines and files
 
 from __future__ import annotations
 
-from bsd.foundation.errors import NotFound, Unavailable
+from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.session import Session
-from bsd.store.changed_lines import happened
-from bsd.store.history import Act, History, HistoryDamaged
+from bsd.store.changed_lines import took_effect
+from bsd.store.history import Act, History
 from bsd.store.index import Record
 from bsd.store.state import Checkpoint, StateDb
 from bsd.surgery.plan import Plan
-from bsd.surgery.settled import fingerprint
+from bsd.surgery.survey import fingerprint
 from bsd.text.change import Identity
 from bsd.text.reader import Transcript, TranscriptFile
 
@@ -85,12 +85,8 @@ def settle(history: History, source: TranscriptFile) -> None:
 
     The caller holds bsd's own lock of the session, so nobody is in the middle of one.
     """
-    for deed in history.pending():
-        try:
-            took_effect = happened(source, history.lines(deed))
-        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
-            took_effect = False
-        history.settle(deed, happened=took_effect)
+    for operation in history.pending():
+        history.settle(operation, happened=took_effect(source, history, operation))
 
 
 def index(session: Session, plan: Plan, at: float) -> bool:

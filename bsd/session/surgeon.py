@@ -14,10 +14,9 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.commit.recovery import Recovered
 from bsd.session.examiner import Examiner, Progress
 from bsd.session.notes import Notes, told_expired
-from bsd.session.operate import Answer, Done, Noticed, Operator, Planner, Worth
+from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered, settle
 from bsd.session.rest import Patience
 from bsd.session.session import Session
@@ -29,19 +28,16 @@ from bsd.store.state import StateDb, state_at
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
-from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.remark import plan_remark
+from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import (
     Restored,
+    plan_remark,
     plan_restore_all,
     restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.surgery.undo import Undone, plan_undo
-from bsd.surgery.view import EntryView
-from bsd.text.reader import TranscriptFile
-
-__all__ = ["EntryView", "Patience", "SessionResult", "Status", "Surgeon"]
+from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("surgeon")
 
@@ -52,8 +48,9 @@ _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FI
 class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `actor` is written to audit and log; `noticed` is told how each attempt to commit ended. With
-    `state` an extraction begins where the last one had settled everything, and tells of the rest.
+    `operator` carries out what others have planned. `actor` is written to audit and log; `noticed`
+    is told how each attempt to commit ended. With `state` an extraction begins where the last one
+    had settled everything, and tells of the rest.
     """
 
     def __init__(
@@ -71,13 +68,9 @@ class Surgeon(Examiner):
         super().__init__(layout, config, actor=actor, clock=self.patience.clock)
         self.actor = actor
         self._state = state
-        self._operator = Operator(
+        self.operator = Operator(
             layout, self.patience, actor=actor, exchanger=exchanger, noticed=noticed
         )
-
-    def recover(self) -> list[Recovered]:
-        """Finish or undo commits that an earlier process left half done."""
-        return self._operator.recover()
 
     def extract(
         self,
@@ -122,7 +115,7 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.EXTRACTED)
         with tally.judging():
-            for done, _ in self._operator.carry_out_all(name, plan, worth):
+            for done, _ in self.operator.carry_out_all(name, plan, worth):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 tally.leave(done.left_as, due_at=done.plan.due_at, postponed=done.postponed)
                 committed = done.outcome is not None
@@ -166,7 +159,7 @@ class Surgeon(Examiner):
 
         tally = Tally(name, Status.RESTORED)
         with tally.judging():
-            for done, answers in self._operator.carry_out_all(name, plan):
+            for done, answers in self.operator.carry_out_all(name, plan):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 for answer in answers:
                     self._explain(answer)
@@ -203,7 +196,7 @@ class Surgeon(Examiner):
         ) -> tuple[Plan, tuple[str, ...]]:
             return plan_remark(source, fmt, store)
 
-        done, entries = self._operator.carry_out(name, plan)
+        done, entries = self.operator.carry_out(name, plan)
         if done.outcome:
             self._notes.changed_several("remark", name, done.plan.report, entries)
         return entries
@@ -220,7 +213,7 @@ class Surgeon(Examiner):
         def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, Edited]:
             return plan_edit(source, fmt, entry, wish, seen)
 
-        done, answer = self._operator.carry_out(name, plan)
+        done, answer = self.operator.carry_out(name, plan)
         if done.outcome:
             self._notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
         return {**answer.as_json(), "operation": done.number}
@@ -228,7 +221,7 @@ class Surgeon(Examiner):
     def perform(
         self,
         name: SessionName,
-        plan: Callable[[Source, Format, Means], tuple[Plan, Answer]],
+        plan: Callable[[Transcript, Format, Means], tuple[Plan, Answer]],
         note: Callable[[Notes, Report | None, Answer], None],
         *,
         dry_run: bool = False,
@@ -246,13 +239,9 @@ class Surgeon(Examiner):
 
         if dry_run:
             return None, self._trial(name, planner)
-        done, answer = self._operator.carry_out(name, planner)
+        done, answer = self.operator.carry_out(name, planner)
         note(self._notes, done.plan.report if done.outcome else None, answer)
         return done.number, answer
-
-    def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
-        """Put into effect what a door of its own has planned; raises Busy, NotFound, Conflict."""
-        return self._operator.carry_out(name, planner)
 
     def take_back(self, name: SessionName, number: int | None = None) -> Undone:
         """Take an operation back: the newest, or one by its number in the history.
@@ -268,7 +257,7 @@ class Surgeon(Examiner):
         entries: list[str] = []
         operations: list[int] = []
         self.layout.session_file(name)
-        for done, answer in self._operator.carry_out_all(name, plan):
+        for done, answer in self.operator.carry_out_all(name, plan):
             chosen = answer.deed.number
             entries += answer.entries
             if done.number is not None:

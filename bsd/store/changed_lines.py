@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from bsd.foundation.errors import NotFound
 from bsd.foundation.immutable import immutable
 from bsd.store.extracted import digest
-from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbour
-from bsd.store.markers import Lines
+from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, KeptOperation, Neighbour
+from bsd.text.reader import Transcript
 
 # The id of the entry that a line holds, if it has one.
 Identify = Callable[[bytes], str | None]
@@ -29,7 +29,7 @@ class LinePlace:
     length: int
 
 
-def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, LinePlace]:
+def find_lines(source: Transcript, wanted: Sequence[ChangedLine]) -> dict[int, LinePlace]:
     """Which of these lines still stand as the operation left them: position in `wanted` → place.
 
     Of several equal lines each is found once, the one at its old line number first.
@@ -52,7 +52,7 @@ def find_lines(source: Lines, wanted: Sequence[ChangedLine]) -> dict[int, LinePl
 
 
 def find_gaps(
-    source: Lines, wanted: Sequence[ChangedLine], identify: Identify
+    source: Transcript, wanted: Sequence[ChangedLine], identify: Identify
 ) -> dict[int, LinePlace]:
     """Where lines that the operation took out belong now: position in `wanted` → place."""
     left_at = _left_at(wanted)
@@ -67,7 +67,7 @@ def find_gaps(
 
 
 def gaps_of(
-    source: Lines, gone: Mapping[int, object], new: Mapping[int, bytes], identify: Identify
+    source: Transcript, gone: Mapping[int, object], new: Mapping[int, bytes], identify: Identify
 ) -> dict[int, Gap]:
     """What will be beside each of these lines when they are gone: line number → gap.
 
@@ -95,7 +95,7 @@ def gaps_of(
     return gaps
 
 
-def happened(source: Lines, changed: Sequence[ChangedLine]) -> bool:
+def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     """Whether an operation took effect, if nobody but its author may have changed these lines."""
     found = find_lines(source, changed)
     left_at = _left_at(changed)
@@ -109,21 +109,22 @@ def happened(source: Lines, changed: Sequence[ChangedLine]) -> bool:
     return bool(found) and not any(places.values())
 
 
-def undone_in(source: Lines, history: History) -> frozenset[str]:
+def took_effect(source: Transcript, history: History, operation: KeptOperation) -> bool:
+    """Whether an operation did whose process ended before it could note it."""
+    try:
+        return happened(source, history.lines(operation))
+    except (NotFound, HistoryDamaged):  # never complete, so nothing followed
+        return False
+
+
+def undone_in(source: Transcript, history: History) -> frozenset[str]:
     """The entries of a session whose extraction is taken back; raises Unavailable.
 
     Of an operation whose process ended before it could note it, the session tells.
     """
     if not history.entry_notes.undone.is_there:
         return frozenset()
-    in_vain = set()
-    for deed in history.pending():
-        try:
-            took_effect = happened(source, history.lines(deed))
-        except (NotFound, HistoryDamaged):  # never complete, so nothing followed
-            took_effect = False
-        if not took_effect:
-            in_vain.add(deed.number)
+    in_vain = {one.number for one in history.pending() if not took_effect(source, history, one)}
     return history.entry_notes.undone.entries(in_vain)
 
 
@@ -141,7 +142,7 @@ def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
 
 
 def _between(
-    source: Lines, identify: Identify
+    source: Transcript, identify: Identify
 ) -> Iterator[tuple[Neighbour | None, Neighbour | None, LinePlace]]:
     """Every place between two lines, and before the first and after the last one."""
     before: Neighbour | None = None
@@ -163,7 +164,7 @@ def _fit(gap: Gap, before: Neighbour | None, here: Neighbour | None) -> int:
     return fit if gap.after is not None or before is not None else fit + _END
 
 
-def _places(source: Lines, wanted: set[tuple[str, int, bool]]) -> dict[str, list[LinePlace]]:
+def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str, list[LinePlace]]:
     sizes: dict[int, list[bool]] = defaultdict(list)
     hashes = {hash_ for hash_, _, _ in wanted}
     for _, size, ended in wanted:

@@ -24,6 +24,7 @@ import orjson
 
 from bsd.agents.entry import entry_id
 from bsd.foundation.database_file import (
+    being_opened,
     make_database_file,
     remove_database,
     signed,
@@ -208,14 +209,11 @@ class Contents:
         elif not os.access(self._file, os.W_OK):
             raise OSError(errno.EACCES, "not writable", str(self._file))
         database = sqlite3.connect(self._file, timeout=_WAIT_SECONDS)
-        try:
+        with being_opened(database):
             if version_of(database) != _VERSION:
                 _create(database)
                 self._again_at = 0.0
             database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is made again
-        except BaseException:  # the caller gets a connection or none
-            database.close()
-            raise
         return database
 
     def _give_up(self, error: Exception) -> None:

@@ -17,7 +17,7 @@ from bsd.foundation.files import (
     LARGEST_LINE,
     NotPlain,
     TooLarge,
-    make_private_dir,
+    make_durable_dir,
     plain_file,
     read_plain,
     sync_dir,
@@ -246,7 +246,7 @@ class SessionStore:
             return
         self._unfinished = []
         try:
-            self._make_directory()
+            make_durable_dir(self.directory)
             self._present, present = None, self._list()
             self._sweep(present)
             with Syncing(self.directory, len(keeps)) as syncing:
@@ -270,12 +270,6 @@ class SessionStore:
     def discard(self, keeps: Iterable[Keep]) -> None:
         """Remove what a successful `keep` wrote, since its commit gave up."""
         self._remove(self._stem(keep.ref) for keep in keeps if keep.line is not None)
-
-    def _make_directory(self) -> None:
-        if not self.directory.is_dir():
-            make_private_dir(self.directory)
-            sync_dir(self.directory.parent)
-            sync_dir(self.directory.parent.parent)
 
     def _renew(self, keep: Keep) -> None:
         if not isinstance(self.own(keep.ref, keep.hash), bytes):

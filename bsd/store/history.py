@@ -25,7 +25,7 @@ from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
     NotPlain,
-    make_private_dir,
+    make_durable_dir,
     plain_file,
     plain_stream,
     sync_dir,
@@ -185,44 +185,46 @@ class History:
         """What is known for longer than operations are kept."""
         return EntryNotes(self.directory, self.name)
 
-    def deeds(self) -> list[KeptOperation]:
+    def operations(self) -> list[KeptOperation]:
         """All that are kept, the oldest first; what a crash left half written is left out."""
-        found = (_read_head(self.directory / name, number) for number, name in self._names())
-        return [deed for deed in found if deed is not None]
+        return self._among(self._names())
 
     def pending(self) -> list[KeptOperation]:
         """Those of which it is not known whether they took effect."""
-        names = [(number, name) for number, name in self._names() if name.endswith(_PENDING)]
-        found = (_read_head(self.directory / name, number) for number, name in names)
-        return [deed for deed in found if deed is not None]
+        return self._among(each for each in self._names() if each[1].endswith(_PENDING))
 
-    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
+    def _among(self, names: Iterable[tuple[int, str]]) -> list[KeptOperation]:
+        found = (_read_head(self.directory / name, number) for number, name in names)
+        return [operation for operation in found if operation is not None]
+
+    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
         """The lines that an operation changed; raises NotFound, Damaged."""
         try:
-            with plain_stream(deed.path, _BUFFER) as stream:
+            with plain_stream(operation.path, _BUFFER) as stream:
                 stream.readline(LARGEST_RECORD)
-                found = list(_read_lines(stream, deed.entries))
+                found = list(_read_lines(stream, operation.entries))
         except FileNotFoundError:
-            raise NotFound(f"{deed} of {self.name} is no longer kept") from None
+            raise NotFound(f"{operation} of {self.name} is no longer kept") from None
         except OSError as error:
-            raise os_problem(error, f"reading {deed.path}") from error
+            raise os_problem(error, f"reading {operation.path}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise HistoryDamaged(
-                f"{deed} of {self.name} cannot be undone: {deed.path} is damaged ({error})"
+                f"{operation} of {self.name} cannot be undone: "
+                f"{operation.path} is damaged ({error})"
             ) from error
         return found
 
     def former(
-        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
     ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         kept = b""
         if line.kept:
             try:
-                with plain_file(deed.path) as stream:
+                with plain_file(operation.path) as stream:
                     kept = os.pread(stream.fileno(), line.kept, line.kept_at)
             except OSError as error:
-                raise os_problem(error, f"reading {deed.path}") from error
+                raise os_problem(error, f"reading {operation.path}") from error
         content: bytes | Missing = b""
         if line.ref is not None and any(piece.place is Place.STORED for piece in line.recipe):
             content = stored.load(line.ref, line.hash or "")
@@ -252,7 +254,7 @@ class History:
         path = self.directory / f"{number:06d}_{act.action}{_PENDING}"
         recorder = _Recorder(source, store, {keep.index: keep for keep in keeps})
         try:
-            self._make_directory()
+            make_durable_dir(self.directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(path, flags, 0o600), "wb", _BUFFER) as stream:
                 self._begun = path
@@ -294,9 +296,9 @@ class History:
         with suppress(OSError):  # others lie there, or it was never made
             self.directory.rmdir()
 
-    def settle(self, deed: KeptOperation, *, happened: bool) -> None:
+    def settle(self, operation: KeptOperation, *, happened: bool) -> None:
         """Note of a pending operation what the session told."""
-        self._begun = deed.path
+        self._begun = operation.path
         if happened:
             self.done()
         else:
@@ -314,12 +316,6 @@ class History:
     def _next_number(self) -> int:
         names = self._names()
         return names[-1][0] + 1 if names else 1
-
-    def _make_directory(self) -> None:
-        if not self.directory.is_dir():
-            make_private_dir(self.directory)
-            sync_dir(self.directory.parent)
-            sync_dir(self.directory.parent.parent)
 
 
 class _Recorder:
@@ -396,12 +392,12 @@ def _overlapping(stream: IO[bytes]) -> Iterator[bytes]:
         before = (before + block)[-_LONGEST_NAMED:]
 
 
-def undone_entries(deeds: Sequence[KeptOperation]) -> dict[int, int]:
+def undone_entries(operations: Sequence[KeptOperation]) -> dict[int, int]:
     """How many lines of each operation are undone now, by its number; redoing undoes an undo."""
-    undone = dict.fromkeys((deed.number for deed in deeds), 0)
-    for deed in reversed(deeds):  # what undoes something comes after it
-        if deed.act.undoes in undone:
-            undone[deed.act.undoes] += deed.entries - undone[deed.number]
+    undone = dict.fromkeys((operation.number for operation in operations), 0)
+    for operation in reversed(operations):  # what undoes something comes after it
+        if operation.act.undoes in undone:
+            undone[operation.act.undoes] += operation.entries - undone[operation.number]
     return undone
 
 

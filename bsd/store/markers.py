@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from sys import maxsize
-from typing import Protocol
 
 from bsd.agents.dialect import Facts, Format
 from bsd.agents.entry import Entry
@@ -25,23 +24,17 @@ from bsd.agents.marker import (
 )
 from bsd.foundation.value_path import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.store.extracted import Missing, Stored, digest
-from bsd.text.reader import Line, parse_entry, parse_kept
+from bsd.text.reader import Transcript, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit, find
 
 # Bytes without which nothing of a line is away, and what placeholders begin with.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
-class Lines(Protocol):
-    """A session, to be read through."""
-
-    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
-
-
 class Markers:
     """Those of one session, as it is read in one go."""
 
-    def __init__(self, source: Lines, fmt: Format, stored: Stored) -> None:
+    def __init__(self, source: Transcript, fmt: Format, stored: Stored) -> None:
         self._source = source
         self._fmt = fmt
         self._stored = stored

@@ -160,6 +160,17 @@ def use(path: Path, work: Callable[[SearchIndex], Result], *, wait: float = WAIT
         raise Unavailable(f"{path} cannot be used: {error}", hint="check this disk") from error
 
 
+def ask(
+    path: Path,
+    question: Callable[[SearchIndex], Result],
+    nothing: Result,
+    *,
+    wait: float = WAIT_SECONDS,
+) -> Result:
+    """What the index knows already, or `nothing` if there is none; raises as `use`."""
+    return use(path, question, wait=wait) if path.exists() else nothing
+
+
 def _once(path: Path, work: Callable[[SearchIndex], Result], wait: float) -> Result:
     try:
         with closing(connect(path, wait)) as database:
@@ -492,9 +503,7 @@ def drop_for_good(path: Path, drop: Callable[[SearchIndex], bool]) -> None:
         if drop(index):
             index.scrub()
 
-    if not path.exists():
-        return
     try:
-        use(path, work)
+        ask(path, work, None)
     except BsdError as problem:  # the next search brings the index up to date
         _log.error("Deleted text is still in the search index", problem=problem.message)

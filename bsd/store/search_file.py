@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bsd.foundation.database_file import (
+    being_opened,
     make_database_file,
     version_of,
     without_shared_memory,
@@ -138,20 +139,17 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
     make_private_dir(path.parent)
     make_database_file(path)
     database = sqlite3.connect(path, timeout=wait, isolation_level=None)
-    try:
+    with being_opened(database):
         database.create_function("unpacked", 1, _unpacked, deterministic=True)
         without_shared_memory(database, path)
         version = version_of(database)
         if version == 0:
             _create(database)
         elif version != _VERSION:
-            raise Damaged(f"version {version}")  # noqa: TRY301 - the handler only closes
+            raise Damaged(f"version {version}")
         # What is deleted is overwritten: retention means it.
         database.execute("PRAGMA secure_delete = ON")
         database.execute("PRAGMA synchronous = NORMAL")
-    except BaseException:  # the caller gets a connection or none
-        database.close()
-        raise
     return database
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from bsd.foundation.database_file import (
+    being_opened,
     make_database_file,
     remove_database,
     signed,
@@ -305,16 +306,13 @@ class StateDb:
         make_private_dir(self._path.parent)
         make_database_file(self._path)
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, check_same_thread=False)
-        try:
+        with being_opened(database):
             without_shared_memory(database, self._path)
             if version_of(database) != _SCHEMA:
                 _create(database)
             # What a power cut takes is read again.
             database.execute("PRAGMA synchronous = OFF")
             database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        except BaseException:  # the caller gets a connection or none
-            database.close()
-            raise
         return database
 
     def _give_up(self, error: Exception) -> None:

@@ -1,27 +1,76 @@
-"""Plans `discard` and `distill`: a whole entry's text gives way to a note or a summary."""
+"""Other texts in place of an entry's values; `discard` and `distill` do it to a whole entry."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bsd.agents.dialect import Facts, Format, Value
+from bsd.agents.entry import Entry
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
+from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.store.history import TouchedLine
-from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan
-from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
-from bsd.surgery.hashes import SHORTEST, known_hashes
-from bsd.surgery.plan import Plan, Source
-from bsd.surgery.prefix import WARNING, Binds, never
-from bsd.surgery.targets import DISCARD, DISCARDED, DISTILL, Action, Discard, Refused
+from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
+from bsd.surgery.locate import Located
+from bsd.surgery.plan import Plan
+from bsd.surgery.sight import WARNING, Binds, never
+from bsd.surgery.targets import (
+    DISCARD,
+    DISCARDED,
+    DISTILL,
+    Action,
+    ContextChange,
+    ContextChanged,
+    Discard,
+    Refused,
+    change_plan,
+)
+from bsd.surgery.view import SHORTEST, known_hashes
 from bsd.text.change import Edit
-from bsd.text.splice import SpliceError
+from bsd.text.reader import Transcript
+from bsd.text.splice import SpliceError, edit, encode_string
 
 _HINT = "`bsd context AGENT/SESSION` lists the entries as they are now, with their hashes"
 _MOST_LISTED = 5
+
+
+def put_texts(
+    raw: bytes, entry: Entry, texts: Sequence[tuple[Value, str]], put: Mapping[str, bytes] = {}
+) -> bytes:
+    """Put texts in the place of values, and members into the entry; raises SpliceError.
+
+    What was in the store of such a value is no longer spoken of by the line. A block that is no
+    text becomes a text block.
+    """
+    replaced = {value.path: _encoded(value, text) for value, text in texts}
+    members = dict(put)
+    remove: list[ValuePath] = []
+    marker = Marker.of(entry)
+    if marker and (gone := _no_longer_away(marker, replaced)):
+        left = tuple(key for key in marker.keys if key not in gone)
+        if left:
+            members[MARKER] = Marker(
+                marker.ref, marker.hash, marker.size, left, marker.at
+            ).to_json()
+        else:
+            remove.append((MARKER,))
+    return edit(raw, replace=replaced, remove=remove, put=members)
+
+
+def _encoded(value: Value, text: str) -> bytes:
+    return value.shape.holding(encode_string(text))
+
+
+def _no_longer_away(marker: Marker, replaced: Mapping[ValuePath, bytes]) -> set[str]:
+    """Keys of values that a text takes the place of; a block's key names the whole block."""
+    return {
+        key
+        for key, path in paths_of(marker.keys).items()
+        if path in replaced or any(other[:-1] == path for other in replaced)
+    }
 
 
 @immutable
@@ -39,7 +88,7 @@ class _Addressed:
 
 
 def plan_discard(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     targets: Sequence[Discard],
     *,
@@ -95,16 +144,16 @@ def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Va
     return [(value, others if at else first) for at, value in enumerate(values)]
 
 
-def content_values(seen: Seen, fmt: Format) -> list[Value]:
+def content_values(seen: Located, fmt: Format) -> list[Value]:
     """Everything of an entry that the model reads, but thinking and calls."""
     return [value for value in fmt.values(seen.entry) if may_change(value)]
 
 
 def _address(
-    seen: Seen, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
+    seen: Located, values: Sequence[Value], target: Discard, hash_: str, problem: str | None
 ) -> _Addressed:
     facts, line = seen.facts, seen.line
-    name = facts.id if facts.id is not None else f"#{line.index}"
+    name = seen.name
     edit, changed, characters = None, None, 0
     if problem is None:
         first = DISCARDED if target.summary is None else target.summary

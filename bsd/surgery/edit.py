@@ -1,20 +1,21 @@
 """Plans what a person changes in one entry: only the changed values get new bytes.
 
 Documents are entries with every number as it is spelled, so that looking at one and writing it
-back changes nothing.
+back changes nothing. What a person or an agent says of an entry is its `_extractable`: true, false,
+or a number.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from bsd.agents.dialect import Facts, Format
 from bsd.agents.entry import Entry
-from bsd.agents.marker import MARKER, Marker
-from bsd.foundation.answers import Answer, contract
+from bsd.agents.marker import EXTRACTABLE, MARKER, Marker
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict, Invalid
 from bsd.foundation.immutable import immutable
 from bsd.foundation.value_path import (
@@ -25,12 +26,13 @@ from bsd.foundation.value_path import (
     paths_of,
     value_at,
 )
+from bsd.store.entry_notes import Noting
 from bsd.store.extracted import digest
 from bsd.store.history import TouchedLine
 from bsd.surgery.locate import Located, locate
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry
+from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import edit, find
 
 _DEEPEST = 200
@@ -49,6 +51,7 @@ _TIES = (
 )
 # Below these everything is somebody's own: `arguments.id` is no id of the conversation's.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
+Extractable = bool | int | None
 
 
 class EntryChanged(Conflict):
@@ -80,7 +83,7 @@ class Edited(Answer):
 
 
 @immutable
-class Shown:
+class EditableEntry:
     """An entry, for somebody to edit."""
 
     entry_id: str | None
@@ -89,15 +92,15 @@ class Shown:
     seen: str  # hash of the line: whether it changed meanwhile
 
 
-def show_entry(source: Source, fmt: Format, entry: str) -> Shown:
+def show_entry(source: Transcript, fmt: Format, entry: str) -> EditableEntry:
     """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
     located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
-    return Shown(located.facts.id, located.line.index, text, digest(located.line.raw))
+    return EditableEntry(located.facts.id, located.line.index, text, digest(located.line.raw))
 
 
 def plan_edit(
-    source: Source, fmt: Format, entry: str, wish: Wish, seen: str | None = None
+    source: Transcript, fmt: Format, entry: str, wish: Wish, seen: str | None = None
 ) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
@@ -116,20 +119,12 @@ def plan_edit(
     line = changes.apply(raw, new) if changes.paths else raw
     if changes.paths:
         _check(located, fmt, line, new)
-    size = source.identity.size
     edits = () if line == raw else (Edit(located.line.offset, len(raw), line),)
-    report = Report(
-        "edit",
-        entries=len(edits),
-        values=len(changes.paths),
-        bytes_before=size,
-        bytes_after=size + len(line) - len(raw),
-    )
     answer = Edited(
         located.facts.id, located.line.index, tuple(format_path(path) for path in changes.paths)
     )
-    touched = tuple(TouchedLine(answer.index, answer.entry_id) for _ in edits)
-    return Plan(source.identity, edits, report, touched=touched), answer
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
+    return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
 
 
 def becoming(text: str) -> Wish:
@@ -408,3 +403,55 @@ def _members_once(members: list[tuple[str, Any]]) -> Document:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+# --- `_extractable` ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractableSet(Answer):
+    """What an entry's `_extractable` is now and was before; null: it has none."""
+
+    updated: bool = True
+    entry_id: str | None
+    extractable: Extractable
+    previous: Any
+    index: int = field(metadata=INTERNAL)  # 0-based line number
+
+
+def plan_set_extractable(
+    source: Transcript, fmt: Format, entry: str, value: Extractable
+) -> tuple[Plan, ExtractableSet]:
+    """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
+
+    Raises NotFound, Invalid for a negative number, and Conflict if the line cannot be edited.
+    """
+    if value is not None and value < 0:
+        raise Invalid(
+            f"_extractable cannot be {value}",
+            hint="true, false, or for how many messages to keep the entry",
+        )
+    located = locate(source, fmt, entry)
+    raw = located.line.raw
+    previous = located.entry.get(EXTRACTABLE)
+    if value is None:
+        new = edit(raw, remove=[(EXTRACTABLE,)]) if EXTRACTABLE in located.entry else raw
+    else:
+        new = edit(raw, put={EXTRACTABLE: _extractable_json(value)})
+    edits = () if new == raw else (Edit(located.line.offset, len(raw), new),)
+    answer = ExtractableSet(
+        entry_id=located.facts.id,
+        extractable=value,
+        previous=previous,
+        index=located.line.index,
+    )
+    touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
+    freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
+    plan = Plan.of("set_extractable", source.identity, edits, touched)
+    return replace(plan, noting=freed), answer
+
+
+def _extractable_json(value: bool | int) -> bytes:  # noqa: FBT001 - the value itself, not a switch
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return b"%d" % value

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
-from hashlib import sha256
 from sys import maxsize
 
 from bsd.agents.dialect import Format, Value
@@ -19,20 +18,17 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.store.entry_notes import Noting
-from bsd.store.extracted import FileSpan, Keep, Missing, Stored
+from bsd.store.extracted import FileSpan, Keep, Missing, Stored, digest
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.state import Checkpoint
-from bsd.surgery.kept import Original, Return, original_of, same_values
-from bsd.surgery.locate import locate
-from bsd.surgery.plan import Plan, Report, Saving, Source
-from bsd.surgery.policy import Policy
-from bsd.surgery.rules import Chosen, Reason
-from bsd.surgery.settled import Settling
-from bsd.surgery.survey import Outcome, Progress, Survey
+from bsd.surgery.kept import OriginalLine, Return, original_of, same_values
+from bsd.surgery.plan import Plan, Report, Saving
+from bsd.surgery.rules import Chosen, Policy, Reason
+from bsd.surgery.survey import Judged, Progress, Settling, Survey
 from bsd.surgery.tokens import Rate, is_charged
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry
+from bsd.text.reader import Transcript, parse_entry
 from bsd.text.splice import (
     SpliceError,
     edit,
@@ -58,16 +54,15 @@ _LONGEST_TYPE = 40  # characters of a file name
 
 
 def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
-    source: Source,
+    source: Transcript,
     fmt: Format,
     config: PruningConfig,
     now: float,
     stored: Stored,
     *,
-    only: str | None = None,
     budget_bytes: int = BUDGET,
     dry_run: bool = False,
-    tell: Callable[[Outcome], None] | None = None,
+    tell: Callable[[Judged], None] | None = None,
     progress: Progress | None = None,
     since: Checkpoint | None = None,
     undone: Collection[str] = (),
@@ -75,13 +70,12 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
 ) -> Plan:
     """Plan the extraction of all that is due; `now` in epoch seconds.
 
-    `only` names one entry, as in `locate`. A dry run holds no edits and knows no budget, so its
-    report tells of the whole session. `tell` gets every outcome, for a log; `progress` gets the
-    bytes of the session read so far. From a checkpoint on (`since`, made by a plan with the same
-    settings) the report tells of what was read. The entries in `undone`, whose extraction somebody
-    has taken back, stay unless it is done `by_hand`. Raises NotFound, Conflict for a bad `only`.
+    A dry run holds no edits and knows no budget, so its report tells of the whole session. `tell`
+    gets every outcome, for a log; `progress` gets the bytes of the session read so far. From a
+    checkpoint on (`since`, made by a plan with the same settings) the report tells of what was
+    read. The entries in `undone`, whose extraction somebody has taken back, stay unless it is done
+    `by_hand`.
     """
-    wanted = None if only is None else locate(source, fmt, only).line.index
     policy = Policy.of(config)
     look = partial(
         Survey.of,
@@ -96,25 +90,23 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     survey = look(since=since)
     if survey.reaches_back:
         survey = look()
-    surgery = _Surgery(source, fmt, stored, survey, iso_utc(now))
+    extraction = _Extraction(source, fmt, stored, survey, iso_utc(now))
     tally = _Tally(maxsize if dry_run else budget_bytes, undone, dry_run=dry_run)
     settling = Settling(survey, policy)
     for number, outcome in enumerate(survey.outcomes()):
-        if wanted is not None and outcome.index != wanted:
-            continue
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
             progress(source.identity.size)  # all is read, but not all is done
-        _treat(outcome, surgery, tally, settling)
+        _treat(outcome, extraction, tally, settling)
     if survey.too_large:
         tally.reasons[str(Reason.TOO_LARGE_IN_MEMORY)] += survey.too_large
-    checkpoint = None if wanted is not None or dry_run else settling.checkpoint()
+    checkpoint = None if dry_run else settling.checkpoint()
     return tally.plan(source, survey, checkpoint)
 
 
-def _treat(outcome: Outcome, surgery: _Surgery, tally: _Tally, settling: Settling) -> None:
-    """Operate on an entry, if that is what was decided."""
+def _treat(outcome: Judged, extraction: _Extraction, tally: _Tally, settling: Settling) -> None:
+    """Make an entry's new line, if that is what was decided."""
     decision = outcome.decision
     if decision.reason is not Reason.EXTRACT:
         tally.leave(decision.reason, decision.due_at)
@@ -123,12 +115,12 @@ def _treat(outcome: Outcome, surgery: _Surgery, tally: _Tally, settling: Settlin
         tally.complete = False
         settling.stop(outcome)
     else:
-        operation = surgery.operate(outcome)
-        tally.take(operation)
-        if isinstance(operation, str):
-            settling.add(outcome, operation)
+        made = extraction.new_line(outcome)
+        tally.take(made)
+        if isinstance(made, str):
+            settling.add(outcome, made)
         else:
-            settling.add(outcome, Reason.EXTRACT, operation.growth)
+            settling.add(outcome, Reason.EXTRACT, made.growth)
 
 
 class _LeaveAlone(Exception):
@@ -140,7 +132,7 @@ class _LeaveAlone(Exception):
 
 
 @immutable
-class _Home:
+class _KeptAt:
     """Where an entry's original line is kept."""
 
     ref: str
@@ -151,8 +143,8 @@ class _Home:
 
 
 @immutable
-class _Operation:
-    """One entry's new line."""
+class _NewLine:
+    """One entry's new line, and what it takes."""
 
     edit: Edit
     keep: Keep
@@ -164,11 +156,11 @@ class _Operation:
         return len(self.edit.new) - self.edit.length
 
 
-class _Surgery:
+class _Extraction:
     """Makes the new line of one entry after the other."""
 
     def __init__(
-        self, source: Source, fmt: Format, stored: Stored, survey: Survey, at: str
+        self, source: Transcript, fmt: Format, stored: Stored, survey: Survey, at: str
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -178,30 +170,30 @@ class _Surgery:
         self._rate = survey.rate
         self._at = at
 
-    def operate(self, outcome: Outcome) -> _Operation | str:
-        """Return an entry's operation, or why its line is left alone."""
+    def new_line(self, outcome: Judged) -> _NewLine | str:
+        """Return an entry's new line, or why its line is left alone."""
         raw = self._source.read(outcome.offset, outcome.length)
         if is_too_large(raw, MOST_EXTRA_EDITED):
             return Reason.TOO_LARGE_IN_MEMORY
         try:
-            return self._operate(outcome, raw)
+            return self._new_line(outcome, raw)
         except _LeaveAlone as refusal:
             return refusal.reason
         except SpliceError:
             return NOT_EDITABLE
 
-    def _operate(self, outcome: Outcome, raw: bytes) -> _Operation:
+    def _new_line(self, outcome: Judged, raw: bytes) -> _NewLine:
         entry_id = outcome.entry_id or ""
         chosen = outcome.decision.chosen
         removes = [path for one in chosen for path in one.value.removes]
         new = _stand_ins(chosen, raw, entry_id)
-        home = self._home(outcome, raw)
+        at = self._kept_at(outcome, raw)
         keys = _keys(tuple(new))
-        if home.away:
-            if not home.away.keys().isdisjoint(keys):
+        if at.away:
+            if not at.away.keys().isdisjoint(keys):
                 raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
-            keys = (*home.away, *keys)
-        marker = Marker(home.ref, home.hash, home.size, keys, self._at)
+            keys = (*at.away, *keys)
+        marker = Marker(at.ref, at.hash, at.size, keys, self._at)
         line, stood = edit_and_measure(
             raw, replace=new, remove=removes, put={MARKER: marker.to_json()}
         )
@@ -210,75 +202,64 @@ class _Surgery:
         lengths = {path: end - start for path, (start, end) in stood.items()}
         rate = self._rate if outcome.sent else None
         texts = [_text_sizes(one.value, raw[slice(*stood[one.value.path])], rate) for one in chosen]
-        sizes = [*home.away.values(), *(size for size, _ in texts)]
+        sizes = [*at.away.values(), *(size for size, _ in texts)]
         savings = [
             _saving(one.value, lengths, new[one.value.path], characters, rate)
             for one, (_, characters) in zip(chosen, texts, strict=True)
         ]
         keep = Keep(
-            ref=home.ref,
+            ref=at.ref,
             entry_id=entry_id,
             index=outcome.index,
             type=_type_of(outcome),
-            hash=home.hash,
-            size=home.size,
+            hash=at.hash,
+            size=at.size,
             keys=keys,
             sizes=dict(zip(keys, sizes, strict=True)),
-            line=home.line,
+            line=at.line,
         )
-        was = home.hash if isinstance(home.line, FileSpan) else None
-        return _Operation(Edit(outcome.offset, outcome.length, line, was), keep, savings)
+        was = at.hash if isinstance(at.line, FileSpan) else None
+        return _NewLine(Edit(outcome.offset, outcome.length, line, was), keep, savings)
 
-    def _home(self, outcome: Outcome, raw: bytes) -> _Home:
+    def _kept_at(self, outcome: Judged, raw: bytes) -> _KeptAt:
         """Find the stored file that holds the entry's values already, or name a new one."""
         values = [one.value for one in outcome.decision.chosen]
         if (outcome.marked or _PLACEHOLDER in raw) and (entry := parse_entry(raw)) is not None:
             markers = self._markers.of(entry, self._fmt.facts(entry))
             if len(markers) == 1:
-                return self._home_of_marked(outcome, raw, entry, markers[0], values)
+                return self._kept_of_marked(outcome, raw, entry, markers[0], values)
             if markers or outcome.marked:  # several have no place, or the member is another's
                 raise _LeaveAlone(NOT_EDITABLE)
         # Only what was in the store before can be there still, and looking has its price.
-        first, hash_ = _first_ref(outcome), _hash(raw)
+        first, hash_ = _first_ref(outcome), digest(raw)
         if _RESTORED in raw or self._stored.taken(first):
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
-                if found and (home := self._again(*found, raw, values)):
-                    return home
+                if found and (at := self._again(*found, raw, values)):
+                    return at
         span = FileSpan(outcome.offset, outcome.length)
-        return _Home(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
+        return _KeptAt(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
 
-    def _home_of_marked(
-        self, outcome: Outcome, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
-    ) -> _Home:
+    def _kept_of_marked(
+        self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]
+    ) -> _KeptAt:
         """Find one file for what is away and what leaves now: a marker names only one."""
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.marked else []
         original = original_of(raw, entry, marker, self._fmt, self._stored)
         if not paths or original is Missing.FOREIGN:  # what is there now is somebody's text
             whole = edit(raw, remove=unmarked)
-            return _Home(
-                self._free_ref(outcome),
-                _hash(whole),
-                len(whole),
-                whole,
-            )
+            return self._in_new_file(outcome, whole)
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
         back = Return.of(entry, original, self._fmt, list(paths.values()))
         if len(back.replace) < len(paths):
             raise _LeaveAlone(STORED_MISSING)
         away = {key: back.sizes[path] for key, path in paths.items()}
-        if home := self._again(marker.ref, marker.hash, raw, values, away):
-            return home
+        if at := self._again(marker.ref, marker.hash, raw, values, away):
+            return at
         whole = back.apply(raw, remove=unmarked)
-        return _Home(
-            self._free_ref(outcome),
-            _hash(whole),
-            len(whole),
-            whole,
-            away,
-        )
+        return self._in_new_file(outcome, whole, away)
 
     def _again(
         self,
@@ -287,12 +268,12 @@ class _Surgery:
         raw: bytes,
         values: list[Value],
         away: Mapping[str, int] | None = None,
-    ) -> _Home | None:
+    ) -> _KeptAt | None:
         """Use a stored file again if it holds the very bytes that would leave now."""
         stored_line = self._stored.own(ref, hash_)
         if isinstance(stored_line, Missing):
             return None
-        original = Original.of(stored_line)
+        original = OriginalLine.of(stored_line)
         if original is None:
             return None
         paths = [value.path for value in values]
@@ -302,21 +283,21 @@ class _Surgery:
             return None
         if not same_values(raw, stored_line, [*paths, *removes]):
             return None
-        return _Home(ref, hash_, len(stored_line), None, away or {})
+        return _KeptAt(ref, hash_, len(stored_line), None, away or {})
 
-    def _free_ref(self, outcome: Outcome) -> str:
-        return self._stored.free_ref(_first_ref(outcome), self._refs)
+    def _in_new_file(
+        self, outcome: Judged, whole: bytes, away: Mapping[str, int] | None = None
+    ) -> _KeptAt:
+        """Keep a line that stands nowhere, as it would be with everything inline."""
+        ref = self._stored.free_ref(_first_ref(outcome), self._refs)
+        return _KeptAt(ref, digest(whole), len(whole), whole, away or {})
 
 
-def _hash(raw: bytes) -> str:
-    return f"sha256:{sha256(raw).hexdigest()}"
-
-
-def _first_ref(outcome: Outcome) -> str:
+def _first_ref(outcome: Judged) -> str:
     return f"{outcome.index:04d}_{_type_of(outcome)}"
 
 
-def _type_of(outcome: Outcome) -> str:
+def _type_of(outcome: Judged) -> str:
     """Return the word for an entry in its file's name: the type of what leaves it first."""
     return _as_name(outcome.decision.chosen[0].value.type or outcome.kind)
 
@@ -391,29 +372,29 @@ class _Tally:
         if due_at is not None and (self.due_at is None or due_at < self.due_at):
             self.due_at = due_at
 
-    def take(self, operation: _Operation | str) -> None:
-        """Add an operation."""
-        if isinstance(operation, str):
-            self.leave(operation)
+    def take(self, new: _NewLine | str) -> None:
+        """Add an entry's new line, or count why it has none."""
+        if isinstance(new, str):
+            self.leave(new)
             return
         self.reasons[str(Reason.EXTRACT)] += 1
         self.entries += 1
-        if operation.keep.entry_id in self.undone:
-            self.freed.append(operation.keep.entry_id)
-        self.saved += operation.edit.length - len(operation.edit.new)
-        for type_, size, tokens in operation.savings:
+        if new.keep.entry_id in self.undone:
+            self.freed.append(new.keep.entry_id)
+        self.saved += new.edit.length - len(new.edit.new)
+        for type_, size, tokens in new.savings:
             sums = self.savings.setdefault(type_, [0, 0, 0])
             sums[0] += 1
             sums[1] += size
             sums[2] += tokens
         if not self.dry_run:
-            self.edits.append(operation.edit)
-            self.keeps.append(operation.keep)
-            kept = operation.keep.line
-            self.memory += _COST + len(operation.edit.new)
+            self.edits.append(new.edit)
+            self.keeps.append(new.keep)
+            kept = new.keep.line
+            self.memory += _COST + len(new.edit.new)
             self.memory += len(kept) if type(kept) is bytes else 0
 
-    def plan(self, source: Source, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
+    def plan(self, source: Transcript, survey: Survey, checkpoint: Checkpoint | None) -> Plan:
         """Return the plan."""
         size = source.identity.size
         report = Report(

@@ -50,14 +50,14 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
 
 
 @immutable
-class Original:
+class OriginalLine:
     """An original line, read."""
 
     raw: bytes
     entry: Entry
 
     @classmethod
-    def of(cls, raw: bytes) -> Original | None:
+    def of(cls, raw: bytes) -> OriginalLine | None:
         """Read a stored line; None if it is no entry."""
         entry = parse_kept(raw)
         return None if entry is None else cls(raw, entry)
@@ -88,10 +88,10 @@ class Original:
 
 def original_of(
     raw: bytes, entry: Entry, marker: Marker, fmt: Format, stored: Stored
-) -> Original | Missing:
+) -> OriginalLine | Missing:
     """The original that a marker of this entry names; see `stored_line`."""
     line = stored_line(raw, entry, marker, fmt, stored)
-    return line if isinstance(line, Missing) else Original.of(line) or Missing.CORRUPT
+    return line if isinstance(line, Missing) else OriginalLine.of(line) or Missing.CORRUPT
 
 
 @immutable
@@ -105,7 +105,7 @@ class Return:
 
     @classmethod
     def of(
-        cls, entry: Entry, original: Original, fmt: Format, paths: Collection[ValuePath]
+        cls, entry: Entry, original: OriginalLine, fmt: Format, paths: Collection[ValuePath]
     ) -> Return:
         """Plan the return of those of these values that the original has."""
         sources = source_paths(entry, original.entry, fmt, list(paths))

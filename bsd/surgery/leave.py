@@ -22,12 +22,11 @@ from bsd.store.entry_notes import NOTHING, KeptLine, Stamps, learn
 from bsd.store.extracted import Missing, Stored, digest
 from bsd.store.history import ChangedLine, HistoryDamaged, TouchedLine, as_ended
 from bsd.surgery.kept import member_of, same_values
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.plan import Plan, Report, Revised
 from bsd.surgery.restore import BUDGET, Restored, plan_restore_all
-from bsd.surgery.revised import Revised
 from bsd.surgery.undo import Past
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.reader import Transcript, parse_entry, parse_kept
 from bsd.text.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
@@ -63,7 +62,7 @@ class _Stamped:
 
 
 def plan_leaving(  # noqa: PLR0913 - as for restoring, and who tells what was before
-    source: Source,
+    source: Transcript,
     fmt: Format,
     now: float,
     stored: Stored,
@@ -220,7 +219,7 @@ def _by_history(
     for at, one in unknown.items():
         read = partial(revised.read, one.offset, one.length)
         trails[one.entry_id] = _Trail(at, digest(read()), read)
-    for deed in reversed(past.deeds()):
+    for deed in reversed(past.operations()):
         with suppress(NotFound, HistoryDamaged):  # it tells nothing
             for line in past.lines(deed):
                 trail = trails.get(line.entry_id or "")

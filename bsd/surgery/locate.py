@@ -12,8 +12,7 @@ from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
 from bsd.store.markers import loose_placeholders
-from bsd.surgery.plan import Source
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 _INDEX = re.compile(r"#(\d+)")
 _ANY_ESCAPE = re.compile(rb"\\u")
@@ -31,11 +30,16 @@ class Located:
 
     @property
     def name(self) -> str:
-        """How `locate` finds it again."""
-        return f"#{self.line.index}"
+        """How it is called in answers."""
+        return name_of(self.facts.id, self.line.index)
 
 
-def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> Located:
+def name_of(entry_id: str | None, index: int) -> str:
+    """How an entry is called in answers: by its id, or by `#` and its 0-based line number."""
+    return entry_id if entry_id is not None else f"#{index}"
+
+
+def locate(source: Transcript, fmt: Format, name: str, *, header: bool = False) -> Located:
     """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
 
     A copy that got another id is found by that which its placeholders name; with `header`, the
@@ -53,7 +57,7 @@ def locate(source: Source, fmt: Format, name: str, *, header: bool = False) -> L
     return found
 
 
-def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
+def _by_id(source: Transcript, fmt: Format, entry_id: str) -> Located | None:
     for lines in _lines_that_may_have(source, fmt, entry_id):
         found = list(_with_id(lines, fmt, entry_id))
         if len(found) > 1:
@@ -67,7 +71,9 @@ def _by_id(source: Source, fmt: Format, entry_id: str) -> Located | None:
     return None
 
 
-def _lines_that_may_have(source: Source, fmt: Format, entry_id: str) -> Iterator[Iterable[Line]]:
+def _lines_that_may_have(
+    source: Transcript, fmt: Format, entry_id: str
+) -> Iterator[Iterable[Line]]:
     """The lines that show an id; then, for whom that is not enough, those that may spell it.
 
     Only bytes are compared: of an id that stands nowhere, no line is parsed.
@@ -91,7 +97,7 @@ def _escape_of_any(characters: set[str]) -> re.Pattern[bytes]:
     return re.compile(rb"%b|\\[^u]" % numbers if characters & _SHORT_ESCAPES else numbers)
 
 
-def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
+def _by_placeholder(source: Transcript, fmt: Format, name: str) -> Located | None:
     wanted = placeholder(name).encode("utf-8", "surrogatepass")
     for line in source.lines_holding(wanted):
         entry = parse_entry(line.raw)
@@ -100,7 +106,7 @@ def _by_placeholder(source: Source, fmt: Format, name: str) -> Located | None:
     return None
 
 
-def _header(source: Source, fmt: Format, entry_id: str) -> Located | None:
+def _header(source: Transcript, fmt: Format, entry_id: str) -> Located | None:
     for line in source.lines():
         if (entry := parse_entry(line.raw)) is not None:
             facts = fmt.facts(entry)
@@ -117,7 +123,7 @@ def _with_id(lines: Iterable[Line], fmt: Format, entry_id: str) -> Iterator[Loca
                 yield Located(line, entry, facts)
 
 
-def _by_index(source: Source, fmt: Format, number: str, *, header: bool) -> Located:
+def _by_index(source: Transcript, fmt: Format, number: str, *, header: bool) -> Located:
     index = int(number) if len(number) <= _MOST_DIGITS else -1
     for line in source.lines():
         if line.index == index:
@@ -130,7 +136,7 @@ def _by_index(source: Source, fmt: Format, number: str, *, header: bool) -> Loca
     raise _not_found(source, f"#{number}")
 
 
-def _not_found(source: Source, name: str) -> NotFound | Conflict:
+def _not_found(source: Transcript, name: str) -> NotFound | Conflict:
     for line in source.lines_holding(name.encode("utf-8", "surrogatepass")):
         if is_too_large(line.raw):  # it may be this one
             return _too_large(line)

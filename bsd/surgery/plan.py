@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
@@ -16,19 +15,7 @@ from bsd.store.history import TouchedLine
 from bsd.store.state import Checkpoint
 from bsd.surgery.tokens import Rate
 from bsd.text.change import Edit, Identity
-from bsd.text.reader import Line
-
-
-class Source(Protocol):
-    """The session file a planner reads: every line in order, or one line again."""
-
-    identity: Identity
-
-    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]: ...
-
-    def lines_holding(self, needle: bytes) -> Iterator[Line]: ...
-
-    def read(self, offset: int, length: int) -> bytes: ...
+from bsd.text.reader import Line, Transcript
 
 
 @immutable
@@ -101,3 +88,109 @@ class Plan:
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect
+
+    @classmethod
+    def of(
+        cls,
+        action: str,
+        planned_on: Identity,
+        edits: Iterable[Edit],
+        touched: Iterable[TouchedLine],
+        *,
+        values: int = 0,
+    ) -> Plan:
+        """These edits, in the order of the file, and the report that follows from them."""
+        edits = tuple(edits)
+        size = planned_on.size
+        report = Report(
+            action,
+            entries=len(edits),
+            values=values,
+            bytes_before=size,
+            bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
+        )
+        return cls(planned_on, edits, report, touched=tuple(touched))
+
+    def saving(self, type: str, tokens: int, rate: Rate) -> Plan:
+        """The same, of which is known what its values, all of one type, save in tokens."""
+        report = self.report
+        saved = Saving(report.values, report.bytes_saved, tokens)
+        return replace(self, report=replace(report, savings={type: saved}, rate=rate))
+
+
+# --- several planners, one plan ---
+
+
+@dataclass(slots=True)
+class _Changed:
+    """A line as it will be, and how long it is now."""
+
+    length: int
+    new: bytes
+    touched: TouchedLine
+
+
+class Revised:
+    """A session as it will be: the source of the next planner.
+
+    Lines keep the offset and the number that they have now, so `#n` means what it meant to whoever
+    wrote it; one that will be gone is not listed.
+    """
+
+    def __init__(self, source: Transcript) -> None:
+        self._source = source
+        self.identity = source.identity
+        self._changed: dict[int, _Changed] = {}
+        self._keeps: list[Keep] = []
+        self._noting = NOTHING
+        self.values = 0
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """The lines from an offset on."""
+        for line in self._source.lines(start, first_index):
+            changed = self._changed.get(line.offset)
+            if changed is None:
+                yield line
+            elif changed.new:
+                yield replace(line, raw=changed.new)
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand."""
+        return (line for line in self.lines() if needle in line.raw)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """One line again."""
+        changed = self._changed.get(offset)
+        if changed is None:
+            return self._source.read(offset, length)
+        return changed.new[:length]
+
+    def take(self, plan: Plan) -> None:
+        """Add a plan that was made on this source; all of it, or (ValueError) nothing."""
+        for edit in plan.edits:
+            changed = self._changed.get(edit.offset)
+            if changed is not None and edit.length != len(changed.new):
+                raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
+        for edit, touched in zip(plan.edits, plan.touched, strict=True):
+            changed = self._changed.get(edit.offset)
+            if changed is None:
+                self._changed[edit.offset] = _Changed(edit.length, edit.new, touched)
+                continue
+            changed.new = edit.new
+            if touched.gap is not None:  # else it could not be put back
+                changed.touched = replace(changed.touched, gap=touched.gap)
+        self._keeps += plan.keeps
+        self._noting += plan.noting
+        self.values += plan.report.values
+
+    def plan(self, action: str) -> Plan:
+        """All of it as one plan."""
+        changed = sorted(self._changed.items())
+        plan = Plan.of(
+            action,
+            self.identity,
+            [Edit(offset, one.length, one.new) for offset, one in changed],
+            [one.touched for _, one in changed],
+            values=self.values,
+        )
+        return replace(plan, keeps=tuple(self._keeps), noting=self._noting)

@@ -2,26 +2,158 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from bsd.agents.dialect import Format, ToolCall
-from bsd.agents.entry import block_at, same_author, says_something
+from bsd.agents.entry import REDACTED, Entry, same_author, says_something
+from bsd.agents.marker import MARKER, Marker
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import Conflict
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.value_path import ValuePath, paths_of, value_at
 from bsd.store.changed_lines import gaps_of
-from bsd.store.extracted import Stored
+from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
-from bsd.surgery.conversation import Seen, identifier
-from bsd.surgery.family_tree import ASSISTANT, USER, FamilyTree, Row
-from bsd.surgery.plan import Plan, Report, Saving, Source
-from bsd.surgery.redacted_line import LineChange, inline_again
+from bsd.store.markers import away_paths
+from bsd.surgery.conversation import ASSISTANT, USER, EntryTree, Row, identifier
+from bsd.surgery.discard import content_values, put_texts, texts_for
+from bsd.surgery.kept import Return, original_of
+from bsd.surgery.locate import Located, name_of
+from bsd.surgery.plan import Plan
+from bsd.surgery.rules import own_tool
 from bsd.text.change import Edit
-from bsd.text.elements import elements
+from bsd.text.reader import Transcript, parse_kept
+from bsd.text.splice import edit, elements, encode_string, prepend_elements, remove_elements
+
+# What a marked call still says of itself.
+_KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))
+
+
+# --- one line ---
+
+
+class CannotChange(Conflict):
+    """The line cannot be changed without losing something."""
+
+
+@dataclass(slots=True)
+class LineChange:
+    """What is to become of one line."""
+
+    marked: list[ToolCall] = field(default_factory=list)  # calls whose arguments are cut
+    note: str | None = None  # what the texts become
+    redacted: bool = False
+    new_parent: str | None = None
+    reparented: bool = False
+    content: ValuePath = ()  # where the blocks are that go or come
+    blocks_out: set[int] = field(default_factory=set)
+    blocks_in: list[bytes] = field(default_factory=list)  # in front of the others
+
+    @property
+    def moves_blocks(self) -> bool:
+        return bool(self.blocks_out or self.blocks_in)
+
+    def apply(self, seen: Located, fmt: Format, stored: Stored) -> bytes:
+        """Make the new line; raises CannotChange, SpliceError."""
+        raw, entry = seen.line.raw, seen.entry
+        if self.moves_blocks and self._shifts_extracted(entry):
+            raw = inline_again(seen, fmt, stored)
+            entry = parse_kept(raw) or {}
+        seen = Located(seen.line, entry, fmt.facts(entry))
+        raw = self._put_note(raw, seen, fmt)
+        for call in self.marked:
+            raw = _cut_arguments(raw, entry, call)
+        if self.reparented and fmt.parent_key:
+            parent = b"null" if self.new_parent is None else encode_string(self.new_parent)
+            raw = edit(raw, replace={(fmt.parent_key,): parent})
+        if self.moves_blocks:
+            raw = self._move_blocks(raw, entry)
+        return raw
+
+    def _put_note(self, raw: bytes, seen: Located, fmt: Format) -> bytes:
+        put = {REDACTED: b"true"} if self.redacted else {}
+        values = content_values(seen, fmt) if self.note is not None else []
+        if not values:
+            return edit(raw, put=put) if put else raw
+        note = self.note or ""
+        return put_texts(raw, seen.entry, texts_for(values, note, note), put)
+
+    def _move_blocks(self, raw: bytes, entry: Entry) -> bytes:
+        blocks = value_at(entry, self.content)
+        if not isinstance(blocks, list):
+            raise CannotChange("its content is no list of blocks")
+        raw = remove_elements(raw, self.content, len(blocks), self.blocks_out)
+        empty = len(blocks) == len(self.blocks_out)
+        return prepend_elements(raw, self.content, self.blocks_in, empty=empty)
+
+    def _shifts_extracted(self, entry: Entry) -> bool:
+        """Whether a block moves from which something is in the store, under its old number."""
+        first = 0 if self.blocks_in else min(self.blocks_out)
+        depth = len(self.content)
+        marker = Marker.of(entry)
+        for path in paths_of(marker.keys).values() if marker else ():
+            if path[:depth] == self.content and len(path) > depth:
+                at = path[depth]
+                if isinstance(at, int) and at >= first:
+                    return True
+        return False
+
+
+def inline_again(seen: Located, fmt: Format, stored: Stored) -> bytes:
+    """The line with everything back that was taken out of it; raises CannotChange."""
+    marker, entry_id = Marker.of(seen.entry), seen.facts.id
+    if marker is None or entry_id is None:
+        return seen.line.raw
+    original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
+    if isinstance(original, Missing):
+        raise CannotChange("what was extracted from it is no longer stored")
+    paths = list(away_paths(seen.entry, marker).values())
+    back = Return.of(seen.entry, original, fmt, paths)
+    if len(back.replace) < len(paths):
+        raise CannotChange("not all that was extracted from it is stored")
+    return back.apply(seen.line.raw, remove=[(MARKER,)])
+
+
+def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
+    """Leave action and entry; what somebody else's tool was given stays.
+
+    Patterns go, too: they quote what was to go. A tool called `context` may be another's, but
+    a call of one is only marked when it was ours.
+    """
+    path = call.arguments
+    if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
+        return raw
+    arguments = value_at(entry, path)
+    if isinstance(arguments, dict):
+        gone = [(*path, key) for key in arguments if key not in _KEPT_ARGUMENTS]
+        return edit(raw, remove=gone) if gone else raw
+    if isinstance(arguments, str):
+        return edit(raw, replace={path: encode_string(_cut_text(arguments))})
+    return raw
+
+
+def _cut_text(arguments: str) -> str:
+    """Arguments that stand as JSON in a text; what is none says nothing."""
+    if is_too_large(arguments.encode("utf-8", "surrogatepass")):
+        return "{}"
+    try:
+        document: Any = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return "{}"
+    kept: Sequence[tuple[str, Any]] = ()
+    if isinstance(document, dict):
+        kept = [(key, value) for key, value in document.items() if key in _KEPT_ARGUMENTS]
+        if len(kept) == len(document):
+            return arguments
+    return json.dumps(dict(kept), separators=(",", ":"))
+
+
+# --- the calls ---
 
 
 class RedactionKind(StrEnum):
@@ -32,7 +164,7 @@ class RedactionKind(StrEnum):
 
 
 @immutable
-class Call:
+class CallToRedact:
     """A call to redact; its id or its entry's id, or both, say which."""
 
     name: str  # of the tool, as it stands in the session
@@ -67,13 +199,13 @@ class Redaction(Answer):
 
 
 def plan_redact(
-    source: Source, fmt: Format, calls: Sequence[Call], stored: Stored
+    source: Transcript, fmt: Format, calls: Sequence[CallToRedact], stored: Stored
 ) -> tuple[Plan, Redaction]:
     """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
 
     A call that cannot be taken out without harm to the session is marked instead.
     """
-    tree = FamilyTree(source, fmt)
+    tree = EntryTree(source, fmt)
     targets = [_find(tree, call) for call in calls]
     consumed = [target for target in targets if target.how is RedactionKind.CONSUMED]
     if consumed and any(is_too_large(line.raw) for line in source.lines()):
@@ -94,7 +226,7 @@ def plan_redact(
 class _Target:
     """A call, found or not, and how it shall leave."""
 
-    call: Call
+    call: CallToRedact
     row: Row | None = None
     found: ToolCall | None = None
     result: Row | None = None
@@ -114,7 +246,7 @@ class _Target:
         return Redacted(name, self.call.name, entry_id, self.how, self.why)
 
 
-def _find(tree: FamilyTree, call: Call) -> _Target:
+def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     target = _Target(call)
     named = call.call_id is not None or call.entry_id is not None
     found = tree.find(call.name, call.call_id, call.entry_id) if named else []
@@ -136,7 +268,7 @@ def _find(tree: FamilyTree, call: Call) -> _Target:
 class _Redaction:
     """One attempt: which lines go, and what the others become."""
 
-    def __init__(self, tree: FamilyTree, fmt: Format, stored: Stored) -> None:
+    def __init__(self, tree: EntryTree, fmt: Format, stored: Stored) -> None:
         self._tree = tree
         self._fmt = fmt
         self._stored = stored
@@ -188,16 +320,16 @@ class _Redaction:
         """Take calls and results out of one entry, if that leaves a session that holds."""
         gone = {target.result for target in targets if target.result is not None}
         blocks = _Blocks.of(self._tree.read(row), targets)
-        heirs: set[Row] = set()
+        answers: set[Row] = set()
         if not blocks.remaining:
             gone.add(row)
         elif not blocks.has_calls:
-            heirs = self._answers_after(row, gone)
-            gone |= {row} if heirs else set()
-        if len(heirs) > 1 or not self._may_go(gone):
+            answers = self._answers_after(row, gone)
+            gone |= {row} if answers else set()
+        if len(answers) > 1 or not self._may_go(gone):
             return False
         # Two answers would stand side by side: what this one still says, that one says first.
-        if any(not self._inherit(row, blocks, heir, targets) for heir in heirs):
+        if any(not self._hand_on(row, blocks, one, targets) for one in answers):
             return False
         for one in gone:
             self._gone.setdefault(one, []).extend(targets)
@@ -231,10 +363,10 @@ class _Redaction:
             for follower in self._tree.messages_from(child, all_gone):
                 yield before, follower
 
-    def _inherit(self, row: Row, blocks: _Blocks, heir: Row, targets: Sequence[_Target]) -> bool:
+    def _hand_on(self, row: Row, blocks: _Blocks, to: Row, targets: Sequence[_Target]) -> bool:
         """Let another message say first what is left of this one; False if it cannot."""
-        mine, theirs = self._tree.read(row), self._tree.read(heir)
-        content = block_at(theirs.entry, blocks.path)
+        mine, theirs = self._tree.read(row), self._tree.read(to)
+        content = value_at(theirs.entry, blocks.path)
         if not isinstance(content, list) or not same_author(mine.entry, theirs.entry):
             return False
         try:
@@ -242,7 +374,7 @@ class _Redaction:
             kept = elements(raw, blocks.path, blocks.count)
         except Conflict:
             return False
-        change = self._change(heir, *targets)
+        change = self._change(to, *targets)
         change.content = blocks.path
         still = [block for at, block in enumerate(kept) if at not in blocks.gone]
         change.blocks_in = [*still, *change.blocks_in]
@@ -263,7 +395,7 @@ class _Redaction:
                 self._new[row.index] = new
         return []
 
-    def finish(self, source: Source, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
+    def finish(self, source: Transcript, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
         """The plan, and what is told of each call."""
         for target in targets:
             rows = [one for one in (target.row, target.result) if one is not None]
@@ -282,34 +414,20 @@ class _Redaction:
             tuple(target.told() for target in targets if target.how),
             tuple(target.told() for target in targets if not target.how),
             tuple(row.name for row in sorted(self._gone, key=lambda one: one.index)),
-            tuple(self._names(touched)),
+            tuple(name_of(one.entry_id, one.index) for one in touched),
         )
         return self._as_plan(source, edits, touched, len(answer.redacted)), answer
 
-    def _names(self, touched: Sequence[TouchedLine]) -> Iterator[str]:
-        for one in touched:
-            yield one.entry_id if one.entry_id is not None else f"#{one.index}"
-
     def _as_plan(
-        self, source: Source, edits: Sequence[Edit], touched: Sequence[TouchedLine], calls: int
+        self, source: Transcript, edits: Sequence[Edit], touched: Sequence[TouchedLine], calls: int
     ) -> Plan:
-        size = source.identity.size
-        saved = sum(edit.length - len(edit.new) for edit in edits)
         conversation = self._tree.conversation
         tokens = sum(
             conversation.tokens(one.index, edit.length - len(edit.new))
             for one, edit in zip(touched, edits, strict=True)
         )
-        report = Report(
-            "redact",
-            entries=len(edits),
-            values=calls,
-            bytes_before=size,
-            bytes_after=size - saved,
-            savings={"tool_call": Saving(calls, saved, tokens)},
-            rate=conversation.rate,
-        )
-        return Plan(source.identity, tuple(edits), report, touched=tuple(touched))
+        plan = Plan.of("redact", source.identity, edits, touched, values=calls)
+        return plan.saving("tool_call", tokens, conversation.rate)
 
 
 @immutable
@@ -323,12 +441,12 @@ class _Blocks:
     remaining: bool  # something stays that can stand alone
 
     @classmethod
-    def of(cls, seen: Seen, targets: Sequence[_Target]) -> _Blocks:
+    def of(cls, seen: Located, targets: Sequence[_Target]) -> _Blocks:
         found = [target.found for target in targets if target.found is not None]
         if not all(call.path for call in found):
             return cls((), 0, frozenset(), has_calls=False, remaining=False)
         path = found[0].path[:-1]
-        blocks = block_at(seen.entry, path)
+        blocks = value_at(seen.entry, path)
         listed = blocks if isinstance(blocks, list) else []
         gone = frozenset(at for call in found if isinstance(at := call.path[-1], int))
         return cls(

@@ -9,24 +9,42 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 from bsd.agents.dialect import Format, Shape, Value
 from bsd.foundation.errors import FieldError
 from bsd.foundation.immutable import immutable
 from bsd.store.history import TouchedLine
-from bsd.surgery.content import put_texts
-from bsd.surgery.context_answer import ContextChange, ContextChanged, change_plan, text_or_note
-from bsd.surgery.conversation import Conversation, Seen, is_users, may_change, read_through
-from bsd.surgery.plan import Plan, Source
-from bsd.surgery.prefix import WARNING, Binds, never
+from bsd.surgery.conversation import Conversation, is_users, may_change, read_through
+from bsd.surgery.discard import put_texts
+from bsd.surgery.locate import Located
+from bsd.surgery.plan import Plan
 from bsd.surgery.rules import away_test
-from bsd.surgery.similar import Similar, excerpt, quoted
-from bsd.surgery.targets import EMPTY_MARKER, REPLACE, SHORTEST_MATCH, Refused, Replacement
+from bsd.surgery.sight import WARNING, Binds, never
+from bsd.surgery.targets import (
+    EMPTY_MARKER,
+    REPLACE,
+    SHORTEST_MATCH,
+    ContextChange,
+    ContextChanged,
+    Refused,
+    Replacement,
+    change_plan,
+    text_or_note,
+)
 from bsd.text.change import Edit
+from bsd.text.reader import Transcript
 from bsd.text.splice import SpliceError
 
 _MOST_LISTED = 10
+_CONTEXT = 20  # characters beside what is quoted
+_LONGEST_QUOTE = 60
+_LONGEST_COMPARED = 120  # of a marker, in characters: its beginning tells enough
+_PIECES = 8
+_MOST_COMPARED = 3000
+_MOST_SEARCHED = 64 << 20  # characters
+_ALIKE = 0.6
 
 
 @immutable
@@ -59,7 +77,7 @@ class _Search:
 
 
 def plan_replace(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     operations: Sequence[Replacement],
     *,
@@ -102,7 +120,7 @@ class _Finder:
         self.extracted = False  # there is text that is not at hand
         self._include_user = include_user
 
-    def look(self, seen: Seen, fmt: Format) -> None:
+    def look(self, seen: Located, fmt: Format) -> None:
         """Search one entry."""
         self.conversation.follow(seen)
         if not self._is_searched(seen):
@@ -116,17 +134,17 @@ class _Finder:
                 if not is_users(value, seen.facts) or self._include_user:
                     self._search(number, seen, value, text, protection)
                 elif search.users is None and any(_ranges(text, search.operation)):
-                    search.users = name_of(seen)
+                    search.users = seen.name
 
-    def _is_searched(self, seen: Seen) -> bool:
+    def _is_searched(self, seen: Located) -> bool:
         if not seen.facts.is_message or seen.facts.is_header:
             return False
         return not self.conversation.is_own_answer(seen.facts)
 
     def _search(
-        self, number: int, seen: Seen, value: Value, text: str, protection: str | None
+        self, number: int, seen: Located, value: Value, text: str, protection: str | None
     ) -> None:
-        name, search = name_of(seen), self.searches[number]
+        name, search = seen.name, self.searches[number]
         for start, end in _ranges(text, search.operation):
             search.count += 1
             if search.count <= _MOST_LISTED:
@@ -140,7 +158,7 @@ class _Finder:
                 what = excerpt(text, at, at + len(search.operation.start))
                 search.starts_in = f"entry {name}: {what}"
 
-    def problems(self, source: Source, fmt: Format) -> list[FieldError]:
+    def problems(self, source: Transcript, fmt: Format) -> list[FieldError]:
         """Everything that is wrong, in the order of the operations."""
         problems: list[FieldError] = []
         missing: dict[int, str] = {}  # operation → marker that is nowhere
@@ -196,7 +214,11 @@ class _Finder:
         return search.operation.start, f"Pattern not found: start={start} end={end}"
 
     def _with_nearest(
-        self, problems: list[FieldError], missing: Mapping[int, str], source: Source, fmt: Format
+        self,
+        problems: list[FieldError],
+        missing: Mapping[int, str],
+        source: Transcript,
+        fmt: Format,
     ) -> list[FieldError]:
         """Add the nearest similar text to the problems of markers that are nowhere."""
         similar = {number: Similar(marker) for number, marker in missing.items()}
@@ -205,7 +227,7 @@ class _Finder:
                 for value, text in texts_of(seen, fmt):
                     if text and (self._include_user or not is_users(value, seen.facts)):
                         for one in similar.values():
-                            one.look(name_of(seen), text)
+                            one.look(seen.name, text)
         told = []
         for problem in problems:
             number = int(problem.field[len("targets[") : -1])
@@ -233,12 +255,7 @@ class _Finder:
                 reach = max(reach, match, key=lambda one: one.end)
 
 
-def name_of(seen: Seen) -> str:
-    """How an entry is called in answers: its id, or `#` and its line number."""
-    return seen.facts.id if seen.facts.id is not None else f"#{seen.line.index}"
-
-
-def texts_of(seen: Seen, fmt: Format) -> Iterator[tuple[Value, str | None]]:
+def texts_of(seen: Located, fmt: Format) -> Iterator[tuple[Value, str | None]]:
     """The texts of an entry that may be changed; None for one that is in the store."""
     away = away_test(seen.entry, seen.facts.id)
     for value in fmt.values(seen.entry):
@@ -263,7 +280,7 @@ def _hint(finder: _Finder) -> str:
     return "`bsd show AGENT/SESSION` shows the texts as they are now"
 
 
-def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
+def _apply(source: Transcript, fmt: Format, finder: _Finder) -> tuple[Plan, ContextChanged]:
     operations = [search.operation for search in finder.searches]
     by_line: dict[int, list[Match]] = defaultdict(list)
     for search in finder.searches:
@@ -280,7 +297,7 @@ def _apply(source: Source, fmt: Format, finder: _Finder) -> tuple[Plan, ContextC
         try:
             new = put_texts(seen.line.raw, seen.entry, texts)
         except SpliceError as error:
-            message = f"entry {name_of(seen)} cannot be edited safely: {error.message}"
+            message = f"entry {seen.name} cannot be edited safely: {error.message}"
             problems += [FieldError(f"targets[{one.operation}]", message) for one in here]
             continue
         edits.append(Edit(seen.line.offset, len(seen.line.raw), new))
@@ -321,3 +338,81 @@ def _changed(match: Match, operation: Replacement, conversation: Conversation) -
     length, new_length = match.end - match.start, len(operation.replacement)
     tokens = conversation.tokens(match.index, length - new_length)
     return ContextChange(operation.as_json(), match.name, length, new_length, tokens)
+
+
+# --- the text most like a marker that is nowhere, within bounds that suit any session ---
+
+
+def quoted(text: str) -> str:
+    """A marker as errors show it."""
+    shown = text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…"
+    return f'"{_one_line(shown)}"'
+
+
+def excerpt(text: str, start: int, end: int) -> str:
+    """Where in a text something stands, with a little of what is around it."""
+    if end - start > _LONGEST_QUOTE:
+        half = _LONGEST_QUOTE // 2
+        middle = f"{text[start : start + half]} … {text[end - half : end]}"
+    else:
+        middle = text[start:end]
+    before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
+    left = "…" if start > _CONTEXT else ""
+    right = "…" if end + _CONTEXT < len(text) else ""
+    return f'"{_one_line(left + before + middle + after + right)}"'
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+class Similar:
+    """Looks through one text after the other for the one most like a marker."""
+
+    def __init__(self, marker: str) -> None:
+        self._wanted = marker[:_LONGEST_COMPARED].casefold()
+        self._matcher = SequenceMatcher(None, autojunk=False)
+        self._matcher.set_seq2(self._wanted)
+        self._pieces = _pieces(self._wanted)
+        self._ratio = _ALIKE
+        self._found: tuple[str, str] | None = None
+        self._compared = self._searched = 0
+
+    def look(self, name: str, text: str) -> None:
+        """Compare one text of the entry `name`."""
+        self._searched += len(text)
+        if self._searched > _MOST_SEARCHED or not self._pieces:
+            return
+        lowered = text.casefold()
+        windows: set[int] = set()
+        for offset, piece in self._pieces:
+            at = lowered.find(piece)
+            while at >= 0 and self._compared < _MOST_COMPARED:
+                # Pieces of one place point to nearly the same window: one look is enough.
+                start = max(0, at - offset)
+                if windows.isdisjoint(range(start - 2, start + 3)):
+                    windows.add(start)
+                    self._compare(name, text, lowered, start)
+                at = lowered.find(piece, at + len(piece))
+
+    def best(self) -> tuple[str, str] | None:
+        """Entry and excerpt of the most similar text; None if nothing is like it."""
+        return self._found
+
+    def _compare(self, name: str, text: str, lowered: str, start: int) -> None:
+        end = start + len(self._wanted)
+        self._compared += 1
+        self._matcher.set_seq1(lowered[start:end])
+        if self._matcher.quick_ratio() > self._ratio and self._matcher.ratio() > self._ratio:
+            self._ratio = self._matcher.ratio()
+            self._found = name, excerpt(text, start, min(end, len(text)))
+
+
+def _pieces(wanted: str) -> list[tuple[int, str]]:
+    """Pieces of a marker, spread over it, and where in it they stand: one may be misspelt."""
+    length = max(3, min(12, len(wanted) // 3))
+    if len(wanted) < length:
+        return []
+    steps = max(1, (len(wanted) - length) // _PIECES)
+    found = [(at, wanted[at : at + length]) for at in range(0, len(wanted) - length + 1, steps)]
+    return [(at, piece) for at, piece in found if piece.strip()]

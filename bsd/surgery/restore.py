@@ -1,4 +1,7 @@
-"""Plans the return of extracted values: one entry's, by key, or everything in a session."""
+"""Plans the return of extracted values: one entry's, by key, or everything in a session.
+
+And that of markers that a program has dropped, while the placeholders stayed.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.extracted import Missing, Stored
 from bsd.store.history import TouchedLine
 from bsd.store.markers import NEEDLES, Markers, away_paths
-from bsd.surgery.kept import Original, Return, member_of, nothing_away, original_of
-from bsd.surgery.locate import Located, locate
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.kept import OriginalLine, Return, member_of, nothing_away, original_of
+from bsd.surgery.locate import Located, locate, name_of
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 from bsd.text.splice import SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
@@ -76,7 +79,7 @@ class Restored(Answer):
 
 
 def plan_restore(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     entry: str,
     keys: Sequence[str] | None,
@@ -97,7 +100,7 @@ def plan_restore(
 
 
 def plan_restore_all(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     now: float,
     stored: Stored,
@@ -128,7 +131,7 @@ def plan_restore_all(
 
 
 def restored_lines(
-    source: Source, fmt: Format, stored: Stored
+    source: Transcript, fmt: Format, stored: Stored
 ) -> Iterator[tuple[bytes, Restored | None]]:
     """Every line of a session with what is away of it inline, for a copy: nothing is planned.
 
@@ -146,7 +149,7 @@ def restored_lines(
 
 
 @immutable
-class _Marked:
+class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""
 
     marker: Marker
@@ -159,9 +162,9 @@ class _Marked:
         return [key for key, path in self.paths.items() if names_value(name, path)]
 
 
-def _marked(located: Located, markers: Markers) -> list[_Marked]:
+def _marked(located: Located, markers: Markers) -> list[_MarkedValues]:
     return [
-        _Marked(
+        _MarkedValues(
             marker,
             paths_of(marker.keys),
             frozenset(away_paths(located.entry, marker)),
@@ -171,7 +174,7 @@ def _marked(located: Located, markers: Markers) -> list[_Marked]:
     ]
 
 
-def _matching(found: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+def _matching(found: Sequence[_MarkedValues], names: Iterable[str]) -> frozenset[str]:
     """Return the keys that these names mean; raises Invalid."""
     meant = {name: {key for marked in found for key in marked.matching(name)} for name in names}
     if unknown := [name for name, keys in meant.items() if not keys]:
@@ -182,7 +185,7 @@ def _matching(found: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*meant.values())
 
 
-def _nothing_away(located: Located, found: Sequence[_Marked]) -> Conflict:
+def _nothing_away(located: Located, found: Sequence[_MarkedValues]) -> Conflict:
     if not found and RESTORED in located.entry:
         return Conflict(
             "Entry was previously restored but content is not currently extracted. If you need "
@@ -196,7 +199,7 @@ def _nothing_away(located: Located, found: Sequence[_Marked]) -> Conflict:
 
 def _restore_entry(
     located: Located,
-    found: Sequence[_Marked],
+    found: Sequence[_MarkedValues],
     wanted: frozenset[str] | None,
     fmt: Format,
     now: float,
@@ -218,7 +221,7 @@ def _restore_entry(
 
 def _bring_back(
     located: Located,
-    found: Sequence[_Marked],
+    found: Sequence[_MarkedValues],
     wanted: frozenset[str] | None,
     fmt: Format,
     now: float,
@@ -254,7 +257,7 @@ def _bring_back(
 def _restore(
     answer: Restored,
     line: Line,
-    marked: _Marked,
+    marked: _MarkedValues,
     away: list[str],
     fmt: Format,
     now: float,
@@ -281,7 +284,7 @@ def _restore(
     return replace(line, raw=new)
 
 
-def _stamp(answer: Restored, line: Line, entry: Entry, original: Original, now: float) -> Stamp:
+def _stamp(answer: Restored, line: Line, entry: Entry, original: OriginalLine, now: float) -> Stamp:
     """What the new `_restored` takes the place of."""
     return Stamp(
         answer.entry_id,
@@ -292,7 +295,7 @@ def _stamp(answer: Restored, line: Line, entry: Entry, original: Original, now: 
 
 
 def _apply(
-    back: Return, raw: bytes, entry: Entry, marked: _Marked, restored: Container[str]
+    back: Return, raw: bytes, entry: Entry, marked: _MarkedValues, restored: Container[str]
 ) -> bytes:
     marker = marked.marker
     if not marked.in_line and Marker.of(entry):
@@ -304,7 +307,7 @@ def _apply(
     return back.apply(raw, remove=[(MARKER,)] if marked.in_line else [])
 
 
-def _marked_lines(source: Source, fmt: Format) -> Iterator[Located]:
+def _marked_lines(source: Transcript, fmt: Format) -> Iterator[Located]:
     return filter(None, (_located(line, fmt) for line in source.lines()))
 
 
@@ -318,18 +321,40 @@ def _located(line: Line, fmt: Format) -> Located | None:
 
 
 def _plan(
-    source: Source, edits: list[Edit], answers: list[Restored], *, complete: bool = True
+    source: Transcript, edits: list[Edit], answers: list[Restored], *, complete: bool = True
 ) -> Plan:
-    size = source.identity.size
-    report = Report(
-        "restore",
-        entries=len(edits),
-        values=sum(len(answer.keys_restored) for answer in answers),
-        bytes_before=size,
-        bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
-    )
-    touched = tuple(TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored)
+    touched = [TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored]
+    values = sum(len(answer.keys_restored) for answer in answers)
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
-    return Plan(
-        source.identity, tuple(edits), report, touched=touched, complete=complete, noting=noting
-    )
+    plan = Plan.of("restore", source.identity, edits, touched, values=values)
+    return replace(plan, complete=complete, noting=noting)
+
+
+# --- markers that a program has dropped ---
+
+
+def plan_remark(source: Transcript, fmt: Format, stored: Stored) -> tuple[Plan, tuple[str, ...]]:
+    """Plan a marker for each entry whose placeholders stand alone, and whose content is stored.
+
+    The answer names these entries, by id or `#line`. One that several stored lines are away from
+    gets none: a marker names one, and restoring finds them all the same.
+    """
+    markers = Markers(source, fmt, stored)
+    edits: list[Edit] = []
+    touched: list[TouchedLine] = []
+    for line in source.lines():
+        entry = parse_entry(line.raw) if NEEDLES[1] in line.raw else None
+        if entry is None or Marker.of(entry) is not None:  # one that says nothing is lost, too
+            continue
+        facts = fmt.facts(entry)
+        found = markers.of(entry, facts)
+        if len(found) != 1 or facts.is_header:
+            continue
+        try:
+            new = edit(line.raw, put={MARKER: found[0].to_json()})
+        except SpliceError:  # a line that is never edited
+            continue
+        edits.append(Edit(line.offset, len(line.raw), new))
+        touched.append(TouchedLine(line.index, facts.id))
+    names = tuple(name_of(one.entry_id, one.index) for one in touched)
+    return Plan.of("remark", source.identity, edits, touched), names

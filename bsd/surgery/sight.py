@@ -1,16 +1,17 @@
-"""What of a session is sent to the model if it goes on from its end as it is now (SPEC §3).
+"""What of a session is sent, what a signature covers, what its last turn is: known at its end.
 
-Whoever goes on with it goes back from the newest entry, each time to the one that an entry follows,
-until the first, or to a compaction, which stands for all that is before it but for what it keeps.
-What is on no such way (what was summed up, branches that were left) takes space in the file and
-none in the model's context, as long as nobody goes back to where it was.
+Whoever goes on with a session goes back from the newest entry, each time to the one that an entry
+follows, until the first, or to a compaction, which stands for all that is before it but for what
+it keeps (SPEC §3). What is on no such way (what was summed up, branches that were left) takes
+space in the file and none in the model's context, as long as nobody goes back to where it was.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from hashlib import blake2b
 
 from bsd.agents.dialect import Facts, Turn
@@ -19,6 +20,12 @@ from bsd.store.state import NO_ID, Checkpoint
 
 _NOBODY, _EARLIER = -1, -2  # who is followed: nobody, or an entry before the checkpoint
 _NEAR = 64  # entries: most follow one of those
+Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them
+_SIGNATURE = b"ignature"  # of thinking, as all dialects call it
+WARNING = (
+    "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
+    "session now (setting prefix_bound_models). An undo takes the change back."
+)
 
 
 def id_hash(entry_id: str) -> int:
@@ -252,3 +259,159 @@ class Sight:
         if at < len(self._order) and self.ids[self._order[at]] == number:
             return self._order[at]
         return None
+
+
+# --- what a later signature covers ---
+
+
+def never(_model: str) -> bool:
+    """No model's signatures cover anything."""
+    return False
+
+
+class Prefix:
+    """Which entries a later signature covers: a provider that checks it refuses what is changed.
+
+    Follows a session to its end, from its first line or `since` a checkpoint of it. A signature
+    covers everything before it on its branch, but for what a compaction between took out of sight.
+    Nothing that follows takes that back; but what a later compaction took out of sight is not sent,
+    nor is the signature that covers it, as long as nobody goes back to before it.
+
+    Of what is before the checkpoint only the ids matter: a compaction there is before every line
+    that is followed, so it can take none of them out of sight.
+    """
+
+    def __init__(self, binds: Binds, since: Checkpoint | None = None) -> None:
+        self.sight = Sight(since)
+        # Of each entry that was followed.
+        self.lines, self.ids = self.sight.lines, self.sight.ids
+        self._binds = lru_cache(maxsize=128)(binds)
+        self._since = since
+        # Lines of signatures, and how far back each reaches: ever less far, as those that a later
+        # one covers with all that they cover are of no account.
+        self._signed, self._reach = array("Q"), array("Q")
+        # The latest compaction took everything before this line out of sight.
+        self._barrier = 0
+        self._compacted = 0  # entries before that compaction
+        self._compacted_ids: set[int] | None = None
+        self._before: str | None = None  # id of the entry before
+
+    def follow(self, index: int, facts: Facts) -> None:
+        """Note the next entry."""
+        if self._barrier and facts.may_be_last and self._goes_back(facts.parent):
+            self._barrier = 0
+        if facts.is_compaction:
+            # What it keeps is still sent, so a signature after it still covers that.
+            self._barrier = self._earliest_kept(facts, index)
+            self._compacted, self._compacted_ids = len(self.ids), None
+        elif facts.signed_by is not None and self._binds(facts.signed_by):
+            self._note_signature(index)
+        self._before = facts.id
+        self.sight.follow(index, facts)
+
+    def pass_over(self, index: int, raw: bytes) -> None:
+        """Note a line that is too large to be parsed: it may carry a signature, of any model."""
+        self.sight.pass_over()
+        if _SIGNATURE in raw:
+            self._note_signature(index)
+
+    def _goes_back(self, parent: str | None) -> bool:
+        """Whether an entry goes on from before the compaction: then it has it not behind it."""
+        if parent is None or parent == self._before:
+            return False
+        if self._compacted_ids is None:
+            self._compacted_ids = set(self.ids[: self._compacted])
+        number = id_hash(parent)
+        return number in self._compacted_ids or self._is_earlier(number)
+
+    def _earliest_kept(self, facts: Facts, otherwise: int) -> int:
+        """The line of the first entry that a compaction leaves in sight, or its own."""
+        kept = facts.kept or ((facts.kept_from,) if facts.kept_from else ())
+        return min((self._line_of(one, otherwise) for one in kept), default=otherwise)
+
+    def _line_of(self, entry_id: str, otherwise: int) -> int:
+        number = id_hash(entry_id)
+        if self._is_earlier(number):
+            return 0  # before all that was followed: which line it is makes no difference
+        try:
+            return self.lines[self.ids.index(number)]
+        except ValueError:
+            return otherwise
+
+    def _is_earlier(self, number: int) -> bool:
+        return self._since is not None and bool(self._since.among([number]))
+
+    def _note_signature(self, index: int) -> None:
+        while self._reach and self._reach[-1] >= self._barrier:
+            self._signed.pop()
+            self._reach.pop()
+        self._signed.append(index)
+        self._reach.append(self._barrier)
+
+    @property
+    def signed(self) -> bool:
+        """Whether there are signatures that cover what is before them."""
+        return bool(self._signed)
+
+    def binds(self, index: int) -> bool:
+        """Whether a line is covered and sent, or might be; ask once all was followed."""
+        return self.covers(index) and not self.sight.has_compacted(index)
+
+    def covers(self, index: int) -> bool:
+        """Whether a line is covered, in sight or not; ask once all was followed."""
+        after = bisect_right(self._signed, index)
+        return after < len(self._signed) and self._reach[after] <= index
+
+
+# --- the last turn ---
+
+
+class LastTurn:
+    """Which entries belong to the last turn, and to one that is not finished: follows a session."""
+
+    def __init__(self, begins: int | None = None) -> None:
+        self._begins = begins  # line at which the last turn begins
+        self._open_from: int | None = None  # line from which on it is not finished
+        self._waiting: set[str] = set()  # ids of its calls without results
+        self._latest: set[int] = set()  # lines of the latest assistant message
+        self._answer: str | None = None  # what those have in common
+
+    def follow(self, index: int, facts: Facts) -> None:
+        """Note the next entry, and its line number."""
+        # A user's message ends what came before it, even a turn that crashed: whoever speaks
+        # again does not wait for it.
+        if facts.turn is Turn.STARTS:
+            self._begins = self._open_from = index
+            self._waiting.clear()
+        if facts.calls:
+            self._waiting.update([call.id for call in facts.calls if call.id])
+        if facts.result_of is not None:
+            self._waiting.discard(facts.result_of)
+        if facts.turn is Turn.OPEN:
+            if self._begins is None:
+                self._begins = index
+            if self._open_from is None:
+                self._open_from = index
+        elif facts.turn is Turn.CLOSES and not self._waiting:
+            self._open_from = None
+        if facts.is_assistant:
+            self._follow_answer(index, facts.answer)
+
+    def _follow_answer(self, index: int, answer: str | None) -> None:
+        if answer is None or answer != self._answer:
+            self._latest.clear()
+        self._latest.add(index)
+        self._answer = answer
+
+    def holds(self, index: int) -> bool:
+        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
+        unfinished = self._open_from is not None and index >= self._open_from
+        return unfinished or index in self._latest
+
+    def reaches(self, index: int) -> bool:
+        """Whether a line is of the last turn, finished or not."""
+        return self._begins is not None and index >= self._begins
+
+    def includes(self, index: int) -> bool:
+        """Whether a line is of the last turn, or a part of the latest assistant message."""
+        return index in self._latest or self.reaches(index)

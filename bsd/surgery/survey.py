@@ -1,11 +1,13 @@
 """One forward pass over a session: what must be known of all lines before one can be judged.
 
 Every line is parsed once and forgotten. What stays is a few numbers a line, the names of entries
-that could lose values, and one description of all entries that are alike to the rules.
+that could lose values, and one description of all entries that are alike to the rules. How far all
+is settled a checkpoint notes, where the next pass begins.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from array import array
 from bisect import bisect_right
@@ -16,18 +18,18 @@ from math import isnan, nan
 from sys import intern, maxsize
 
 from bsd.agents.dialect import Facts, Format, ToolCall
-from bsd.agents.entry import Entry, block_at
+from bsd.agents.entry import Entry
 from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
-from bsd.foundation.value_path import ValuePath
+from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
+from bsd.foundation.value_path import ValuePath, value_at
 from bsd.store.state import NO_ID, Checkpoint
-from bsd.surgery.plan import Leaked, Source
-from bsd.surgery.policy import Policy
-from bsd.surgery.prefix import Prefix
+from bsd.surgery.plan import Leaked
 from bsd.surgery.rules import (
     Decision,
     Option,
+    Policy,
     Reason,
     Standing,
     Subject,
@@ -36,26 +38,49 @@ from bsd.surgery.rules import (
     subject_of,
     thinks,
 )
+from bsd.surgery.sight import LastTurn, Prefix
 from bsd.surgery.tokens import Meter, Rate
-from bsd.surgery.turn import LastTurn
-from bsd.text.reader import Line, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 Progress = Callable[[int], None]
 _Where = tuple[tuple[ValuePath, tuple[ValuePath, ...]], ...]  # path and companions of each value
-
 _PLACEHOLDER_START = PLACEHOLDER_START.encode()
 _PROGRESS_STEP = 1 << 20  # bytes
 _MOST_WARNINGS = 100
-
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
-
 # Where nothing but the entry itself can keep its values in.
 _BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+# Settled wherever the entry stands.
+_ANYWHERE = frozenset(
+    (
+        Reason.NO_ENTRY_ID,
+        Reason.UNSAFE_ENTRY_ID,
+        Reason.DUPLICATE_ENTRY_ID,
+        Reason.ALREADY_EXTRACTED,
+        Reason.PINNED,
+        Reason.UNDONE,
+        Reason.TYPE_NOT_MATCHED,
+    )
+)
+# Settled once the entry is older than every rule's window: before, a rule that fits another of
+# its values may still have its say. What a signature binds, it binds until a compaction takes it
+# out of sight; a checkpoint says whether there is such an entry before it.
+_WHEN_OLD = frozenset(
+    (
+        Reason.EXTRACT,
+        Reason.VALUES_TOO_SMALL,
+        Reason.PREFIX_BOUND,
+        Reason.TOO_LARGE_IN_MEMORY,
+        "not_editable",
+    )
+)
+# Of the rules by which entries are judged: what earlier ones settled is looked at again.
+_RULES = 2
 
 
 @immutable
-class Outcome:
+class Judged:
     """One entry, judged."""
 
     index: int  # 0-based line number
@@ -118,7 +143,7 @@ class Survey:
     @classmethod
     def of(  # noqa: PLR0913 - wishes, each by its name
         cls,
-        source: Source,
+        source: Transcript,
         fmt: Format,
         policy: Policy,
         now: float,
@@ -254,7 +279,7 @@ class Survey:
         self._subjects.append(replace(subject, options=options))
         return len(self._subjects) - 1
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self) -> Iterator[Judged]:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
         kinds = list(self._kinds)
@@ -271,7 +296,7 @@ class Survey:
                 prefix.covers(index) and (sent or not sight.compacted(row)),
             )
             number = self._subject[row]
-            yield Outcome(
+            yield Judged(
                 index,
                 self._offset[row],
                 self._length[row],
@@ -376,6 +401,63 @@ def _leaks(index: int, entry: Entry, facts: Facts, *, extracted: bool) -> Iterat
 
 def _arguments_text(entry: Entry, call: ToolCall) -> str:
     try:
-        return json.dumps(block_at(entry, call.arguments)) if call.arguments else ""
+        return json.dumps(value_at(entry, call.arguments)) if call.arguments else ""
     except RecursionError:  # nested deeper than Python can follow: nobody wrote that by mistake
         return ""
+
+
+# --- what is settled ---
+
+
+def fingerprint(config: PruningConfig) -> str:
+    """Tell settings apart by which entries are judged: what one settles, it settles for itself."""
+    decides = {name: value for name, value in config.as_json().items() if name in UNSETTLING}
+    text = json.dumps(decides | {"rules": _RULES}, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Settling:
+    """Follows the outcomes of a survey, as far as they are settled without a gap (DESIGN §3).
+
+    An outcome is settled if no later line and no passing of time can change it. A checkpoint that
+    is out of date may hide something that could leave its session; it can never make an edit wrong,
+    since edits are made of the lines that were read.
+    """
+
+    def __init__(self, survey: Survey, policy: Policy) -> None:
+        self._survey = survey
+        self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
+        self._rows = 0
+        self._shift = 0  # bytes by which what follows moves
+        self._end: Judged | None = None  # the first that is not settled
+        self._unbinds = False  # a signature leaves that binds what is before it
+        self._bound = False  # one binds an entry before the end
+
+    def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
+        """Go on past an entry, if `reason` settles it; `shift` is how much longer its line gets."""
+        if reason == Reason.EXTRACT and self._survey.signed:
+            self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
+        if self._end is not None:
+            return
+        settled = reason in _ANYWHERE or (reason in _WHEN_OLD and outcome.position >= self._window)
+        # A turn that begins before the checkpoint would not be known after it, and a line without
+        # its end is still being written.
+        whole = outcome.offset < self._survey.end_offset
+        open_still = outcome.held or self._survey.turn_open(outcome.index)
+        if not (settled and whole) or open_still:
+            self._end = outcome
+            return
+        self._rows += 1
+        self._shift += shift
+        self._bound |= outcome.bound
+
+    def stop(self, outcome: Judged) -> None:
+        """End here, at an entry that was not looked at."""
+        self._end = self._end or outcome
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return where to begin next time, once the plan is in effect; None: at the first line."""
+        if self._unbinds:
+            return None
+        offset = self._end.offset if self._end else self._survey.end_offset
+        return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)

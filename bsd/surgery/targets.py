@@ -1,14 +1,23 @@
-"""What a context tool is asked for (seed 003): replace ranges, discard or distill whole entries."""
+"""What a context tool is asked for (seed 003), and what it answers.
+
+It may replace ranges of text, discard or distill whole entries.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import Any, ClassVar, Final, Literal
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.immutable import immutable
+from bsd.store.history import TouchedLine
+from bsd.surgery.plan import Plan
+from bsd.surgery.tokens import Rate
+from bsd.text.change import Edit
+from bsd.text.reader import Transcript
 
 Action = Literal["replace", "discard", "distill"]
 REPLACE: Final = "replace"
@@ -157,3 +166,60 @@ def _parts(action: str, target: object) -> list[str]:
     if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
         raise ValueError(f"Invalid target: expected {_FORMS[action]}, all of them texts")
     return parts
+
+
+# --- what is answered ---
+
+
+@immutable
+class ContextChange(Answer):
+    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
+
+    operation: Mapping[str, str]
+    message_id: str = field(metadata=contract(name="messageId"))
+    original_length: int = field(metadata=contract(name="originalLength"))
+    new_length: int = field(metadata=contract(name="newLength"))
+    tokens_saved: int = field(metadata=contract(name="tokensSaved"))
+
+
+@immutable
+class ContextChanged(Answer):
+    """Seed 003's ReplaceResult: all targets of one call, in its order."""
+
+    success: bool = field(init=False, metadata=contract(by=lambda _: True))
+    action: Action
+    changed: tuple[ContextChange, ...] = field(metadata=contract(name="replacements"))
+    errors: tuple[str, ...] = field(init=False, metadata=contract(by=lambda _: ()))
+    warnings: tuple[str, ...] = ()
+    tokens_saved: int = field(
+        init=False,
+        metadata=contract(
+            name="tokensSaved", by=lambda one: sum(each.tokens_saved for each in one.changed)
+        ),
+    )
+    operation: int | None = field(
+        default=None, metadata=contract("Its number in the history; null for a dry run")
+    )
+
+    @property
+    def entry_ids(self) -> list[str]:
+        return list(dict.fromkeys(one.message_id for one in self.changed))
+
+
+def change_plan(
+    source: Transcript,
+    action: str,
+    edits: Sequence[Edit],
+    touched: Sequence[TouchedLine],
+    answer: ContextChanged,
+    rate: Rate,
+) -> Plan:
+    """The plan of these edits, in the order of the file; `rate` is that of their tokens."""
+    tokens = sum(one.tokens_saved for one in answer.changed)
+    plan = Plan.of(action, source.identity, edits, touched, values=len(answer.changed))
+    return plan.saving("other", tokens, rate)
+
+
+def text_or_note(text: str) -> str:
+    """A text that may stand in a message: providers refuse one that says nothing."""
+    return text if text.strip() else DISCARDED

@@ -27,10 +27,11 @@ from bsd.store.history import (
 )
 from bsd.store.markers import away_paths
 from bsd.surgery.conversation import identifier
-from bsd.surgery.kept import Original, Return, made_again
-from bsd.surgery.plan import Plan, Report, Source
+from bsd.surgery.kept import OriginalLine, Return, made_again
+from bsd.surgery.locate import name_of
+from bsd.surgery.plan import Plan
 from bsd.text.change import Edit
-from bsd.text.reader import parse_entry, parse_kept
+from bsd.text.reader import Transcript, parse_entry, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
@@ -39,7 +40,7 @@ _MOST_NAMED = 5
 class Past(Protocol):
     """The history of a session, as planners may ask it."""
 
-    def deeds(self) -> list[KeptOperation]:
+    def operations(self) -> list[KeptOperation]:
         """All operations that are kept, the oldest first."""
         ...
 
@@ -96,7 +97,7 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
     """
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     if number is None:
         for deed in reversed(deeds):
@@ -120,14 +121,14 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
     )
 
 
-def tell_history(past: Past, source: Source | None) -> list[PastOperation]:
+def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
     """List the operations that are kept, the newest first.
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
     changed: dict[int, tuple[str, ...]] = {}  # names only: all lines of all operations are many
     deeds = []
-    for deed in past.deeds():
+    for deed in past.operations():
         try:
             lines = past.lines(deed)
         except (NotFound, HistoryDamaged):
@@ -162,7 +163,7 @@ def _told(deed: KeptOperation, names: tuple[str, ...], undone: int) -> PastOpera
 
 
 def plan_undo(
-    source: Source,
+    source: Transcript,
     fmt: Format,
     number: int | None,
     past: Past,
@@ -200,7 +201,7 @@ def plan_undo(
 
 
 def _find(
-    source: Source, fmt: Format, past: Past, deed: KeptOperation, over: Container[int]
+    source: Transcript, fmt: Format, past: Past, deed: KeptOperation, over: Container[int]
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
@@ -232,7 +233,7 @@ def _find(
     return found, [lines[at] for at in gone]
 
 
-def _ids(source: Source, fmt: Format) -> set[str | None]:
+def _ids(source: Transcript, fmt: Format) -> set[str | None]:
     entries = (parse_entry(line.raw) for line in source.lines())
     return {fmt.facts(entry).id for entry in entries if entry}
 
@@ -241,7 +242,7 @@ class _Undoing:
     """Takes back one line after the other."""
 
     def __init__(
-        self, source: Source, fmt: Format, past: Past, stored: Stored, deed: KeptOperation
+        self, source: Transcript, fmt: Format, past: Past, stored: Stored, deed: KeptOperation
     ) -> None:
         self._source = source
         self._fmt = fmt
@@ -321,7 +322,7 @@ class _Undoing:
         content = self._stored.load(held or marker.ref, marker.hash)
         if isinstance(content, Missing):  # but not lost: it is inline
             content = made_again(now, was, marker.hash) or content
-        original = None if isinstance(content, Missing) else Original.of(content)
+        original = None if isinstance(content, Missing) else OriginalLine.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
             raise self._content_lost(line, why, marker.ref)
@@ -351,21 +352,17 @@ class _Undoing:
         )
 
     def plan(self, *, complete: bool) -> Plan:
-        size = self._source.identity.size
-        report = Report(
+        plan = Plan.of(
             "undo",
-            entries=len(self._edits),
-            values=self._deed.act.values,
-            bytes_before=size,
-            bytes_after=size + sum(len(edit.new) - edit.length for edit in self._edits),
-        )
-        return Plan(
             self._source.identity,
-            tuple(self._edits),
-            report,
-            tuple(self._keeps),
-            tuple(self.touched),
-            self._deed.number,
+            self._edits,
+            self.touched,
+            values=self._deed.act.values,
+        )
+        return replace(
+            plan,
+            keeps=tuple(self._keeps),
+            undoes=self._deed.number,
             complete=complete,
             noting=Noting(undone=tuple(self._back), freed=tuple(self._away)),
         )
@@ -373,7 +370,7 @@ class _Undoing:
 
 def _began_with(past: Past, deed: KeptOperation) -> KeptOperation:
     """The operation that was undone, done again and so on; or what is kept of that row."""
-    deeds = {one.number: one for one in past.deeds()}
+    deeds = {one.number: one for one in past.operations()}
     while deed.act.undoes in deeds:
         deed = deeds[deed.act.undoes]
     return deed
@@ -387,7 +384,7 @@ def _away_in(entry: Entry) -> set[str]:
 
 def _already_undone(past: Past, deed: KeptOperation) -> set[int]:
     """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     if not undone[deed.number]:
         return set()
@@ -411,7 +408,7 @@ def _check_later(
     ids = {line.entry_id for line in lines} - {None}
     beside = {one for line in lines if line.gap for one in line.gap.neighbours}
     hashes = {line.now for line in lines}
-    deeds = past.deeds()
+    deeds = past.operations()
     undone = undone_entries(deeds)
     for later in reversed(deeds):
         cancels_later = later.act.undoes is not None and later.act.undoes > deed.number
@@ -455,7 +452,7 @@ def _was(line: ChangedLine, neighbour: Neighbour) -> bool:
 
 
 def _name(line: ChangedLine) -> str:
-    return line.entry_id if line.entry_id is not None else f"#{line.index}"
+    return name_of(line.entry_id, line.index)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,9 +1,17 @@
-"""A session as people and agents see it: one row an entry, nothing changed. Pure."""
+"""A session as people and agents see it: one row an entry, nothing changed. Pure.
+
+What a row tells of position and hash depends on all other lines. An `Outline` keeps just that of
+each line, some twenty bytes, so that a page of entries costs its own bytes; it grows with what is
+appended.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +26,36 @@ from bsd.foundation.spelling import iso_utc
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.store.extracted import Missing, Stored
 from bsd.store.markers import Markers, source_paths
-from bsd.surgery.hashes import SHORTEST, line_hash
 from bsd.surgery.kept import nothing_away, original_of
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Source
 from bsd.surgery.restore import UNAVAILABLE
-from bsd.text.reader import Line, parse_entry
+from bsd.text.change import Identity
+from bsd.text.reader import Line, Transcript, parse_entry
 
+# The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
+SHORTEST = 6  # hex digits
 _PREVIEW = 200  # characters (seed 000, SP-06)
+_MESSAGE, _EXTRACTED = 1, 2
+_NO_ENTRY, _MOST_TYPES = 255, 254
+_GUARDED = 4096  # bytes before the end that must be what they were
+# Of an entry that is called by one of very many types: it is looked at when it is asked for.
+_OTHER = ""
+
+
+def line_hash(raw: bytes) -> str:
+    """All hex digits of a line's hash."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
+    """The hashes an entry goes by: its line's, and that which it had before it was extracted.
+
+    So a hash that an agent was told stays good when content leaves in between.
+    """
+    marker = Marker.of(entry)
+    if marker is None:
+        return (line_hash(raw),)
+    return line_hash(raw), marker.hash.removeprefix("sha256:")
 
 
 @immutable
@@ -69,7 +99,7 @@ def preview_of(text: str) -> str:
 
 
 def views(
-    source: Source, fmt: Format, *, start: int = 0, limit: int | None = None
+    source: Transcript, fmt: Format, *, start: int = 0, limit: int | None = None
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
@@ -119,7 +149,7 @@ class Context(Answer):
     entries: tuple[ContextEntry, ...]
 
 
-def context(name: SessionName, source: Source, fmt: Format) -> Context:
+def context(name: SessionName, source: Transcript, fmt: Format) -> Context:
     """Read what an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
@@ -162,7 +192,9 @@ class ExtractedContent(Answer):
     unavailable: dict[str, str]
 
 
-def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -> ExtractedContent:
+def extracted_content(
+    source: Transcript, fmt: Format, entry: str, stored: Stored
+) -> ExtractedContent:
     """What was taken out of an entry, by key, without putting it back.
 
     Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
@@ -197,7 +229,7 @@ def extracted_content(source: Source, fmt: Format, entry: str, stored: Stored) -
     )
 
 
-def _overview(source: Source, fmt: Format) -> tuple[int, Counter[str]]:
+def _overview(source: Transcript, fmt: Format) -> tuple[int, Counter[str]]:
     messages = 0
     hashes: Counter[str] = Counter()
     for line in source.lines():
@@ -258,3 +290,142 @@ def _time(time_ms: float | None) -> str | None:
     with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
         return None if time_ms is None else iso_utc(time_ms / 1000)
     return None
+
+
+# --- where entries stand, for a page of them ---
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """All lines of a session as it was; never changed, `grown` makes another one."""
+
+    identity: Identity
+    offsets: array[int]
+    kinds: bytes  # of each line: number of its type
+    flags: bytes
+    types: tuple[str, ...]
+    shorts: array[int]  # the first digits of all hashes, sorted
+    longs: array[int]  # twice as many digits
+    end: int  # behind the last line that is complete
+    complete: int  # so many of them
+    guard: bytes
+
+    @property
+    def lines(self) -> int:
+        """How many there are."""
+        return len(self.offsets)
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it holds."""
+        return 22 * len(self.offsets)
+
+    def is_of(self, source: Transcript) -> bool:
+        """Whether it tells of just this file, as it is."""
+        return self.identity == source.identity
+
+    def is_begun_of(self, source: Transcript) -> bool:
+        """Whether the file is the same one, and something was appended to it."""
+        now, was = source.identity, self.identity
+        if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
+            return False
+        return _guard(source, self.end) == self.guard
+
+    def entries(
+        self,
+        lines: range,
+        *,
+        types: frozenset[str] = frozenset(),
+        extracted: bool | None = None,
+    ) -> Iterator[int]:
+        """Those of these lines, in their order, that hold entries of such a kind."""
+        wanted = {number for number, name in enumerate(self.types) if not types or name in types}
+        flag = None if extracted is None else _EXTRACTED * extracted
+        for number in lines:
+            if self.kinds[number] not in wanted:
+                continue
+            if flag is None or self.flags[number] & _EXTRACTED == flag:
+                yield number
+
+    def views(self, source: Transcript, fmt: Format, numbers: Iterable[int]) -> Iterator[EntryView]:
+        """The entries that stand in these lines."""
+        for number in numbers:
+            start, after = self.offsets[number], number + 1
+            stop = self.offsets[after] if after < len(self.offsets) else self.identity.size
+            line = Line(number, start, source.read(start, stop - start))
+            if (entry := parse_entry(line.raw)) is not None:
+                digits = self._shortest(line_hash(line.raw))
+                yield view_of(line, entry, fmt, self._messages_from(after), digits)
+
+    def _messages_from(self, line: int) -> int:
+        one, away = bytes([_MESSAGE]), bytes([_MESSAGE | _EXTRACTED])
+        return self.flags.count(one, line) + self.flags.count(away, line)
+
+    def _shortest(self, digest: str) -> str:
+        for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):
+            number = int(digest[:digits], 16)
+            if bisect_right(known, number) - bisect_left(known, number) == 1:
+                return digest[:digits]
+        return digest
+
+
+def outline_of(source: Transcript, fmt: Format, begun: Outline | None = None) -> Outline:
+    """Read a session, or only what was appended to the one that `begun` is of."""
+    sketch = _Sketch(begun)
+    lines = source.lines(begun.end, begun.complete) if begun else source.lines()
+    for line in lines:
+        sketch.take(line, fmt)
+    return Outline(
+        source.identity,
+        sketch.offsets,
+        bytes(sketch.kinds),
+        bytes(sketch.flags),
+        tuple(sketch.types),
+        array("I", sorted(sketch.shorts)),
+        array("Q", sorted(sketch.longs)),
+        sketch.end,
+        sketch.complete,
+        _guard(source, sketch.end),
+    )
+
+
+class _Sketch:
+    """An outline that is being made."""
+
+    def __init__(self, begun: Outline | None) -> None:
+        known = begun.complete if begun else 0
+        self.offsets = array("Q", begun.offsets[:known] if begun else ())
+        self.kinds = bytearray(begun.kinds[:known] if begun else b"")
+        self.flags = bytearray(begun.flags[:known] if begun else b"")
+        self.types = {name: number for number, name in enumerate(begun.types if begun else ())}
+        # A line that was not complete is read again; its hash, which no line has, does no harm.
+        self.shorts = array("I", begun.shorts if begun else ())
+        self.longs = array("Q", begun.longs if begun else ())
+        self.end, self.complete = (begun.end, known) if begun else (0, 0)
+
+    def take(self, line: Line, fmt: Format) -> None:
+        kind, flags = _NO_ENTRY, 0
+        entry = parse_entry(line.raw)
+        if entry is not None:
+            facts = fmt.facts(entry)
+            marker = Marker.of(entry)
+            kind = self._number(facts.kind)
+            flags = _MESSAGE * facts.is_message | _EXTRACTED * bool(marker and marker.keys)
+            digest = line_hash(line.raw)
+            self.shorts.append(int(digest[:SHORTEST], 16))
+            self.longs.append(int(digest[: 2 * SHORTEST], 16))
+        self.offsets.append(line.offset)
+        self.kinds.append(kind)
+        self.flags.append(flags)
+        if line.raw.endswith(b"\n"):
+            self.end, self.complete = line.offset + len(line.raw), line.index + 1
+
+    def _number(self, kind: str) -> int:
+        if kind not in self.types and len(self.types) >= _MOST_TYPES:
+            kind = _OTHER
+        return self.types.setdefault(kind, len(self.types))
+
+
+def _guard(source: Transcript, end: int) -> bytes:
+    start = max(0, end - _GUARDED)
+    return hashlib.sha256(source.read(start, end - start)).digest()

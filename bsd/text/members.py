@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bsd.foundation.value_path import ValuePath
-from bsd.text.scan import Found, Member
+from bsd.text.scan import Member, ScanResult
 
 Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
 
@@ -35,7 +35,7 @@ class Members:
     the line's own object takes new ones without that.
     """
 
-    def __init__(self, raw: bytes, found: Found, path: ValuePath) -> None:
+    def __init__(self, raw: bytes, found: ScanResult, path: ValuePath) -> None:
         self._raw = raw
         self._found = found
         self._path = path
@@ -62,7 +62,7 @@ class Members:
         """Add a member after all others; `text` is its key, colon and value."""
         self._added.append(text)
 
-    def reinsert(self, key: bytes, original: bytes, there: Found) -> None:
+    def reinsert(self, key: bytes, original: bytes, there: ScanResult) -> None:
         """Put a member back where it stood in this object in the original line.
 
         That is after the nearest of its old predecessors that is still there, else before the
@@ -115,7 +115,7 @@ class Members:
         yield done, end - 1, gap + after
 
 
-def _margins(raw: bytes, found: Found, path: ValuePath) -> tuple[bytes, bytes]:
+def _margins(raw: bytes, found: ScanResult, path: ValuePath) -> tuple[bytes, bytes]:
     """The white space before the first member and after the last one."""
     start, end = found.span(path)
     members = found.members_of(path)

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import orjson
 
@@ -42,8 +42,29 @@ class ChangedWhileReading(Busy):
     """The file holds less than it did when it was opened."""
 
 
-class Transcript(ABC):
-    """A session as it was when it was opened; what is appended later is not seen."""
+class Transcript(Protocol):
+    """The lines of a session as they were when it was opened, or as a plan will have left them."""
+
+    identity: Identity
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """The lines from byte `start` on; `first_index` is the number of the first one.
+
+        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
+        """
+        ...
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """The lines in which these bytes stand; raises ChangedWhileReading."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly these bytes; raises ChangedWhileReading if they are no longer there."""
+        ...
+
+
+class _InBlocks(ABC):
+    """A session that is read block by block; what is appended later is not seen."""
 
     identity: Identity
 
@@ -61,12 +82,9 @@ class Transcript(ABC):
     def close(self) -> None:
         """Give the file back; reading is over."""
 
-    def lines(self, start: int = 0, first_index: int = 0, end: int | None = None) -> Iterator[Line]:
-        """The lines of the bytes `[start, end)`; `first_index` is the number of the first one.
-
-        Raises ChangedWhileReading, and LeftAlone for a line that nobody can hold.
-        """
-        end = self._clamp(end)
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """As `Transcript.lines`."""
+        end = self.identity.size
         index, line_start, block_start = first_index, start, start
         buffer = bytearray(min(_FIRST_BLOCK, self._block))
         view = memoryview(buffer)
@@ -91,10 +109,7 @@ class Transcript(ABC):
             yield Line(index, line_start, self.read(line_start, end - line_start))
 
     def lines_holding(self, needle: bytes) -> Iterator[Line]:
-        """The lines in which these bytes stand, without looking at each of the others.
-
-        Raises ChangedWhileReading.
-        """
+        """As `Transcript.lines_holding`, without looking at each of the others."""
         if not needle or b"\n" in needle:
             yield from (line for line in self.lines() if needle in line.raw)
             return
@@ -120,17 +135,14 @@ class Transcript(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly these bytes; raises ChangedWhileReading if they are no longer there."""
+        """As `Transcript.read`."""
 
     @abstractmethod
     def _fill(self, view: memoryview, offset: int) -> None:
         """Fill `view` with the bytes from `offset`; raises ChangedWhileReading."""
 
-    def _clamp(self, end: int | None) -> int:
-        return self.identity.size if end is None else max(0, min(end, self.identity.size))
 
-
-class TranscriptFile(Transcript):
+class TranscriptFile(_InBlocks):
     """A session file, held open; a symbolic link or anything but a regular file is refused.
 
     Several iterators may be under way at once. Raises NotFound, Forbidden, BsdError.
@@ -188,13 +200,11 @@ class TranscriptFile(Transcript):
         )
 
 
-class BytesTranscript(Transcript):
+class BytesTranscript(_InBlocks):
     """A session held in memory, for planning without a file."""
 
-    def __init__(
-        self, data: bytes, identity: Identity | None = None, *, block: int = BLOCK
-    ) -> None:
-        super().__init__(identity or Identity(0, 0, len(data), 0, 0), block)
+    def __init__(self, data: bytes, *, block: int = BLOCK) -> None:
+        super().__init__(Identity(0, 0, len(data), 0, 0), block)
         self._data = data
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ class Wanted:
     """A step on the way to searched values, or one of them."""
 
     path: ValuePath
-    slot: int  # in `Found`
+    slot: int  # in `ScanResult`
     listed: bool  # its members are wanted one by one
     children: dict[bytes | int, Wanted] = field(default_factory=dict)
     tokens: tuple[bytes, ...] = ()  # how its children's keys show in a run
@@ -137,7 +137,7 @@ class Search:
         return self._by_path[path]
 
 
-class Found:
+class ScanResult:
     """Where a line has what was searched for."""
 
     def __init__(self, search: Search) -> None:
@@ -177,12 +177,12 @@ def encode_key(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")
 
 
-def scan(raw: bytes, search: Search) -> Found:
+def scan(raw: bytes, search: Search) -> ScanResult:
     """Find what is searched for in a line; raises BrokenLine, DuplicateKey, TooDeep."""
     start = len(raw) - len(raw.lstrip(b" \t\r\n"))
     if not raw.startswith(b"{", start):
         raise _broken(start)
-    found = Found(search)
+    found = ScanResult(search)
     try:
         end = _object(raw, start, search.root, found)
     except RecursionError:
@@ -193,7 +193,7 @@ def scan(raw: bytes, search: Search) -> Found:
     return found
 
 
-def _value(raw: bytes, at: int, wanted: Wanted, found: Found) -> int:
+def _value(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
     """Find what is wanted in the value at `at`; returns where it ends."""
     opening = raw[at : at + 1] if wanted.children or wanted.listed else b""
     if opening == b"{":
@@ -206,7 +206,7 @@ def _value(raw: bytes, at: int, wanted: Wanted, found: Found) -> int:
     return end
 
 
-def _object(raw: bytes, at: int, wanted: Wanted, found: Found) -> int:
+def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
     members: list[Member] = []
     if wanted.listed:
         found.members[wanted.slot] = members
@@ -246,7 +246,7 @@ def _stands_in(run: bytes, tokens: tuple[bytes, ...]) -> bool:
     return False
 
 
-def _array(raw: bytes, at: int, wanted: Wanted, found: Found) -> int:
+def _array(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
     match = _FIRST_ELEMENT.match(raw, at)
     for index in count():
         if match is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,8 +21,8 @@ from bsd.text.members import Members, Patch
 from bsd.text.scan import (
     BrokenLine,
     DuplicateKey,
-    Found,
     NoSuchValue,
+    ScanResult,
     Search,
     SpliceError,
     TooDeep,
@@ -43,10 +43,6 @@ __all__ = [
     "edit_and_measure",
     "encode_string",
     "find",
-    "reinsert",
-    "remove_members",
-    "replace",
-    "set_member",
     "text_size",
     "text_sizes",
 ]
@@ -81,30 +77,6 @@ def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
     wanted = tuple(paths)
     found = scan(raw, Search.of(wanted))
     return {path: Span(*found.span(path)) for path in wanted}
-
-
-def replace(raw: bytes, values: Mapping[ValuePath, bytes]) -> bytes:
-    """Put other JSON values in the place of some; raises NoSuchValue, PathsOverlap."""
-    return edit(raw, replace=values)
-
-
-def set_member(raw: bytes, key: str, value: bytes) -> bytes:
-    """Give the line's object a member: its value is replaced, or it is added after all others."""
-    return edit(raw, put={key: value})
-
-
-def remove_members(raw: bytes, paths: Collection[ValuePath]) -> bytes:
-    """Take members of objects out, with their commas; raises NoSuchValue, PathsOverlap."""
-    return edit(raw, remove=paths)
-
-
-def reinsert(raw: bytes, original: bytes, paths: Collection[ValuePath]) -> bytes:
-    """Put members back that `original` has and `raw` has lost, at their old places.
-
-    Whatever else was replaced meanwhile stays. Raises NoSuchValue if `original` lacks one or
-    `raw` has no such object to put it in, MemberExists if `raw` has one.
-    """
-    return edit(raw, reinsert=paths, original=original)
 
 
 def edit(
@@ -165,7 +137,7 @@ def _look(
     paths: tuple[ValuePath, ...],
     remove: Collection[ValuePath],
     back: tuple[ValuePath, ...],
-) -> tuple[Found, bool]:
+) -> tuple[ScanResult, bool]:
     """Find all that an edit names, and say whether the members of objects had to be listed.
 
     Mostly it is enough to know where the member before another one ends: not if one comes back,
@@ -179,7 +151,7 @@ def _look(
     return scan(raw, _apart(paths, members, listed=True)), True
 
 
-def _is_first(found: Found, members: Collection[ValuePath]) -> bool:
+def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
     """Whether one of some members is the first of its object."""
     for path in members:  # noqa: SIM110 - `any` would take longer than all the rest
         if found.has(path) and found.end_before(path) < 0:
@@ -245,7 +217,7 @@ def encode_string(text: str) -> bytes:
 class _Objects:
     """The objects of one line whose members are edited, each once."""
 
-    def __init__(self, raw: bytes, found: Found, *, listed: bool) -> None:
+    def __init__(self, raw: bytes, found: ScanResult, *, listed: bool) -> None:
         self._raw = raw
         self._found = found
         self._listed = listed
@@ -324,3 +296,45 @@ def _patched(raw: bytes, patches: list[Patch]) -> bytes:
         pieces += (view[done:start], new)
         done = end
     return b"".join((*pieces, view[done:]))
+
+
+# --- elements of an array: taken out with their commas, or put in front ---
+
+
+def elements(raw: bytes, path: ValuePath, count: int) -> list[bytes]:
+    """The bytes of an array's first `count` elements; raises NoSuchValue, SpliceError."""
+    spans = find(raw, [(*path, at) for at in range(count)])
+    return [raw[slice(*spans[*path, at])] for at in range(count)]
+
+
+def remove_elements(raw: bytes, path: ValuePath, count: int, gone: Collection[int]) -> bytes:
+    """Take some of an array's `count` elements out; all other bytes stay. Raises SpliceError."""
+    if not gone:
+        return raw
+    found = find(raw, [path, *((*path, at) for at in range(count))])
+    spans = [found[*path, at] for at in range(count)]
+    array = found[path]
+    kept = [at for at in range(count) if at not in gone]
+    pieces = [raw[: array.start + 1]]
+    for turn, at in enumerate(kept):
+        # What separates it from its successor goes with it only if there is none any more.
+        last = turn == len(kept) - 1
+        end = spans[at].end if last else spans[at + 1].start
+        pieces.append(raw[_start(spans, array, at, first=turn == 0) : end])
+    tail = spans[-1].end
+    return b"".join([*pieces, raw[tail:]])
+
+
+def prepend_elements(raw: bytes, path: ValuePath, new: Sequence[bytes], *, empty: bool) -> bytes:
+    """Put elements in front of an array's; `empty` says that it has none yet."""
+    if not new:
+        return raw
+    at = find(raw, [path])[path].start + 1
+    return raw[:at] + b",".join(new) + (b"" if empty else b",") + raw[at:]
+
+
+def _start(spans: Sequence[Span], array: Span, at: int, *, first: bool) -> int:
+    """Where an element's bytes begin; the white space at the array's start stays."""
+    if first and at == 0:
+        return array.start + 1
+    return spans[at].start

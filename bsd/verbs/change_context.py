@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.surgery.context_answer import ContextChanged
-from bsd.surgery.context_tool import plan_context
-from bsd.surgery.plan import Means, Plan, Source
-from bsd.surgery.targets import ACTIONS, read_targets
+from bsd.surgery.discard import plan_discard
+from bsd.surgery.plan import Means, Plan
+from bsd.surgery.replace import plan_replace
+from bsd.surgery.rules import Policy
+from bsd.surgery.targets import ACTIONS, REPLACE, ContextChanged, read_targets
+from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Tool, Verb, argument
 
 _TARGETS: dict[str, Any] = {
@@ -61,10 +63,18 @@ class ChangeContext:
 
 
 def _plan(
-    source: Source, fmt: Format, asked: ChangeContext, means: Means
+    source: Transcript, fmt: Format, asked: ChangeContext, means: Means
 ) -> tuple[Plan, ContextChanged]:
     config = means.config()
-    return plan_context(source, fmt, asked.targets, config, include_user=asked.include_user)
+    plan = plan_replace if asked.action == REPLACE else plan_discard
+    return plan(
+        source,
+        fmt,
+        asked.targets,
+        include_user=asked.include_user,
+        protected_tools=config.protected_tools,
+        binds=Policy.of(config).binds,
+    )
 
 
 CHANGE_CONTEXT = Verb(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bsd.agents.dialect import Format
-from bsd.surgery.plan import Means, Source
+from bsd.surgery.plan import Means
 from bsd.surgery.view import Context, context
+from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Verb
 
 
@@ -15,7 +16,7 @@ class GetContext:
     """Nothing but the session."""
 
 
-def _query(source: Source, fmt: Format, _: GetContext, means: Means) -> Context:
+def _query(source: Transcript, fmt: Format, _: GetContext, means: Means) -> Context:
     return context(means.name, source, fmt)
 
 

@@ -13,9 +13,8 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import paths_of, value_at
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
-from bsd.surgery.outline import Outline
 from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import EntryView, preview_of
+from bsd.surgery.view import EntryView, Outline, preview_of
 from bsd.text.reader import parse_entry
 from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument
 

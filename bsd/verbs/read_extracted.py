@@ -7,7 +7,8 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer, contract
-from bsd.surgery.plan import Means, Source
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript
 from bsd.verbs.reading import held_by
 from bsd.verbs.restore import ENTRY, KEYS
 from bsd.verbs.verb import Tool, Verb, argument
@@ -41,7 +42,7 @@ class ReadOut(Answer):
     unavailable: dict[str, str] = field(default_factory=dict, metadata=contract(omit=True))
 
 
-def _query(source: Source, fmt: Format, asked: ReadExtracted, means: Means) -> ReadOut:
+def _query(source: Transcript, fmt: Format, asked: ReadExtracted, means: Means) -> ReadOut:
     held = held_by(source, fmt, asked.entry, means.stored)
     page = held.page(asked.keys, asked.offset)
     return ReadOut(session=str(means.name), entry_id=held.entry_id, **page)

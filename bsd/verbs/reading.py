@@ -15,11 +15,11 @@ from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, value_at
 from bsd.session.examiner import Examiner
-from bsd.session.session import Session
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Source
+from bsd.surgery.plan import Means
 from bsd.surgery.view import ExtractedContent, extracted_content
+from bsd.text.reader import Transcript
 from bsd.verbs.pages import Page, matching, page_of
 
 Content = Mapping[str, Any]  # key → value
@@ -84,14 +84,15 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
 
     def inline() -> tuple[str, Content]:
-        source, fmt = Session(examiner.layout, name).open_to_read()
-        with source:
-            return _inline(source, fmt, entry)
+        return examiner.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
 
-    return _held(lambda: examiner.extracted_content(name, entry), inline)
+    def away(source: Transcript, fmt: Format, means: Means) -> ExtractedContent:
+        return extracted_content(source, fmt, entry, means.stored)
+
+    return _held(lambda: examiner.look(name, away), inline)
 
 
-def held_by(source: Source, fmt: Format, entry: str, stored: Stored) -> Held:
+def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
     """The same of a session that is open."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
@@ -111,7 +112,7 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
     return Held(entry_id, found.content, found.unavailable, lambda: inline()[1])
 
 
-def _inline(source: Source, fmt: Format, entry: str) -> tuple[str, Content]:
+def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
     located = locate(source, fmt, entry)
     paths = [value.path for value in fmt.values(located.entry)]
     values = {format_path(path): value_at(located.entry, path) for path in paths}

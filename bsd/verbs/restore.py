@@ -8,8 +8,9 @@ from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.notes import Notes, told_expired
 from bsd.store.extracted import Missing
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import Restored, plan_restore
+from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Tool, Verb, argument
 
 ENTRY = argument(
@@ -34,7 +35,7 @@ class Restore:
     keys: tuple[str, ...] | None = field(default=None, metadata=KEYS)
 
 
-def _plan(source: Source, fmt: Format, asked: Restore, means: Means) -> tuple[Plan, Restored]:
+def _plan(source: Transcript, fmt: Format, asked: Restore, means: Means) -> tuple[Plan, Restored]:
     return plan_restore(source, fmt, asked.entry, asked.keys, means.now, means.stored)
 
 

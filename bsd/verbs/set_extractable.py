@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bsd.agents.dialect import Format
-from bsd.surgery.pin import Extractable, ExtractableSet, plan_set_extractable
-from bsd.surgery.plan import Means, Plan, Source
+from bsd.surgery.edit import Extractable, ExtractableSet, plan_set_extractable
+from bsd.surgery.plan import Means, Plan
+from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
 from bsd.verbs.verb import Route, Verb, argument
 
@@ -31,7 +32,7 @@ class SetExtractable:
 
 
 def _plan(
-    source: Source, fmt: Format, asked: SetExtractable, _: Means
+    source: Transcript, fmt: Format, asked: SetExtractable, _: Means
 ) -> tuple[Plan, ExtractableSet]:
     return plan_set_extractable(source, fmt, asked.entry, asked.value)
 

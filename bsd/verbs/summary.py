@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Value
-from bsd.agents.entry import Entry, block_at, error_text, model_of
+from bsd.agents.entry import Entry, error_text, model_of
 from bsd.agents.marker import Marker
 from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
+from bsd.foundation.value_path import value_at
 from bsd.store.extracted import Stored
-from bsd.surgery.plan import Means, Source
-from bsd.text.reader import parse_entry
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript, parse_entry
 from bsd.verbs.verb import Route, Verb
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.
@@ -143,7 +144,7 @@ class Summary(Answer):
     generated_at: str
 
 
-def summarize(source: Source, fmt: Format, stored: Stored) -> SummaryFields:
+def summarize(source: Transcript, fmt: Format, stored: Stored) -> SummaryFields:
     """Read a session, and what was taken out of it."""
     found = SummaryFields()
     for line in source.lines():
@@ -153,7 +154,7 @@ def summarize(source: Source, fmt: Format, stored: Stored) -> SummaryFields:
     return found
 
 
-def _query(source: Source, fmt: Format, _: Summarize, means: Means) -> Summary:
+def _query(source: Transcript, fmt: Format, _: Summarize, means: Means) -> Summary:
     found = summarize(source, fmt, means.stored)
     return Summary(means.name.session, means.name.agent, found, iso_utc(means.now))
 
@@ -179,7 +180,7 @@ def _list(found: list[str], text: str, most: int) -> None:
 
 def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
     """The arguments of a call, if they are an object."""
-    given = block_at(entry, call.arguments) if call.arguments else None
+    given = value_at(entry, call.arguments) if call.arguments else None
     return given if isinstance(given, dict) else {}
 
 

@@ -8,15 +8,17 @@ for is planned by the same functions, several of them on one plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer
+from bsd.foundation.definition import Argument, Definition, Route, Tool, argument, arguments_of
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgery.plan import Means, Plan, Report, Source
+from bsd.surgery.plan import Means, Plan, Report
+from bsd.text.reader import Transcript
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
@@ -25,60 +27,21 @@ if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.session.surgeon import Surgeon
     from bsd.verbs.list_sessions import SearchState
 
-_KEY = "argument"
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What doors know of an argument beside its name and type."""
-
-    doc: str = ""
-    metavar: str | None = None  # for people; None: it stands for itself
-    positional: bool = False  # on the command line; else it is an option
-    least: int | None = None  # of a number; of a text or list: how long
-    most: int | None = None
-    choices: tuple[str, ...] = ()
-    usual: Any = None  # on the command line, where nobody says otherwise
-    expected: str | None = None  # in words, where its type alone does not say it
-    names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
-    query: bool = False  # HTTP: it stands in the query, not in the body
-    schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
-
-
-def argument(doc: str = "", **said: Any) -> Mapping[str, Any]:
-    """Metadata of a field of a verb's arguments; see `Argument`."""
-    return {_KEY: Argument(doc, **said)}
-
-
-def arguments_of(kind: Any) -> dict[str, tuple[Field[Any], Argument]]:
-    """The arguments that a dataclass has, by name."""
-    return {one.name: (one, one.metadata.get(_KEY, Argument())) for one in fields(kind)}
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where HTTP finds a verb. What stands in braces in the path is of the session, or an argument.
-
-    `name` is what OpenAPI calls it, `doc` what it says of it.
-    """
-
-    method: str
-    path: str
-    name: str
-    doc: str
-    tag: str = "sessions"
-    hint: str | None = None  # what to try, for whoever sends what it does not take
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool of agents, as a model is told of it."""
-
-    name: str
-    title: str
-    description: str
-    destroys: bool = False  # what it takes away a person has to bring back
-    pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+# What the module of a verb needs, from one place.
+__all__ = [
+    "Argument",
+    "Hands",
+    "Meanwhile",
+    "Route",
+    "Server",
+    "Tool",
+    "Verb",
+    "all_verbs",
+    "argument",
+    "arguments_of",
+    "perform",
+    "verb_named",
+]
 
 
 class Hands(Protocol):
@@ -107,28 +70,23 @@ Meanwhile = Callable[[Answer], None]  # is given an answer that is true before a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verb(Generic[_A, _R]):
-    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` or `ask`."""
+class Verb(Definition[_A, _R]):
+    """One verb. It has a `plan`, a `query`, or (what is neither alone) an `act` or `ask`.
 
-    name: str  # as log, audit and history have it
-    arguments: type[_A]
-    answer: type[_R]
-    plan: Callable[[Source, Format, _A, Means], tuple[Plan, _R]] | None = None
-    query: Callable[[Source, Format, _A, Means], _R] | None = None
+    Its `name` is what log, audit and history call it.
+    """
+
+    plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
+    query: Callable[[Transcript, Format, _A, Means], _R] | None = None
     # The hands are `Hands`; those of a verb that only HTTP reaches are `Server`.
     act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
     ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
-    changes: bool = False  # it may change a session
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None
     # Adds to the answer what planners cannot know.
     explained: Callable[[Layout, _R], _R] | None = None
     # The entries of which log and audit tell; None: the one that the answer is about.
     entries: Callable[[_R], list[str]] | None = None
-    route: Route | None = None
-    tools: tuple[Tool, ...] = ()
-    about: str = ""  # what people are told below its line of help
-    examples: tuple[str, ...] = ()  # command lines
 
     def action(self, arguments: _A) -> str:
         """What log, audit and history call it, done with these arguments."""
@@ -167,7 +125,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
     make = verb.plan
     assert make is not None  # noqa: S101 - see above
 
-    def plan(source: Source, fmt: Format, means: Means) -> tuple[Plan, _R]:
+    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, _R]:
         return make(source, fmt, arguments, means)
 
     def note(notes: Notes, report: Report | None, answer: _R) -> None:

@@ -10,36 +10,44 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Invalid, Unavailable
-from bsd.workspaces import record
-from bsd.workspaces.account import Account, account_of, hand_over
+from bsd.foundation.spelling import format_size
+from bsd.workspaces import record, tree
 from bsd.workspaces.cgroup import group
-from bsd.workspaces.holds import Usage, what_holds
 from bsd.workspaces.isolation import (
     BUBBLEWRAP,
     PATH,
+    Account,
+    account_of,
     box,
     counts_processes,
+    hand_over,
     seccomp_filter,
     why_not_isolated,
 )
-from bsd.workspaces.locks import lock
-from bsd.workspaces.metadata import FILE_NAME, SessionMetadata
 from bsd.workspaces.place import (
     DEFAULT_ROOT,
-    Workspace,
+    OpenWorkspace,
+    lock,
     open_root,
     system_errors,
     workspace_in_use,
 )
 from bsd.workspaces.process import Ended, Limits, run_process
+from bsd.workspaces.record import FILE_NAME, SessionMetadata
+
+# How far a limit holds.
+ALL = "of all its processes together"
+EACH = "of each process"
+NO_LIMIT = "no limit"
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionResult:
+class ExecutionResult(Answer):
     """How a run ended. `error` is None if the program succeeded, else one sentence.
 
     `isolated` says whether bubblewrap held it; if not, `isolation` says why. `user` is the number
@@ -69,12 +77,6 @@ class ExecutionResult:
     def succeeded(self) -> bool:
         return self.error is None
 
-    def as_json(self) -> dict[str, Any]:
-        document = {name: getattr(self, name) for name in self.__slots__ if name != "metadata"}
-        document["argv"] = list(self.argv)
-        document["metadata"] = self.metadata.as_json() if self.metadata else None
-        return document
-
 
 def execute(  # noqa: PLR0913 - a run has as many sides
     session_id: str,
@@ -103,7 +105,7 @@ def execute(  # noqa: PLR0913 - a run has as many sides
     if reason and isolate is not False:
         _refuse_in_the_open(reason, insisted=isolate is True)
     wish = _Wish(command, limits or Limits(), env or {}, stdin, tuple(readable), reason)
-    run = _Run()
+    run = _RunState()
     with open_root(Path(workspace_root)) as root, workspace_in_use(root, session_id) as space:
         with system_errors(f"preparing workspace {session_id}"):
             account = None if reason else account_of(space)
@@ -129,7 +131,7 @@ def _refuse_in_the_open(reason: str, *, insisted: bool) -> None:
 
 
 @contextmanager
-def _inherited(space: Workspace, *, isolated: bool) -> Iterator[tuple[int, ...]]:
+def _inherited(space: OpenWorkspace, *, isolated: bool) -> Iterator[tuple[int, ...]]:
     """A lock for the program itself: should it leave its process group, it goes on using the place.
 
     Out of a box nobody leaves, and none may get hold of a directory outside it.
@@ -158,7 +160,7 @@ class _Wish:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RunState:
     """What becomes of it."""
 
     ended: Ended | None = None
@@ -167,12 +169,12 @@ class _Run:
     held: dict[str, str] = field(default_factory=dict)
 
 
-def _run(space: Workspace, wish: _Wish, account: Account | None, run: _Run) -> None:
+def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunState) -> None:
     """Run it to its end, and note how it ended, what held it, and what went wrong."""
     boxed = wish.not_isolated is None
     environment = {"PATH": PATH, "HOME": str(space.path), "LANG": "C.UTF-8", **wish.env}
-    usage = Usage(space, wish.limits.disk_bytes)
-    problem = _unfit(wish.command, space.path, environment["PATH"]) or usage.complaint()
+    too_large = partial(_too_large, space, wish.limits.disk_bytes)
+    problem = _unfit(wish.command, space.path, environment["PATH"]) or too_large()
     if problem:
         run.error = problem
         return
@@ -204,10 +206,10 @@ def _run(space: Workspace, wish: _Wish, account: Account | None, run: _Run) -> N
             stdin=wish.stdin,
             held=held if seccomp is None else (*held, seccomp),
             before=together.before,
-            objection=usage.complaint if wish.limits.disk_bytes else None,
+            objection=too_large if wish.limits.disk_bytes else None,
         )
         # A short one may have ended before anybody looked.
-        complaint = run.ended.stopped or together.complaint(wish.limits) or usage.complaint()
+        complaint = run.ended.stopped or together.complaint(wish.limits) or too_large()
         run.error = _error(run.ended, wish.limits, complaint)
 
 
@@ -250,7 +252,7 @@ def _unfit(command: tuple[str, ...], place: Path, path: str) -> str | None:
 
 
 def _boxed(
-    space: Workspace,
+    space: OpenWorkspace,
     wish: _Wish,
     environment: Mapping[str, str],
     account: Account | None,
@@ -297,7 +299,7 @@ def _signal(number: int) -> str:
 def _result(
     session_id: str,
     wish: _Wish,
-    run: _Run,
+    run: _RunState,
     metadata: SessionMetadata | None,
 ) -> ExecutionResult:
     ended = run.ended
@@ -324,3 +326,42 @@ def _result(
         error=run.error,
         metadata=metadata,
     )
+
+
+# --- which limits hold for a run, and how far; the one that nobody but us holds: of the disk ---
+
+
+def what_holds(
+    limits: Limits, missing_group: str | None, *, processes_counted: bool
+) -> dict[str, str]:
+    """For each limit how far it holds, in words; `missing_group` says why there is no cgroup."""
+    memory, processes = ALL, ALL
+    if missing_group is not None:
+        memory = f"{EACH}, not {ALL}: {missing_group}"
+        if not processes_counted:
+            processes = f"does not hold: {missing_group}"
+    words = {
+        "seconds": ALL,
+        "cpu_seconds": EACH,
+        "memory_bytes": memory,
+        "processes": processes,
+        "file_bytes": "of each file",
+        "disk_bytes": "of the workspace, looked at every second",
+    }
+    return {name: how if getattr(limits, name) else NO_LIMIT for name, how in words.items()}
+
+
+def _too_large(space: OpenWorkspace, most: int) -> str | None:
+    """Say that the workspace holds more bytes than `most`, if it does; 0 is no limit.
+
+    Where that cannot be seen now, the next look tells.
+    """
+    if not most:
+        return None
+    try:
+        held = tree.held_bytes(space.fd)
+    except (tree.Obstacle, OSError):
+        return None
+    if held <= most:
+        return None
+    return f"the workspace holds {format_size(held)}, more than its limit of {format_size(most)}"

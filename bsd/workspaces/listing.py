@@ -1,46 +1,52 @@
-"""The list of workspaces, those whose age cannot be told included."""
+"""Which workspaces there are in a root, those whose age cannot be told included."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import Invalid
 from bsd.workspaces import record, tree
-from bsd.workspaces.metadata import SessionMetadata, Skip, Unusable
 from bsd.workspaces.place import (
+    AWAY,
     DEFAULT_ROOT,
+    OpenWorkspace,
     Root,
+    Skip,
+    Unusable,
+    check_id,
     open_directory,
     open_root,
     system_errors,
     workspace_in_use,
 )
-from bsd.workspaces.survey import survey
+from bsd.workspaces.record import FILE_NAME, SessionMetadata
 from bsd.workspaces.tree import Obstacle
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """One workspace. Without `metadata`, `reason` and `detail` say why; `bytes` if asked for."""
+class Workspace(Answer):
+    """One workspace, with the fields of its metadata; without any, `reason` says why."""
 
     session_id: str
-    metadata: SessionMetadata | None
+    metadata: SessionMetadata | None = field(metadata=contract(inline=True))
     age_hours: float | None
-    reason: str | None = None
-    detail: str | None = None
-    bytes: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {"session_id": self.session_id}
-        if self.metadata is not None:
-            document |= self.metadata.as_json()
-        for name in ("age_hours", "reason", "detail", "bytes"):
-            document[name] = getattr(self, name)
-        return document
+    reason: str | None = field(
+        default=None,
+        metadata=contract("Why its age cannot be told, such as missing_metadata"),
+    )
+    detail: str | None = field(default=None, metadata=contract("The reason in words"))
+    bytes: int | None = field(
+        default=None, metadata=contract("What the disk has given out for it, if asked for")
+    )
 
 
 def list_sessions(
@@ -48,7 +54,7 @@ def list_sessions(
     *,
     sizes: bool = False,
     clock: Callable[[], float] = time.time,
-) -> list[SessionInfo]:
+) -> list[Workspace]:
     """List the workspaces, the longest unused first, then those whose age cannot be told.
 
     `sizes` looks at every file in them. Raises NotFound, Invalid, Forbidden.
@@ -58,7 +64,7 @@ def list_sessions(
         found = survey(root)
         known = sorted(found.known, key=lambda one: (one.updated_at, one.session_id))
         rows = [
-            SessionInfo(
+            Workspace(
                 one.session_id,
                 one,
                 round(one.age_hours(now), 3),
@@ -70,7 +76,7 @@ def list_sessions(
             measurable = sizes and problem.skip not in {Skip.SYMLINK, Skip.UNREADABLE_METADATA}
             amount = _size(root, session_id) if measurable else None
             reason, detail = problem.skip.value, problem.detail
-            rows.append(SessionInfo(session_id, None, None, reason, detail, amount))
+            rows.append(Workspace(session_id, None, None, reason, detail, amount))
         return rows
 
 
@@ -79,7 +85,7 @@ def describe_session(
     workspace_root: Path = DEFAULT_ROOT,
     *,
     clock: Callable[[], float] = time.time,
-) -> SessionInfo:
+) -> Workspace:
     """One workspace, its size included. Raises NotFound, Invalid, Forbidden."""
     now = clock()
     with (
@@ -92,11 +98,11 @@ def describe_session(
         try:
             known = record.understood(record.read_truth(space, own), session_id)
         except Unusable as problem:
-            return SessionInfo(session_id, None, None, problem.skip.value, problem.detail, amount)
+            return Workspace(session_id, None, None, problem.skip.value, problem.detail, amount)
         finally:
             if own is not None:
                 os.close(own)
-        return SessionInfo(session_id, known, round(known.age_hours(now), 3), bytes=amount)
+        return Workspace(session_id, known, round(known.age_hours(now), 3), bytes=amount)
 
 
 def _size(root: Root, session_id: str) -> int | None:
@@ -111,3 +117,88 @@ def _size(root: Root, session_id: str) -> int | None:
         return None
     finally:
         os.close(directory)
+
+
+# --- looking at a whole root ---
+
+
+@dataclass(slots=True)
+class WorkspaceSurvey:
+    """`known` are workspaces whose age can be told; `left` are others, with the reason."""
+
+    known: list[SessionMetadata] = field(default_factory=list)
+    left: dict[str, Unusable] = field(default_factory=dict)
+    away: list[str] = field(default_factory=list)  # names that a broken-off pruning has left
+
+
+def survey(root: Root) -> WorkspaceSurvey:
+    """Look at everything in the root, by name; plain files and dot-names are no workspaces."""
+    found = WorkspaceSurvey()
+    with os.scandir(root.fd) as entries:
+        names = [
+            (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
+            for entry in entries
+        ]
+    own = root.open_own(create=False)
+    try:
+        witnesses = _witnesses(own)
+        for name, is_link, is_directory in sorted(names):
+            if name.startswith(AWAY) and is_directory:
+                found.away.append(name)
+            if name.startswith(".") or not (is_link or is_directory):
+                continue
+            try:
+                witness = own if name in witnesses else None
+                found.known.append(_read(root, witness, name, is_link=is_link))
+            except Unusable as problem:
+                found.left[name] = problem
+            except FileNotFoundError:  # pruned by somebody else just now
+                continue
+    finally:
+        if own is not None:
+            os.close(own)
+    return found
+
+
+def mounted_in(root: Root) -> dict[str, str]:
+    """Workspaces in which something is mounted → where in them, as far as the system says that."""
+    try:
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return {}
+    top = f"{root.path}/".replace("//", "/")
+    points = [_OCTAL.sub(lambda m: chr(int(m[1], 8)), line.split(" ")[4]) for line in lines]
+    inside = [point.removeprefix(top) for point in points if point.startswith(top)]
+    parts = [point.partition("/") for point in inside]
+    return {name: below or "." for name, _, below in parts}
+
+
+def _witnesses(own: int | None) -> set[str]:
+    if own is None:
+        return set()
+    return {
+        name.removeprefix(record.WITNESS)
+        for name in os.listdir(own)
+        if name.startswith(record.WITNESS)
+    }
+
+
+def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMetadata:
+    if is_link:
+        raise Unusable(Skip.SYMLINK, "a symbolic link, which is never followed")
+    try:
+        check_id(name)
+    except Invalid as problem:
+        raise Unusable(Skip.INVALID_NAME, problem.message) from None
+    if own is None:
+        raw = record.read_file(root.fd, f"{name}/{FILE_NAME}")
+        return record.understood(raw, name)
+    try:
+        descriptor = open_directory(root, name)
+    except PermissionError:
+        raise Unusable(Skip.UNREADABLE_METADATA, "opening it: permission denied") from None
+    try:
+        truth = record.read_truth(OpenWorkspace(root, name, descriptor), own)
+        return record.understood(truth, name)
+    finally:
+        os.close(descriptor)

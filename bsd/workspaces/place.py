@@ -2,30 +2,62 @@
 
 Beside the workspaces lie only names that begin with a dot, which no workspace may have: `.bsd`
 holds locks and witnesses, `.bsd-pruned-…` is what a pruning has taken out and is about to delete.
+
+The lock of a workspace (used by …, deleted by …) is on its directory itself: it needs no file,
+moves along with a rename, and ends with the process that holds it. Those for metadata are held for
+a moment only.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from bsd.foundation.errors import BsdError, Forbidden, Invalid, NotFound, os_problem
+from bsd.foundation.errors import Busy, Forbidden, Invalid, NotFound, Unavailable, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import check_name
-from bsd.workspaces.locks import WAIT_SECONDS, lock
-from bsd.workspaces.metadata import Skip, Unusable
 
 DEFAULT_ROOT = Path("workspace")  # of the host's current directory, as the original had it
 OWN = ".bsd"
-CONDEMNED = ".bsd-pruned-"
+AWAY = ".bsd-pruned-"
 UNFINISHED = "new-"  # in our own directory: a workspace that is being made
 _LONGEST_ID = 200  # a name may have 255 bytes, and ours are put before it
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WAIT_SECONDS = 10.0  # for a lock
+_PAUSE_SECONDS = 0.005
+_STRIPES = 32  # locks for metadata
+
+
+class Skip(StrEnum):
+    """Why a workspace is left alone."""
+
+    MISSING_METADATA = "missing_metadata"
+    CORRUPTED_METADATA = "corrupted_metadata"
+    CORRUPTED_TIMESTAMP = "corrupted_timestamp"
+    UNREADABLE_METADATA = "unreadable_metadata"
+    UNKNOWN_VERSION = "unknown_version"
+    OTHER_SESSION = "other_session"
+    IN_USE = "in_use"
+    SYMLINK = "symlink"
+    INVALID_NAME = "invalid_name"
+
+
+class Unusable(Exception):
+    """A workspace whose age cannot be told, or that is not to be touched, and why in words."""
+
+    def __init__(self, skip: Skip, detail: str) -> None:
+        super().__init__(detail)
+        self.skip = skip
+        self.detail = detail
 
 
 def check_id(session_id: str) -> str:
@@ -69,7 +101,7 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
+class OpenWorkspace:
     """A workspace whose directory is open."""
 
     root: Root
@@ -139,8 +171,8 @@ def open_directory(root: Root, session_id: str) -> int:
 
 @contextmanager
 def workspace_in_use(
-    root: Root, session_id: str, *, wait: float = WAIT_SECONDS
-) -> Iterator[Workspace]:
+    root: Root, session_id: str, *, wait: float = _WAIT_SECONDS
+) -> Iterator[OpenWorkspace]:
     """Open a workspace and hold it, so that no pruning takes it; raises NotFound, Busy, Forbidden.
 
     Any number of users may hold it at once.
@@ -153,7 +185,7 @@ def workspace_in_use(
         except Unusable as problem:
             raise Forbidden(f"workspace {session_id} is {problem.detail}") from None
     try:
-        space = Workspace(root, session_id, descriptor)
+        space = OpenWorkspace(root, session_id, descriptor)
         with system_errors(f"locking workspace {session_id}"):
             what = f"workspace {session_id}"
             # Whoever is deleting it holds the lock to the end: so look whether it is still there.
@@ -177,7 +209,58 @@ def system_errors(doing: str) -> Iterator[None]:
     """Turn what the system says into an error that a user can act on."""
     try:
         yield
-    except BsdError:
-        raise
     except OSError as error:
         raise os_problem(error, doing) from error
+
+
+# --- locks ---
+
+
+def try_lock(descriptor: int, *, shared: bool) -> bool:
+    """Take the lock on an open file or directory if it is free; raises Unavailable."""
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in {errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL}:
+            raise
+        raise Unavailable(
+            "this file system cannot lock directories",
+            hint="keep workspaces on a local disk",
+        ) from error
+    return True
+
+
+def lock(
+    descriptor: int,
+    what: str,
+    *,
+    shared: bool = False,
+    wait: float = _WAIT_SECONDS,
+    check: Callable[[], object] = lambda: None,
+) -> None:
+    """Take the lock, waiting `wait` seconds at most; raises Busy. `check` may raise meanwhile."""
+    deadline = time.monotonic() + wait
+    while not try_lock(descriptor, shared=shared):
+        check()
+        if time.monotonic() >= deadline:
+            raise Busy(f"{what} is in use", hint="try again when its program has ended")
+        time.sleep(_PAUSE_SECONDS)
+
+
+@contextmanager
+def metadata_lock(own: int, session_id: str) -> Iterator[None]:
+    """Be the only one who writes metadata of this workspace; `own` is our directory in the root.
+
+    Several workspaces share a lock: their number is fixed, and no file is ever left over.
+    """
+    stripe = hashlib.sha256(session_id.encode()).digest()[0] % _STRIPES
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(f"lock-{stripe:02d}", flags, 0o600, dir_fd=own)
+    try:
+        lock(descriptor, f"the metadata of workspace {session_id}")
+        yield
+    finally:
+        os.close(descriptor)

@@ -129,7 +129,7 @@ def run_process(  # noqa: PLR0913 - a process has as many sides
                 _listen(selector, process.stderr, outputs[1])
                 deadline = began + limits.seconds if limits.seconds else None
                 with _end_of(process) as end:
-                    watch = _Watch(objection)
+                    watch = _Objections(objection)
                     timed_out = not _follow(process, selector, end, deadline, watch)
                 _kill_group(process)
                 _drain(selector, time.monotonic() + _LAST_WORDS_SECONDS)
@@ -154,7 +154,7 @@ def _limited(limits: Limits) -> list[str]:
     return ["/bin/sh", "-c", "; ".join([*steps, 'exec "$@"']), "sh"]
 
 
-class _Watch:
+class _Objections:
     """Asks for objections, and takes at most a twentieth of the time for it."""
 
     def __init__(self, objection: Callable[[], str | None] | None) -> None:
@@ -195,7 +195,7 @@ def _follow(
     selector: selectors.BaseSelector,
     end: int | None,
     deadline: float | None,
-    watch: _Watch,
+    watch: _Objections,
 ) -> bool:
     """Read until the program has ended or somebody objects; False if its time was over before."""
     if end is not None:

@@ -1,39 +1,191 @@
-"""Reading and writing a workspace's metadata so that the program inside cannot forge it.
+"""What is noted of a workspace: `.metadata.json`, read with suspicion, kept with what is unknown.
 
-While programs run, a *witness* of the metadata lies in `.bsd` in the root, which they are not given
-to write to. As long as there is one, it is the truth, and the file in the workspace a copy that is
-put back. It outlives a crash, so that what a killed run has written is not believed afterwards.
+A program that runs in the workspace may have written the file: nothing about it is taken on trust
+before it was checked here. While programs run, a *witness* of the metadata lies in `.bsd` in the
+root, which they are not given to write to. As long as there is one, it is the truth, and the file
+in the workspace a copy that is put back. It outlives a crash, so that what a killed run has written
+is not believed afterwards.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
+from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.files import write_all
 from bsd.foundation.logs import get_logger
+from bsd.foundation.spelling import iso_utc
 from bsd.workspaces import tree
-from bsd.workspaces.locks import metadata_lock, try_lock
-from bsd.workspaces.metadata import (
-    FILE_NAME,
-    LARGEST,
-    SessionMetadata,
+from bsd.workspaces.place import (
+    OpenWorkspace,
     Skip,
     Unusable,
-    parse,
+    metadata_lock,
+    own_directory,
+    try_lock,
 )
-from bsd.workspaces.place import Workspace, own_directory
 
 _log = get_logger("workspaces")
 
+FILE_NAME = ".metadata.json"
 WITNESS = "witness-"
-_LONGEST_HEAD = 200
+VERSION = 1
+LARGEST = 64 * 1024  # bytes; ours have a few hundred
+_LONGEST_ERROR = 500  # characters
+_LONGEST_HEAD = 200  # bytes, of a witness
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMetadata(Answer):
+    """What is noted of a workspace; fields that this version does not know follow, as they are.
+
+    Times are aware, in UTC; those fields are `other`.
+    """
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    version: int = VERSION
+    execution_count: int = 0
+    last_error: str | None = None
+    other: Mapping[str, Any] = field(default_factory=dict, metadata=INTERNAL)
+
+    @classmethod
+    def new(cls, session_id: str, now: float) -> SessionMetadata:
+        """Metadata of a workspace that begins now (epoch seconds)."""
+        moment = datetime.fromtimestamp(now, UTC)
+        return cls(session_id, moment, moment)
+
+    def age_hours(self, now: float) -> float:
+        """Return for how long it has not been used; negative if its date lies in the future."""
+        return (now - self.updated_at.timestamp()) / 3600
+
+    def touched(self, now: float) -> SessionMetadata:
+        """The same, used now (epoch seconds)."""
+        return replace(self, updated_at=datetime.fromtimestamp(now, UTC))
+
+    def executed(self, now: float, error: str | None) -> SessionMetadata:
+        """The same after a program ran, and how it failed, if it did."""
+        text = None if error is None else error[:_LONGEST_ERROR]
+        return replace(self.touched(now), execution_count=self.execution_count + 1, last_error=text)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document, unknown fields last."""
+        known = {
+            "session_id": self.session_id,
+            "created_at": iso_utc(self.created_at),
+            "updated_at": iso_utc(self.updated_at),
+            "version": self.version,
+            "execution_count": self.execution_count,
+            "last_error": self.last_error,
+        }
+        return known | {name: value for name, value in self.other.items() if name not in known}
+
+    def render(self) -> bytes:
+        """The file's content."""
+        return json.dumps(self.as_json(), indent=2).encode() + b"\n"
+
+
+_KNOWN = frozenset(
+    ("session_id", "created_at", "updated_at", "version", "execution_count", "last_error")
+)
+
+
+def parse(raw: bytes, session_id: str) -> SessionMetadata:
+    """Read the file of the workspace `session_id`; raises Unusable."""
+    document = parse_document(raw)
+    version = document.get("version", VERSION)
+    if type(version) is not int or version < 1:
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME}: version is not a whole number")
+    if version > VERSION:
+        raise Unusable(Skip.UNKNOWN_VERSION, f"{FILE_NAME} has version {version}, of a newer bsd")
+    owner = document.get("session_id", session_id)  # seed 004's own files may lack it
+    if owner != session_id:
+        raise Unusable(
+            Skip.OTHER_SESSION, f"{FILE_NAME} belongs to another session: copied or renamed?"
+        )
+    return SessionMetadata(
+        session_id=session_id,
+        created_at=moment_of(document, "created_at"),
+        updated_at=moment_of(document, "updated_at"),
+        version=version,
+        execution_count=_count(document.get("execution_count")),
+        last_error=_text(document.get("last_error")),
+        other={name: value for name, value in document.items() if name not in _KNOWN},
+    )
+
+
+def parse_document(raw: bytes) -> dict[str, Any]:
+    """Read the file as far as it is a JSON object; raises Unusable."""
+    if len(raw) > LARGEST:
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is larger than {LARGEST} bytes")
+    try:
+        document = json.loads(raw.decode())
+    except UnicodeDecodeError:
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is not UTF-8 text") from None
+    except (ValueError, RecursionError):
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is not valid JSON") from None
+    if not isinstance(document, dict):
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} holds no JSON object")
+    return document
+
+
+def moment_of(document: Mapping[str, Any], name: str) -> datetime:
+    """One of its times, in UTC; raises Unusable."""
+    if name not in document:
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} lacks {name}")
+    text = document[name]
+    if not isinstance(text, str):
+        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} is not a time in text")
+    try:
+        moment = datetime.fromisoformat(text)
+        known_zone = moment.tzinfo is not None
+        moment = moment.astimezone(UTC)
+        moment.timestamp()
+    except (ValueError, OverflowError):
+        raise Unusable(
+            Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} is not an ISO 8601 time"
+        ) from None
+    if not known_zone:
+        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} names no time zone")
+    return moment
+
+
+def kept_of(raw: bytes | None, fresh: SessionMetadata) -> SessionMetadata:
+    """Return `fresh` with what else broken metadata tell: runs, the last error, unknown fields."""
+    try:
+        document = parse_document(raw or b"")
+    except Unusable:
+        return fresh
+    return replace(
+        fresh,
+        execution_count=_count(document.get("execution_count")),
+        last_error=_text(document.get("last_error")),
+        other={name: value for name, value in document.items() if name not in _KNOWN},
+    )
+
+
+def _count(value: object) -> int:
+    # Neither of these two decides about anything: a bad one is no reason to keep the workspace.
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _text(value: object) -> str | None:
+    return value[:_LONGEST_ERROR] if isinstance(value, str) else None
+
+
+# --- whom to believe: the file, or the witness ---
 
 Change = Callable[[SessionMetadata], SessionMetadata]
 
@@ -65,7 +217,7 @@ def understood(raw: bytes | None, session_id: str) -> SessionMetadata:
     return parse(raw, session_id)
 
 
-def read_truth(space: Workspace, own: int | None) -> bytes | None:
+def read_truth(space: OpenWorkspace, own: int | None) -> bytes | None:
     """The metadata's bytes, by the witness if there is one; raises Unusable."""
     if own is not None:
         found, raw = _read_witness(space, own)
@@ -74,7 +226,7 @@ def read_truth(space: Workspace, own: int | None) -> bytes | None:
     return read_file(space.fd)
 
 
-def look(space: Workspace, own: int | None) -> SessionMetadata | None:
+def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
     """What is noted of a workspace; None, with a warning, if nothing that can be read."""
     try:
         return understood(read_truth(space, own), space.session_id)
@@ -88,13 +240,13 @@ def look(space: Workspace, own: int | None) -> SessionMetadata | None:
         return None
 
 
-def update(space: Workspace, change: Change, now: float) -> SessionMetadata | None:
+def update(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
     """Change the metadata of a workspace that is held; None, and nothing is done, without any."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         return _update(space, own, change, now)
 
 
-def begin(space: Workspace) -> None:
+def begin(space: OpenWorkspace) -> None:
     """Before a program starts: let there be a witness of what is true now."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         found, raw = _read_witness(space, own)
@@ -108,7 +260,7 @@ def begin(space: Workspace) -> None:
         _write_witness(space, own, raw)
 
 
-def end(space: Workspace, change: Change, now: float) -> SessionMetadata | None:
+def end(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
     """After a program ended: put back what it forged, note the run, and let the witness go.
 
     The workspace is no longer held afterwards.
@@ -124,7 +276,7 @@ def end(space: Workspace, change: Change, now: float) -> SessionMetadata | None:
         return metadata
 
 
-def settle(space: Workspace, own: int) -> None:
+def settle(space: OpenWorkspace, own: int) -> None:
     """Nobody runs there and nobody will: let the file be true again, and the witness go."""
     found, raw = _read_witness(space, own)
     if found:
@@ -132,14 +284,14 @@ def settle(space: Workspace, own: int) -> None:
         forget_witness(own, space.session_id)
 
 
-def replace(space: Workspace, own: int, content: bytes) -> None:
+def put_anew(space: OpenWorkspace, own: int, content: bytes) -> None:
     """Let this be the metadata from now on, whatever lies there; nobody runs there."""
     _clear_away(space)
     write(space, content)
     forget_witness(own, space.session_id)
 
 
-def write(space: Workspace, content: bytes) -> None:
+def write(space: OpenWorkspace, content: bytes) -> None:
     """Replace the file, durably; raises OSError."""
     _write_new(space.fd, FILE_NAME, content, durable=True)
     os.fsync(space.fd)
@@ -151,7 +303,7 @@ def forget_witness(own: int, session_id: str) -> None:
         os.unlink(WITNESS + session_id, dir_fd=own)
 
 
-def _update(space: Workspace, own: int, change: Change, now: float) -> SessionMetadata | None:
+def _update(space: OpenWorkspace, own: int, change: Change, now: float) -> SessionMetadata | None:
     before = look(space, own)
     if before is None:  # only a repair gives metadata to a workspace that has none
         return None
@@ -164,7 +316,7 @@ def _update(space: Workspace, own: int, change: Change, now: float) -> SessionMe
     return after
 
 
-def _put_back(space: Workspace, raw: bytes | None) -> None:
+def _put_back(space: OpenWorkspace, raw: bytes | None) -> None:
     """Let the file be what it was, whatever has become of it."""
     try:
         if read_file(space.fd) == raw:
@@ -180,12 +332,12 @@ def _put_back(space: Workspace, raw: bytes | None) -> None:
         write(space, raw)
 
 
-def _clear_away(space: Workspace) -> None:
+def _clear_away(space: OpenWorkspace) -> None:
     """Make room for the file: a rename does not replace a directory."""
     tree.remove_inside(space.fd, FILE_NAME)
 
 
-def _read_witness(space: Workspace, own: int) -> tuple[bool, bytes | None]:
+def _read_witness(space: OpenWorkspace, own: int) -> tuple[bool, bytes | None]:
     """Whether there is one of this very directory, and what it says was in the file."""
     try:
         raw = read_file(own, WITNESS + space.session_id, LARGEST + _LONGEST_HEAD)
@@ -199,13 +351,13 @@ def _read_witness(space: Workspace, own: int) -> tuple[bool, bytes | None]:
     return head == _head(space, present=False), None
 
 
-def _write_witness(space: Workspace, own: int, raw: bytes | None) -> None:
+def _write_witness(space: OpenWorkspace, own: int, raw: bytes | None) -> None:
     head = _head(space, present=raw is not None)
     content = head + b"\n" + (raw or b"")
     _write_new(own, WITNESS + space.session_id, content, durable=False)
 
 
-def _head(space: Workspace, *, present: bool) -> bytes:
+def _head(space: OpenWorkspace, *, present: bool) -> bytes:
     device, inode = space.identity
     return f"bsd-witness 1 {device} {inode} {int(present)}".encode()
 

@@ -6,70 +6,53 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Forbidden
 from bsd.foundation.logs import get_logger
 from bsd.workspaces import record, tree
-from bsd.workspaces.locks import try_lock
-from bsd.workspaces.metadata import (
-    FILE_NAME,
-    SessionMetadata,
-    Skip,
-    Unusable,
-    kept_of,
-    moment_of,
-    parse_document,
-)
+from bsd.workspaces.listing import survey
 from bsd.workspaces.place import (
     DEFAULT_ROOT,
+    OpenWorkspace,
     Root,
-    Workspace,
+    Skip,
+    Unusable,
     check_id,
     no_workspace,
     open_directory,
     open_root,
     own_directory,
     system_errors,
+    try_lock,
 )
-from bsd.workspaces.survey import survey
+from bsd.workspaces.record import FILE_NAME, SessionMetadata, kept_of, moment_of, parse_document
 from bsd.workspaces.tree import Measure, Obstacle
 
 _log = get_logger("workspaces")
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What was wrong with a workspace's metadata (None: nothing), and what it is now.
+def _repaired(one: Repair) -> bool:
+    return one.reason is not None and one.error is None
 
-    `error` says why it stays as it is.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair(Answer):
+    """What was wrong with a workspace's metadata (None: nothing), and what it is now."""
 
     session_id: str
-    reason: str | None
-    detail: str | None
-    metadata: SessionMetadata | None
+    repaired: bool = field(
+        init=False,
+        metadata=contract("Whether something was (in a dry run: would be) written", by=_repaired),
+    )
+    reason: str | None = None
+    detail: str | None = None
+    metadata: SessionMetadata | None = None
+    error: str | None = field(default=None, metadata=contract("Why it stays as it is"))
     dry_run: bool
-    error: str | None = None
-
-    @property
-    def repaired(self) -> bool:
-        """Whether something was (or, in a dry run, would be) written."""
-        return self.reason is not None and self.error is None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "session_id": self.session_id,
-            "repaired": self.repaired,
-            "reason": self.reason,
-            "detail": self.detail,
-            "metadata": self.metadata.as_json() if self.metadata else None,
-            "error": self.error,
-            "dry_run": self.dry_run,
-        }
 
 
 def repair_session_metadata(
@@ -109,8 +92,15 @@ def repair_all(
                 with system_errors(f"repairing workspace {session_id}"):
                     done.append(_repair(root, session_id, clock(), dry_run=dry_run))
             except BsdError as error:
-                reason, detail = problem.skip.value, problem.detail
-                done.append(Repair(session_id, reason, detail, None, dry_run, error.message))
+                done.append(
+                    Repair(
+                        session_id=session_id,
+                        reason=problem.skip.value,
+                        detail=problem.detail,
+                        error=error.message,
+                        dry_run=dry_run,
+                    )
+                )
     return done
 
 
@@ -122,7 +112,7 @@ def _repair(root: Root, session_id: str, now: float, *, dry_run: bool) -> Repair
     except Unusable as problem:
         raise Forbidden(f"workspace {session_id} is {problem.detail}") from None
     try:
-        space = Workspace(root, session_id, descriptor)
+        space = OpenWorkspace(root, session_id, descriptor)
         if not try_lock(descriptor, shared=False):
             raise Conflict(
                 f"workspace {session_id} is in use", hint="try again when its program has ended"
@@ -133,7 +123,7 @@ def _repair(root: Root, session_id: str, now: float, *, dry_run: bool) -> Repair
         os.close(descriptor)
 
 
-def _mend(space: Workspace, now: float, *, dry_run: bool) -> Repair:
+def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
     own = space.root.open_own(create=False)
     raw: bytes | None = None
     try:
@@ -142,7 +132,7 @@ def _mend(space: Workspace, now: float, *, dry_run: bool) -> Repair:
     except Unusable as found:
         problem = found
     else:
-        return Repair(space.session_id, None, None, metadata, dry_run)
+        return Repair(session_id=space.session_id, metadata=metadata, dry_run=dry_run)
     finally:
         if own is not None:
             os.close(own)
@@ -153,17 +143,23 @@ def _mend(space: Workspace, now: float, *, dry_run: bool) -> Repair:
     metadata = _rebuilt(space, raw, now)
     if not dry_run:
         with own_directory(space.root) as directory:
-            record.replace(space, directory, metadata.render())
+            record.put_anew(space, directory, metadata.render())
         _log.info(
             "session.metadata.repaired",
             session_id=space.session_id,
             reason=problem.skip.value,
             updated_at=metadata.updated_at.isoformat(),
         )
-    return Repair(space.session_id, problem.skip.value, problem.detail, metadata, dry_run)
+    return Repair(
+        session_id=space.session_id,
+        reason=problem.skip.value,
+        detail=problem.detail,
+        metadata=metadata,
+        dry_run=dry_run,
+    )
 
 
-def _rebuilt(space: Workspace, raw: bytes | None, now: float) -> SessionMetadata:
+def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMetadata:
     """The best that can be said: never older than anything that is known."""
     try:
         files = tree.measure(space.fd, skip=FILE_NAME)
@@ -185,7 +181,7 @@ def _rebuilt(space: Workspace, raw: bytes | None, now: float) -> SessionMetadata
     )
 
 
-def _written(space: Workspace, files: Measure) -> list[float]:
+def _written(space: OpenWorkspace, files: Measure) -> list[float]:
     """When something was written here: the newest file, and the broken metadata themselves."""
     times = [] if files.newest is None else [files.newest]
     with suppress(FileNotFoundError):

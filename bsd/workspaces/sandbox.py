@@ -14,19 +14,19 @@ from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.execution import ExecutionResult, execute
-from bsd.workspaces.locks import metadata_lock
-from bsd.workspaces.metadata import SessionMetadata
 from bsd.workspaces.place import (
     DEFAULT_ROOT,
     UNFINISHED,
+    OpenWorkspace,
     Root,
-    Workspace,
     check_id,
+    metadata_lock,
     open_root,
     own_directory,
     system_errors,
     workspace_in_use,
 )
+from bsd.workspaces.record import SessionMetadata
 
 _log = get_logger("workspaces")
 
@@ -139,7 +139,8 @@ def _make(root: Root, own: int, session_id: str, now: float) -> None:
     try:
         os.fchmod(descriptor, 0o700)  # a umask may have taken more than it should
         record.write(
-            Workspace(root, session_id, descriptor), SessionMetadata.new(session_id, now).render()
+            OpenWorkspace(root, session_id, descriptor),
+            SessionMetadata.new(session_id, now).render(),
         )
         os.rename(fresh, session_id, src_dir_fd=own, dst_dir_fd=root.fd)
     except NotADirectoryError:

@@ -27,7 +27,7 @@ from typing import Any
 
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from tests.files.memory import plugin
+from tests.memory import plugin
 
 NOW = 1_800_000_000
 HOUR, DAY = 3600, 86_400
@@ -70,7 +70,7 @@ def main(directory: Path, count: int) -> None:
         for path in (ours, theirs):
             _let_many_fade(path, clock.now, count // 10)
         found["soft decay of one in ten"] = _hours(memory, db, clock)
-        found["left"] = memory.stats()["facts"]
+        found["left"] = memory.stats().facts
         found["left there"] = db.execute("SELECT COUNT(*) FROM facts").fetchone()[0]
     print(json.dumps(found))
 

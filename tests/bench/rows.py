@@ -9,10 +9,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bsd.sample import write_session
+from bsd.sample import session_lines
 from tests.bench import api_rows, claude, daemon_rows, memory_rows, peer, workspace_rows
 from tests.bench.measure import Cost, bsd, run, settle
 from tests.bench.row import Row, Rows
@@ -30,15 +30,20 @@ _REPEATS = 11  # of short runs, whose median counts
 def _backlog(root: Path) -> None:
     for number in range(max(1, SIZE // _SESSION)):
         path = add_session(root, f"main/session-{number:04d}", b"")
-        write_session(path, size=min(_SESSION, SIZE), seed=number)
+        _write(path, session_lines(size=min(_SESSION, SIZE), seed=number))
         set_at_rest(path)
 
 
 def _one_session(root: Path, size: int, longest_line: int = 0) -> Path:
     path = add_session(root, "main/session", b"")
-    write_session(path, size=size, longest_line=longest_line)
+    _write(path, session_lines(size=size, longest_line=longest_line))
     set_at_rest(path)
     return path
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> None:
+    with path.open("wb", buffering=_MB) as file:
+        file.writelines(lines)
 
 
 def _extract(root: Path) -> Cost:

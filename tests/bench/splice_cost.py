@@ -15,7 +15,7 @@ import orjson
 
 from bsd.foundation.value_path import ValuePath
 from bsd.sample import session_lines
-from bsd.text.splice import replace
+from bsd.text.splice import edit
 
 _LONG = 500
 _ROUNDS = 3
@@ -49,7 +49,7 @@ def main(size: int) -> None:
         if (paths := _long_texts(orjson.loads(line)))
     ]
     loads = _best(lambda: [orjson.loads(line) for line, _ in edits])
-    splice = _best(lambda: [replace(line, paths) for line, paths in edits])
+    splice = _best(lambda: [edit(line, replace=paths) for line, paths in edits])
     size = sum(len(line) for line, _ in edits)
     print(json.dumps({"bytes": size, "loads": loads, "splice": splice}))
 

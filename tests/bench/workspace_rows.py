@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from bsd.workspaces.metadata import SessionMetadata
+from bsd.workspaces.record import SessionMetadata
 from tests.bench.measure import Cost, bsd, run, settle
 from tests.bench.row import Row, Rows
 

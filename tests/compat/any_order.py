@@ -17,15 +17,16 @@ from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.value_path import parse_path
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.edit import setting
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView
-from tests import verbs
 from tests.compat.made_up import Author
+from tests.verbs import performed
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 _LATER = 700.0  # seconds from one step to the next: protection has ended, nobody is in the middle
@@ -81,7 +82,7 @@ class Patient:
             one.undoes is None and one.state != "undone" for one in self._surgeon.history(self.name)
         ):
             self._later()
-            verbs.undo(self._surgeon, self.name)
+            performed.undo(self._surgeon, self.name)
         self._keep("undo all")
 
     def _acts(self) -> dict[str, Callable[[], object]]:
@@ -118,11 +119,13 @@ class Patient:
         if away:
             entry = self._chance.choice(away)
             keys = self._chance.choice([None, entry.keys[:1]])
-            verbs.restore(self._surgeon, self.name, f"#{entry.index}", list(keys) if keys else None)
+            performed.restore(
+                self._surgeon, self.name, f"#{entry.index}", list(keys) if keys else None
+            )
 
     def _pin(self) -> None:
         value = self._chance.choice([True, False, 2, None])
-        verbs.set_extractable(self._surgeon, self.name, self._entry(), value)
+        performed.set_extractable(self._surgeon, self.name, self._entry(), value)
 
     def _edit(self) -> None:
         path, value = self._chance.choice(
@@ -145,15 +148,17 @@ class Patient:
             start, end = words[at : at + 16], words[at + 16 : at + 33]
             operations.append([start, end, self._chance.choice(["…", "", "cut"])])
         if operations:
-            verbs.change_context(self._surgeon, self.name, "replace", operations, include_user=True)
+            performed.change_context(
+                self._surgeon, self.name, "replace", operations, include_user=True
+            )
 
     def _distill(self) -> None:
         summaries = [[one, "what it was about"] for one in self._hashes()]
-        verbs.change_context(self._surgeon, self.name, "distill", summaries)
+        performed.change_context(self._surgeon, self.name, "distill", summaries)
 
     def _discard(self) -> None:
         hashes = [[one] for one in self._hashes()]
-        verbs.change_context(self._surgeon, self.name, "discard", hashes, include_user=True)
+        performed.change_context(self._surgeon, self.name, "discard", hashes, include_user=True)
 
     def _hashes(self) -> list[str]:
         entries = [one for one in self._entries() if one.role]
@@ -161,16 +166,16 @@ class Patient:
 
     def _redact(self) -> None:
         calls = [
-            Call(called.name, self._chance.choice(list(RedactionKind)), called.id, one.id)
+            CallToRedact(called.name, self._chance.choice(list(RedactionKind)), called.id, one.id)
             for one in self._entries()
             for called in one.calls
         ]
         some = self._chance.sample(calls, min(len(calls), self._chance.choice([1, 3, 100])))
-        verbs.redact(self._surgeon, self.name, some)
+        performed.redact(self._surgeon, self.name, some)
 
     def _undo(self) -> None:
         numbers = [one.operation for one in self._surgeon.history(self.name)]
-        verbs.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
+        performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:
         """Its owner goes on with it, from wherever it ends now."""
@@ -199,7 +204,7 @@ class Patient:
         self.content_expired |= cleaned.cleaned > 0
 
     def _entries(self) -> list[EntryView]:
-        return list(self._surgeon.entries(self.name, start=1))
+        return performed.entries(self._surgeon, self.name, start=1)
 
     def _entry(self) -> str:
         return f"#{self._chance.choice(self._entries()).index}"

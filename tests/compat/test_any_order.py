@@ -12,15 +12,15 @@ import pytest
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
-from bsd.surgery.family_tree import FamilyTree
-from bsd.surgery.outline import outline_of
+from bsd.surgery.conversation import EntryTree
+from bsd.surgery.view import outline_of
 from bsd.text.reader import BytesTranscript
 from tests.compat.any_order import Patient, Step
 from tests.compat.made_up import made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
 SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
@@ -136,7 +136,7 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
     answers = [entry.get("message", {}).get("toolCallId") for entry in seen.entries]
     assert [view.result_of for view in views] == answers, where
 
-    tree = FamilyTree(source, OPENCLAW)
+    tree = EntryTree(source, OPENCLAW)
     rows = {row.id: row for row in tree.rows}
     speaks = {entry["id"] for entry, message in zip(seen.entries, messages, strict=True) if message}
     for branch in seen.branches:

@@ -1,7 +1,7 @@
 """What the real Codex does with the files of its threads, and what becomes of what was taken out.
 
 Facts about its files stand here as it makes them; what bsd says of made-up ones is tested in
-tests/files.
+tests/session.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
+from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
-from tests.sources.tree import EVERYTHING, away, without_restored
+from tests.verbs import performed
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs Codex
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs Codex
 
 MARKED = b'"_extracted"'
 AWAY = b"[[extracted-"
@@ -209,7 +211,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     for line in there:
         entry = CODEX.facts(line).id
         assert entry is not None
-        content = surgeon(codex).extracted_content(name, entry).content
+        content = performed.extracted_content(surgeon(codex), name, entry)["content"]
         assert set(content.values()) <= texts
         assert content
 

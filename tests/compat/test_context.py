@@ -11,16 +11,17 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
 from bsd.session.session import Session
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
-from bsd.surgery.redact import Call, RedactionKind
+from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from tests import verbs
 from tests.compat.pi import read
 from tests.openclaw_tree import set_at_rest
+from tests.verbs import performed
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
 
 class Patient:
@@ -44,7 +45,7 @@ class Patient:
         self.steps.append(copy)
         set_at_rest(self.path)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[CallToRedact]:
         """Every call in the session, to leave one way or the other."""
         source, fmt = Session(self._layout, self.name).open()
         with source:
@@ -55,14 +56,14 @@ class Patient:
             ]
         kinds = [RedactionKind.CONSUMED, RedactionKind.CONSUMED, RedactionKind.MARKED]
         return [
-            Call(name, kinds[number % len(kinds)], call_id, entry_id)
+            CallToRedact(name, kinds[number % len(kinds)], call_id, entry_id)
             for number, (name, call_id, entry_id) in enumerate(found)
         ]
 
     def hashes(self, kinds: set[str]) -> list[str]:
         return [
             entry["hash"]
-            for entry in verbs.context(self.surgeon, self.name)["entries"]
+            for entry in performed.context(self.surgeon, self.name)["entries"]
             if entry["type"] in kinds
         ]
 
@@ -71,26 +72,26 @@ def operate(patient: Patient, chance: Random) -> dict[str, int]:
     """Redact, discard, distill, extract and take it all back; says how much was done."""
     surgeon, name = patient.surgeon, patient.name
     calls = patient.calls()
-    redacted = verbs.redact(surgeon, name, chance.sample(calls, min(40, len(calls))))
+    redacted = performed.redact(surgeon, name, chance.sample(calls, min(40, len(calls))))
     patient.keep()
     discarded = 0
     results = patient.hashes({"tool_result"})
     for hash_ in chance.sample(results, min(3, len(results))):
         with suppress(Refused):  # protected
-            verbs.change_context(surgeon, name, "discard", [[hash_]])
+            performed.change_context(surgeon, name, "discard", [[hash_]])
             discarded += 1
         patient.keep()
     results = patient.hashes({"tool_result"})
     with suppress(Refused):
         summaries = [[hash_, "a summary"] for hash_ in results[:1]]
-        verbs.change_context(surgeon, name, "distill", summaries)
+        performed.change_context(surgeon, name, "distill", summaries)
     patient.keep()
     surgeon.extract(name, overrides={"keep_recent": 0})
     patient.keep()
-    again = verbs.redact(surgeon, name, patient.calls()[:40])
+    again = performed.redact(surgeon, name, patient.calls()[:40])
     patient.keep()
     while any(one.undoes is None and one.state != "undone" for one in surgeon.history(name)):
-        verbs.undo(surgeon, name)
+        performed.undo(surgeon, name)
         set_at_rest(patient.path)
     patient.keep()
     how = [one["how"] for one in (*redacted["redacted"], *again["redacted"])]

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.surgeon import Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
+from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat import claude_code, pi_program
 from tests.compat.beside import placeholders
 from tests.compat.claude_code import ClaudeCode
@@ -22,9 +24,8 @@ from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
-from tests.sources.tree import EVERYTHING, away, without_restored
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs it
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
 
 COUNT = {"command": "seq 1 600", "description": "Count"}
 COUNT_ON = {"command": "seq 1000 1400", "description": "Count on"}

@@ -12,15 +12,15 @@ import pytest
 from bsd.agents.codex import CODEX
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
+from tests.agents.sources.tree import EVERYTHING, without_restored
 from tests.compat import pi_program
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
-from tests.sources.tree import EVERYTHING, without_restored
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs them
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs them
 
 
 def a_result(before: bytes, lean: bytes) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from bsd.sample import session_lines
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs pi
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
 
 def _sessions(root: Path) -> list[Path]:

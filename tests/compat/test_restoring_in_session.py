@@ -14,7 +14,7 @@ from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Json, Model, asking
 from tests.daemon.running import running, wait_for
 
-pytestmark = pytest.mark.timeout(400)  # the first to come installs it
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
 
 BOOK = "299 a line of a file that somebody reads"  # its end
 

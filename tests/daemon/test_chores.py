@@ -17,11 +17,12 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session import operate
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import GiveUp, Outcome
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
-from tests.files.surgeon.conftest import NAME, Clock, conversation, make_surgeon, write
+from tests.session.conftest import NAME, Clock, conversation, make_surgeon, write
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from bsd.foundation import ages
 from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 
+pytestmark = pytest.mark.daemon
+
 HOUR = 3600.0
 
 

@@ -24,9 +24,11 @@ from bsd.sample import session_lines
 from tests.daemon.fast_forward import Clock, Machine, machine
 from tests.daemon.patient import QUIET, RECENT, Agents, Surgeon
 from tests.daemon.running import configure
+from tests.daemon.zones import at, local, zone
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
-from tests.unit.daemon.zones import at, local, zone
+
+pytestmark = pytest.mark.daemon
 
 HOUR, MINUTE = 3600.0, 60.0
 RETENTION = 2 * HOUR

@@ -16,6 +16,8 @@ from tests.daemon.running import configure, running, wait_for
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.small_disk import small_disk
 
+pytestmark = pytest.mark.daemon
+
 PLACEHOLDER = b"[[extracted-"
 _TIMES = int(os.environ.get("BSD_FULL_DISKS", "6"))  # `make soak` has 30
 

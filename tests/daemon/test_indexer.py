@@ -17,9 +17,11 @@ from bsd.daemon import indexer
 from bsd.daemon.indexer import Indexer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.sample import session_lines
-from tests.daemon.api import over_socket
 from tests.daemon.running import Running, configure, running, wait_for
+from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
+
+pytestmark = pytest.mark.daemon
 
 ANIMALS = ("badger", "camel", "donkey", "eland", "ferret")
 HEADER = b'{"type":"session","version":3,"id":"s","timestamp":"2026-02-01T00:00:00Z"}\n'

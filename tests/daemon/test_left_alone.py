@@ -14,10 +14,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.surgeon import Surgeon
-from tests import verbs
 from tests.daemon.running import configure, running, wait_for
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status
+from tests.verbs import performed
+
+pytestmark = pytest.mark.daemon
 
 PLACEHOLDER = b"[[extracted-"
 RECENT = 3
@@ -57,7 +59,7 @@ def test_nothing_recent_or_pinned_is_touched(root: Path, tmp_path: Path) -> None
     )
     layout = Layout(root)
     surgeon = Surgeon(layout, ConfigService(layout.config_file))
-    verbs.set_extractable(surgeon, SessionName("main", "pinned"), entry, False)
+    performed.set_extractable(surgeon, SessionName("main", "pinned"), entry, False)
     pinned = path.read_bytes()
     with running(root, tmp_path) as daemon:
         wait_for(lambda: is_extracted(path), "the backlog to be extracted")

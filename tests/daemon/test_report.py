@@ -14,6 +14,8 @@ from tests.daemon.fast_forward import Clock, machine
 from tests.daemon.running import configure
 from tests.openclaw_tree import add_session, set_at_rest
 
+pytestmark = pytest.mark.daemon
+
 
 @pytest.mark.parametrize("name", [b"root", b"r\xff\xfet"])
 def test_a_status_is_the_same_in_both_forms(

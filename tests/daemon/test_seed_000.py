@@ -25,6 +25,8 @@ from tests.daemon.running import Running, running, wait_for
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 
+pytestmark = pytest.mark.daemon
+
 TOP = Path(__file__).parents[2]
 _HOUR = 3600.0
 

@@ -29,6 +29,8 @@ from tests.daemon.running import (
 from tests.needs import require_linux, require_node
 from tests.openclaw_tree import add_session, set_status
 
+pytestmark = pytest.mark.daemon
+
 PLACEHOLDER = b"[[extracted-"
 
 

@@ -23,6 +23,8 @@ from tests.daemon.running import (
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
 
+pytestmark = pytest.mark.daemon
+
 PLACEHOLDER = b"[[extracted-"
 
 

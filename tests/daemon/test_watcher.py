@@ -28,7 +28,10 @@ from bsd.foundation.settings_tables import SourceSettings
 from tests.daemon.told import Heard, wait_until
 from tests.needs import as_ordinary_user
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
+pytestmark = [
+    pytest.mark.daemon,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs inotify"),
+]
 
 NAME = SessionName("main", "s1")
 Kind = Callable[[WatchListener], Watches]

@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from bsd.sample import session_lines
+from tests.agents.sources import CLAUDE_CODE
+from tests.agents.sources.claude_code import claude_code_lines
+from tests.agents.sources.tree import raw
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.booted import Machine, add_user, booted, make_tree
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
-from tests.sources import CLAUDE_CODE
-from tests.sources.claude_code import claude_code_lines
-from tests.sources.tree import raw
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,10 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bsd.doors.http.metrics import MetricsPage
 from bsd.foundation.logs import LogFile
+from tests.doors.http.fake_daemon import FakeDaemon
 from tests.needs import require_program
 from tests.packaging.nginx import nginx, nginx_config
 from tests.packaging.units import TOP
-from tests.unit.api.fake import FakeDaemon
 
 _CONTRIB = TOP / "contrib"
 _PACKAGING = TOP / "packaging"

@@ -9,16 +9,20 @@ from bsd.agents.dialect import VALUE_TYPES, Facts, Format, NotOurs, Turn, Value
 from bsd.agents.entry import (
     TYPE_OF_NAME,
     Entry,
+    Rank,
+    Title,
+    asked,
     entry_id,
     entry_role,
     entry_time_ms,
     entry_type,
     first_entries,
     message_of,
+    named,
     text_of,
+    texts_in,
 )
 from bsd.agents.flat import FLAT
-from bsd.agents.title import Rank, Title, asked, named, texts_in
 from bsd.agents.values import block_values, calls_in, leaf_values, text_value
 from bsd.foundation.value_path import ValuePath
 

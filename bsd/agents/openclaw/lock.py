@@ -22,7 +22,7 @@ from bsd.agents.openclaw.lock_file import (
     temporary_name,
     write_exclusively,
 )
-from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
+from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation.errors import Busy, NotFound, os_problem
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
@@ -133,7 +133,7 @@ class SessionLock(WaitingLock):
 
     def _still_ours(self, descriptor: int) -> bool:
         state = judge(read_all(descriptor), age=0.0)
-        return isinstance(state, Held) and state.ours and is_at(descriptor, self._path)
+        return isinstance(state, HeldLock) and state.ours and is_at(descriptor, self._path)
 
     def _let_go(self) -> None:
         """Undo an attempt that failed, or that was interrupted just after the link."""
@@ -150,9 +150,9 @@ class SessionLock(WaitingLock):
 
     def _busy(self) -> Busy:
         match self._last:
-            case Held(ours=True, created_at=since):
+            case HeldLock(ours=True, created_at=since):
                 why = f"is in use by this very process{_since(since)}"
-            case Held(pid=pid, created_at=since):
+            case HeldLock(pid=pid, created_at=since):
                 why = f"is in use by process {pid}{_since(since)}"
             case Unreadable(reason):
                 why = f"is locked, by whom is not known: {reason}"

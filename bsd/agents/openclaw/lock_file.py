@@ -19,7 +19,7 @@ from typing import Final
 
 import orjson
 
-from bsd.agents.owner import Free, Held, LockState, Stale, Unreadable
+from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
 from bsd.foundation import process
 from bsd.foundation.files import open_plain, read_plain, write_all
 from bsd.foundation.filesystem import strength
@@ -66,7 +66,7 @@ def payload(now: float) -> bytes:
     return orjson.dumps(words, option=orjson.OPT_INDENT_2)
 
 
-def judge(content: bytes, age: float) -> Held | Stale | Unreadable:
+def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
     """Whether a lock that says `content`, last written `age` seconds ago, still counts.
 
     Age alone never ends a lock whose owner lives, nor does what the owner looks like.
@@ -84,7 +84,7 @@ def judge(content: bytes, age: float) -> Held | Stale | Unreadable:
     if type(then) is int and start is not None and then != start:
         return Stale(f"its process is gone; {pid} is another one now")
     created = words.get("createdAt")
-    return Held(pid, created if isinstance(created, str) else None, ours=pid == os.getpid())
+    return HeldLock(pid, created if isinstance(created, str) else None, ours=pid == os.getpid())
 
 
 def _words(content: bytes) -> dict[str, object]:
@@ -109,7 +109,7 @@ class SeenLock:
     modified: float
     changed: float  # by the kernel's clock, whatever somebody has set `modified` to
 
-    def state(self, now: float) -> Held | Stale | Unreadable:
+    def state(self, now: float) -> HeldLock | Stale | Unreadable:
         found = judge(self.content, now - self.modified)
         if isinstance(found, Unreadable) and self._is_of_an_earlier_start(now):
             return Stale(

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.entry import text_of
+from bsd.agents.entry import in_short, text_of
 from bsd.agents.owner import ENDING, Registered, Registry
-from bsd.agents.title import in_short
 from bsd.foundation.files import LARGEST_RECORD, UNCERTAIN_NS, read_plain
 from bsd.foundation.json_text import is_too_large
 

@@ -55,7 +55,7 @@ def take_out(
         if not keys:
             return raw
         keep(excerpt(raw, keys))
-        return splice.remove_members(raw, [(key,) for key in keys])
+        return splice.edit(raw, remove=[(key,) for key in keys])
 
     _edit(sessions / FILE, edit, wait)
 
@@ -77,7 +77,9 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
         # One that stands there as it was has been put back before, and nobody took it.
         taken = [key for key in wanted if key in there and there[key] != was[key]]
         done = PutBack(tuple(key for key in wanted if key not in taken), tuple(taken))
-        return splice.reinsert(raw, original, [(key,) for key in keys]) if keys else raw
+        return (
+            splice.edit(raw, reinsert=[(key,) for key in keys], original=original) if keys else raw
+        )
 
     path = sessions / FILE
     if not os.path.lexists(path):

@@ -27,7 +27,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan
-from bsd.surgery.policy import Policy
+from bsd.surgery.rules import Policy
 from bsd.text.reader import TranscriptFile
 
 _log = get_logger("agent")
@@ -73,7 +73,7 @@ class InBand:
             calls_due = Round(source, fmt, store, self.config.current, now, found, names)
             return calls_due.answer(calls)
 
-        done, answers = self.surgeon.carry_out(name, plan)
+        done, answers = self.surgeon.operator.carry_out(name, plan)
         if done.outcome is None:
             return False
         for answered in answers:

@@ -208,14 +208,14 @@ class Toolbox:
 def _memory_described(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
     return types.Tool(
         name=tool.name,
-        title=tool.title,
-        description=tool.description,
+        title=tool.told.title,
+        description=tool.told.description,
         input_schema=tool.schema(classes),
         output_schema=tool.output_schema(),
         annotations=types.ToolAnnotations(
-            title=tool.title,
+            title=tool.told.title,
             read_only_hint=False,  # also what is only found lives on
-            destructive_hint=tool.deletes,
+            destructive_hint=tool.told.destroys,
             idempotent_hint=False,
             open_world_hint=False,
         ),

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Facts, Format, ToolCall, Turn
-from bsd.agents.entry import Entry, block_at
+from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.json_text import is_too_large
+from bsd.foundation.value_path import value_at
 from bsd.store.state import Checkpoint
-from bsd.surgery.plan import Source
-from bsd.surgery.policy import Policy
-from bsd.text.reader import Line, parse_entry
+from bsd.surgery.rules import Policy
+from bsd.text.reader import Line, Transcript, parse_entry
 
 REDACTED = "_redacted"
 # Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
@@ -87,7 +87,7 @@ class OwnCall:
 
 
 def own_calls(
-    source: Source, fmt: Format, policy: Policy, since: Checkpoint | None
+    source: Transcript, fmt: Format, policy: Policy, since: Checkpoint | None
 ) -> list[OwnCall]:
     """List the calls from a checkpoint on that nothing says have been dealt with.
 
@@ -167,7 +167,7 @@ def _own_call(
 
 
 def _arguments(entry: Entry, call: ToolCall) -> Any:
-    given = block_at(entry, call.arguments) if call.arguments else None
+    given = value_at(entry, call.arguments) if call.arguments else None
     if isinstance(given, str):  # some write the object as its JSON text
         if is_too_large(given.encode("utf-8", "surrogatepass")):
             return given

@@ -28,14 +28,13 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.history import TouchedLine
 from bsd.surgery.locate import locate
-from bsd.surgery.plan import Means, Plan, Report, Source
-from bsd.surgery.redact import Call, RedactionKind, plan_redact
+from bsd.surgery.plan import Means, Plan, Report, Revised
+from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
 from bsd.surgery.restore import Restored
-from bsd.surgery.revised import Revised
 from bsd.surgery.targets import Refused
 from bsd.text.change import Edit
-from bsd.text.reader import Line, parse_entry
-from bsd.text.splice import SpliceError, edit, set_member
+from bsd.text.reader import Line, Transcript, parse_entry
+from bsd.text.splice import SpliceError, edit
 from bsd.verbs.read_extracted import READ_EXTRACTED, ReadExtracted
 from bsd.verbs.verb import Verb, perform
 
@@ -105,7 +104,7 @@ class Round:
 
     def __init__(
         self,
-        source: Source,
+        source: Transcript,
         fmt: Format,
         store: SessionStore,
         config: PruningConfig,
@@ -250,11 +249,11 @@ class Round:
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
         """Take calls out of sight; returns how, by where they stood."""
-        wishes: dict[tuple[int, str], Call] = {}
+        wishes: dict[tuple[int, str], CallToRedact] = {}
         for one in answers:
             call = one.call
             consumed = call.tool == _REMOTE and not one.failed
-            wishes[_place(call)] = Call(
+            wishes[_place(call)] = CallToRedact(
                 call.name,
                 RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
                 call.call_id or None,
@@ -290,7 +289,7 @@ class Round:
         # Escapes, since texts of transcripts hold lone surrogates.
         note = json.dumps(notes).encode()
         with self._unless_odd(call):
-            self._put(line, set_member(line.raw, ANSWERED, note), call.entry_id)
+            self._put(line, edit(line.raw, put={ANSWERED: note}), call.entry_id)
 
     @contextmanager
     def _unless_odd(self, call: OwnCall) -> Iterator[None]:
@@ -316,7 +315,7 @@ class Round:
             new = edit(line.raw, replace=flags) if flags else line.raw
             if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
                 # Written when the turn was over, it shall be there when somebody reads it.
-                new = set_member(new, EXTRACTABLE, b"%d" % _MESSAGES_TO_STAY)
+                new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:
                 self._put(line, new, self._fmt.facts(entry).id)
 

@@ -166,7 +166,8 @@ class Call:
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
         from bsd.care.interrupted import recover
-        from bsd.session.surgeon import Patience, Surgeon
+        from bsd.session.rest import Patience
+        from bsd.session.surgeon import Surgeon
 
         config = self._config(create=writes)
         patience = Patience(wait, sleep=sleep or _sleep_and_say_so())

@@ -105,8 +105,8 @@ def _app(daemon: Daemon, settings: Settings) -> FastAPI:
     # All that answers questions comes behind the start.
     from bsd.doors.http.app import create_app
     from bsd.doors.http.desk import WAIT_SECONDS, Desk
-    from bsd.memory.opening import open_memory
-    from bsd.workspaces.caretaker import Caretaker, Rules
+    from bsd.memory.facts import open_memory
+    from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
     desk = Desk(
         daemon.layout,
@@ -123,8 +123,8 @@ def _app(daemon: Daemon, settings: Settings) -> FastAPI:
         desk,
         readonly=settings.readonly,
         memory=partial(open_memory, daemon.layout, settings.memory),
-        workspaces=Caretaker(
-            settings.workspace_root, daemon.layout, Rules.of(settings), actor="api"
+        workspaces=WorkspaceRoot(
+            settings.workspace_root, daemon.layout, rules_of(settings), actor="api"
         ),
         config_changed=daemon.config_changed,
     )

@@ -24,7 +24,7 @@ from bsd.doors.cli.output import counted, note, print_json, say
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgery.edit import Shown, Wish
+    from bsd.surgery.edit import EditableEntry, Wish
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -72,10 +72,8 @@ def edit(
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     from bsd.surgery.edit import becoming
 
-    surgeon = call.surgeon()
-    entry, shown = with_entry(
-        call, session, entry, lambda one: (one, surgeon.show_entry(session, one))
-    )
+    call.surgeon()  # what is in flight is finished or undone first
+    entry, shown = with_entry(call, session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -83,6 +81,15 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         if after == before:
             return _tell(call, session, _unchanged(shown))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
+
+
+def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
+    from bsd.session.session import Session
+    from bsd.surgery.edit import show_entry
+
+    source, fmt = Session(call.layout, session).open()
+    with source:
+        return show_entry(source, fmt, entry)
 
 
 def _apply(
@@ -112,7 +119,7 @@ def _tell(call: Call, session: SessionName, answer: dict[str, Any]) -> int:
     return 0
 
 
-def _unchanged(shown: Shown) -> dict[str, Any]:
+def _unchanged(shown: EditableEntry) -> dict[str, Any]:
     return {
         "edited": False,
         "entry_id": shown.entry_id,
@@ -123,7 +130,7 @@ def _unchanged(shown: Shown) -> dict[str, Any]:
 
 
 @contextmanager
-def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]:
+def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """A private file with the entry's JSON, kept if what was written could not be applied.
 
     In a directory of its own: what the editor puts beside it is private, too.
@@ -158,7 +165,7 @@ def _draft(layout: Layout, session: SessionName, shown: Shown) -> Iterator[Path]
     shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
 
-def _entry_name(shown: Shown) -> str:
+def _entry_name(shown: EditableEntry) -> str:
     return shlex.quote(shown.entry_id or f"#{shown.index}")
 
 

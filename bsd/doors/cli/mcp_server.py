@@ -13,10 +13,10 @@ from bsd.doors.cli.agent_calls import wait_for
 from bsd.doors.cli.call import Call
 from bsd.foundation.errors import Forbidden, Invalid
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.memory.facts import Memory
-from bsd.memory.opening import classes_of, open_memory
+from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.session.commit.exchangers import Exchanger, HelperExchanger
-from bsd.session.surgeon import Patience, Surgeon
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 
 _LONGEST_WAIT = 3.0  # seconds: an answer has to be there within 5
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from bsd import __version__
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from bsd.memory.fact import Fact
-    from bsd.memory.facts import Memory
+from bsd.doors.cli.verbs import wing_command
+from bsd.doors.tool_commands import KEYS
+from bsd.foundation.errors import Invalid
+from bsd.memory import verbs
+from bsd.memory.decay import PrunedFacts
+from bsd.memory.fact import Fact, StoredFact
+from bsd.memory.facts import Memory, MemoryStats, open_memory
 
 _MORE = """
 The database is memory/facts.db in the root, the one that OpenClaw's plugin hybrid-memory uses; both
@@ -42,137 +46,65 @@ class _Memory(click.Group, BsdCommand):
 @click.pass_context
 def memory(context: click.Context, /) -> None:
     if context.invoked_subcommand is None:
-        _stats(context.obj)
+        context.invoke(memory.commands["stats"])
 
 
-def _open(call: Call, *, writes: bool = True) -> Memory:
-    from bsd.memory.opening import open_memory
-
+def _open(call: Call, writes: bool, /) -> Memory:
     call.log(writes=writes)
     return open_memory(call.layout, call.settings.memory if call.settings else None)
 
 
-_ENTITY = click.option("--entity", metavar="NAME", help="Only facts about this.")
-_TAG = click.option("--tag", metavar="TAG", help="Only facts with this tag.")
-_REFRESH = click.option(
-    "--refresh/--no-refresh",
-    default=True,
-    help="Whether this keeps the facts alive; without, nothing is changed.",
-)
+# --- what people are told ---
 
 
-@memory.command("store", cls=BsdCommand)
-@click.argument("text", metavar="TEXT")
-@click.option("--entity", metavar="NAME", help="Whom or what it is about.")
-@click.option("--key", metavar="KEY", help="Which of its properties.")
-@click.option("--value", metavar="VALUE", help="The value of that.")
-@click.option("--class", "decay_class", metavar="CLASS", help="Else the words tell it.")
-@click.option("--confidence", type=float, default=1.0, show_default=True, help="0 to 1.")
-@click.option("--importance", type=float, default=0.7, show_default=True, help="0 to 1.")
-@click.option("--category", default="other", show_default=True, metavar="NAME")
-@click.option("--source", default="conversation", show_default=True, metavar="NAME")
-@click.option("--summary", metavar="TEXT", help="The same in short.")
-@click.option("--tags", default="", metavar="A,B", help="With commas.")
-@click.option("--supersedes", metavar="ID", help="The fact whose place it takes.")
-@click.pass_obj
-def store(call: Call, /, text: str, tags: str, **fields: Any) -> None:
-    """Keep a fact, unless one of the same text is there already."""
-    from bsd.memory.new_fact import NewFact
-
-    with _open(call) as opened:
-        done = opened.store(NewFact(text, tags=tuple(tags.split(",")), **fields))
-    if call.json:
-        print_json(done.as_json())
-    elif not done.created:
+def _say_stored(done: StoredFact) -> None:
+    if not done.created:
         say("Similar memory already exists.")
-    else:
-        fact = done.fact
-        about = f" [entity: {fact.entity}]" if fact.entity else ""
-        say(f'Stored: "{one_line(fact.text, 100)}"{about} [decay: {fact.decay_class}]')
-        note(f"id {fact.id}")
-
-
-@memory.command("recall", cls=BsdCommand)
-@click.argument("query", nargs=-1, required=True, metavar="WORDS...")
-@click.option("--limit", type=click.IntRange(min=1), default=5, show_default=True)
-@_ENTITY
-@_TAG
-@click.option("--include-expired", is_flag=True, help="Also those that are to be pruned.")
-@click.option("--include-superseded", is_flag=True, help="Also what was true before.")
-@click.option("--as-of", type=int, metavar="SECONDS", help="What held then (epoch seconds).")
-@_REFRESH
-@click.pass_obj
-def recall(call: Call, /, query: tuple[str, ...], limit: int, refresh: bool, **wanted: Any) -> None:
-    """Find the facts that hold any of the words, the best first."""
-    from bsd.memory.recall import WantedFacts
-
-    with _open(call, writes=refresh) as opened:
-        found = opened.recall(
-            " ".join(query), limit=limit, wanted=WantedFacts(**wanted), refresh=refresh
-        )
-    if call.json:
-        print_json({"query": " ".join(query), "results": [one.as_json() for one in found]})
         return
-    _print([one.fact for one in found], [f"{one.score:.2f}" for one in found])
+    fact = done.fact
+    about = f" [entity: {fact.entity}]" if fact.entity else ""
+    say(f'Stored: "{one_line(fact.text, 100)}"{about} [decay: {fact.decay_class}]')
+    note(f"id {fact.id}")
 
 
-@memory.command("lookup", cls=BsdCommand)
-@click.argument("entity", metavar="ENTITY")
-@click.argument("key", required=False, metavar="[KEY]")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
-@_TAG
-@_REFRESH
-@click.pass_obj
-def lookup(
-    call: Call, /, entity: str, key: str | None, limit: int, tag: str | None, refresh: bool
-) -> None:
-    """Show what is known about one entity, the surest first."""
-    from bsd.memory.recall import WantedFacts
+def _say_recalled(found: verbs.RecallAnswer) -> None:
+    _print([one.fact for one in found.results], [f"{one.score:.2f}" for one in found.results])
 
-    with _open(call, writes=refresh) as opened:
-        found = opened.lookup(
-            entity, key, limit=limit, wanted=WantedFacts(tag=tag), refresh=refresh
-        )
-    if call.json:
-        print_json({"entity": entity, "key": key, "results": [one.as_json() for one in found]})
+
+def _say_looked_up(found: verbs.LookupAnswer) -> None:
+    _print(found.results, [f"{one.confidence:.2f}" for one in found.results])
+
+
+def _print(facts: list[Fact], marks: list[str]) -> None:
+    if not facts:
+        say("Nothing was found.")
         return
-    _print(found, [f"{one.confidence:.2f}" for one in found])
+    rows = [
+        (mark, fact.id, fact.decay_class, fact.entity or "", one_line(fact.text, 200))
+        for fact, mark in zip(facts, marks, strict=True)
+    ]
+    print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
 
 
-@memory.command("confirm", cls=BsdCommand)
-@click.argument("id", metavar="ID")
-@click.pass_obj
-def confirm(call: Call, /, id: str) -> None:
-    """Say that a fact still holds: it begins anew, with full confidence."""
-    with _open(call) as opened:
-        fact = opened.confirm(id)
-    _tell(call, "confirmed", fact, f"Confirmed: {fact.id}, {_until(fact)}")
+def _say_confirmed(done: verbs.ConfirmedFact) -> None:
+    say(f"Confirmed: {done.fact.id}, {_until(done.fact)}")
 
 
-@memory.command("forget", cls=BsdCommand)
-@click.argument("id", metavar="ID")
-@click.pass_obj
-def forget(call: Call, /, id: str) -> None:
-    """Delete a fact for good, and its vector."""
-    with _open(call) as opened:
-        fact = opened.forget(id)
-    _tell(call, "forgotten", fact, f'Forgotten: {fact.id} "{one_line(fact.text, 60)}"')
+def _until(fact: Fact) -> str:
+    if fact.expires_at is None:
+        return "for ever"
+    try:
+        return time.strftime("until %Y-%m-%d %H:%M UTC", time.gmtime(fact.expires_at))
+    except (OverflowError, OSError, ValueError):  # another program's number, beyond all calendars
+        return f"until {fact.expires_at}"
 
 
-@memory.command("prune", cls=BsdCommand)
-@click.option("--hard", is_flag=True, help="Only delete what has expired (wins over --soft).")
-@click.option("--soft", is_flag=True, help="Only let fade what nobody recalls.")
-@click.option("--vectors", is_flag=True, help="Also find and delete vectors without a fact.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.pass_obj
-def prune(call: Call, /, hard: bool, soft: bool, vectors: bool, dry_run: bool) -> None:
-    """Delete what has expired, and let fade what nobody recalls."""
-    with _open(call, writes=not dry_run) as opened:
-        done = opened.prune(hard=hard or not soft, soft=not hard, dry_run=dry_run, orphans=vectors)
-    if call.json:
-        print_json(done.as_json())
-        return
-    if dry_run:
+def _say_forgotten(done: verbs.ForgottenFact) -> None:
+    say(f'Forgotten: {done.fact.id} "{one_line(done.fact.text, 60)}"')
+
+
+def _say_pruned(done: PrunedFacts) -> None:
+    if done.dry_run:
         say(f"Would prune: {done.expired} expired facts")
         say(f"Would soft-prune: {done.deleted} low-confidence, {done.decayed} decayed")
     else:
@@ -187,49 +119,76 @@ def prune(call: Call, /, hard: bool, soft: bool, vectors: bool, dry_run: bool) -
         note(f"{done.vectors_pending} vectors could not be deleted; the next prune tries again")
 
 
-@memory.command("backfill-decay", cls=BsdCommand)
-@click.pass_obj
-def backfill_decay(call: Call, /) -> None:
-    """Find the class of all facts anew, and when they expire by it."""
-    with _open(call) as opened:
-        changed = opened.backfill()
-    if call.json:
-        print_json({"reclassified": changed})
-    elif not changed:
+def _say_backfilled(done: verbs.BackfillAnswer) -> None:
+    if not done.reclassified:
         say("All facts already properly classified.")
-    else:
-        say("Reclassified:")
-        for name, count in changed.items():
-            say(f"  {name}: {count}")
-
-
-@memory.command("stats", cls=BsdCommand)
-@click.pass_obj
-def stats(call: Call, /) -> None:
-    """Count facts, by class, and those that are to be pruned."""
-    _stats(call)
-
-
-def _stats(call: Call) -> None:
-    from bsd import __version__
-
-    with _open(call, writes=False) as opened:
-        found = opened.stats()
-    if call.json:
-        print_json(found)
         return
-    vectors = found["vectors"] or 0
-    say(f"bsd {__version__} ({found['database']})")
-    say(f"SQLite facts:    {found['facts']}")
-    say(f"LanceDB vectors: {'unknown' if found['vectors_problem'] else vectors}")
-    say(f"Total: {found['facts'] + vectors} (with overlap)")
+    say("Reclassified:")
+    for name, count in done.reclassified.items():
+        say(f"  {name}: {count}")
+
+
+def _say_stats(found: MemoryStats) -> None:
+    vectors = found.vectors or 0
+    say(f"bsd {__version__} ({found.database})")
+    say(f"SQLite facts:    {found.facts}")
+    say(f"LanceDB vectors: {'unknown' if found.vectors_problem else vectors}")
+    say(f"Total: {found.facts + vectors} (with overlap)")
     say("\nBy decay class:")
-    for name, count in found["by_class"].items():
+    for name, count in found.by_class.items():
         say(f"  {name:<12} {count}")
-    if found["expired"]:
-        say(f"\nExpired (pending prune): {found['expired']}")
-    if found["vectors_problem"]:
-        note(found["vectors_problem"])
+    if found.expired:
+        say(f"\nExpired (pending prune): {found.expired}")
+    if found.vectors_problem:
+        note(found.vectors_problem)
+
+
+# --- the commands ---
+
+
+def _one_wins(given: dict[str, Any]) -> dict[str, Any]:
+    return {**given, "soft": given["soft"] and not given["hard"]}
+
+
+_LIMIT: dict[str, Any] = {"type": click.IntRange(min=1), "show_default": True}
+_AS_OF = click.Option(["--as-of"], type=int, metavar="SECONDS", help=verbs.AS_OF)
+_WORDS = click.Argument(
+    ["query"],
+    nargs=-1,
+    required=True,
+    metavar="WORDS...",
+    callback=lambda _context, _parameter, words: " ".join(words),
+)
+_HARD = click.Option(
+    ["--hard"], is_flag=True, help="Only delete what has expired (wins over --soft)."
+)
+
+for _command in (
+    wing_command(
+        verbs.STORE, "store", _open, _say_stored, own={"source_date": None, "expires_at": None}
+    ),
+    wing_command(
+        verbs.RECALL,
+        "recall",
+        _open,
+        _say_recalled,
+        own={"query": _WORDS, "limit": click.Option(["--limit"], default=5, **_LIMIT)}
+        | {"as_of": _AS_OF},
+    ),
+    wing_command(
+        verbs.LOOKUP,
+        "lookup",
+        _open,
+        _say_looked_up,
+        own={"limit": click.Option(["--limit"], default=100, **_LIMIT)},
+    ),
+    wing_command(verbs.CONFIRM, "confirm", _open, _say_confirmed),
+    wing_command(verbs.FORGET, "forget", _open, _say_forgotten),
+    wing_command(verbs.PRUNE, "prune", _open, _say_pruned, own={"hard": _HARD}, said=_one_wins),
+    wing_command(verbs.BACKFILL, "backfill-decay", _open, _say_backfilled),
+    wing_command(verbs.STATS, "stats", _open, _say_stats),
+):
+    memory.add_command(_command)
 
 
 @memory.command("checkpoint", cls=BsdCommand)
@@ -237,77 +196,39 @@ def _stats(call: Call) -> None:
 @click.option("--intent", metavar="TEXT", help="What is about to be done.")
 @click.option("--state", metavar="TEXT", help="How things stand.")
 @click.option("--expected-outcome", metavar="TEXT", help="What should come of it.")
-@click.option("--working-files", metavar="A,B", help="With commas.")
+@click.option("--working-files", metavar="A,B", type=KEYS, help="The files that matter.")
 @click.pass_obj
-def checkpoint(call: Call, /, action: str | None, **said: str | None) -> None:
+def checkpoint(call: Call, /, action: str | None, **said: Any) -> None:
     """Keep what is about to be done, or show the last that was kept."""
     match action:
         case "save":
-            _save_checkpoint(call, **said)
+            if not said["intent"] or not said["state"]:
+                raise Invalid(
+                    "--intent and --state required for save",
+                    hint="`bsd memory checkpoint save --intent TEXT --state TEXT`",
+                )
+            _save(call, verbs.SaveCheckpoint(**said))
         case "restore":
-            _restore_checkpoint(call)
+            _restore(call)
         case _:
-            from bsd.foundation.errors import Invalid
-
             raise Invalid("Usage: checkpoint <save|restore>", hint="`bsd memory checkpoint --help`")
 
 
-def _save_checkpoint(
-    call: Call,
-    *,
-    intent: str | None,
-    state: str | None,
-    expected_outcome: str | None,
-    working_files: str | None,
-) -> None:
-    if not intent or not state:
-        from bsd.foundation.errors import Invalid
-
-        raise Invalid(
-            "--intent and --state required for save",
-            hint="`bsd memory checkpoint save --intent TEXT --state TEXT`",
-        )
-    files = [name.strip() for name in working_files.split(",")] if working_files else None
-    with _open(call) as opened:
-        fact = opened.save_checkpoint(
-            intent, state, expected_outcome=expected_outcome, working_files=files
-        )
+def _save(call: Call, asked: verbs.SaveCheckpoint) -> None:
+    with _open(call, True) as opened:
+        done = verbs.SAVE_CHECKPOINT.act(opened, asked)
     if call.json:
-        print_json({"saved": True, **fact.as_json()})
+        print_json(done.as_json())
     else:
-        say(f"Checkpoint saved: {fact.id}")
+        say(f"Checkpoint saved: {done.fact.id}")
 
 
-def _restore_checkpoint(call: Call) -> None:
-    with _open(call, writes=False) as opened:
-        found = opened.restore_checkpoint()
+def _restore(call: Call) -> None:
+    with _open(call, False) as opened:
+        found = verbs.RESTORE_CHECKPOINT.act(opened, verbs.NoArguments())
     if call.json:
-        print_json({"checkpoint": found})
-    elif found is None:
+        print_json(found.as_json())
+    elif found.checkpoint is None:
         say("No active checkpoint.")
     else:
-        print_json(found)
-
-
-def _print(facts: list[Fact], marks: list[str]) -> None:
-    if not facts:
-        say("Nothing was found.")
-        return
-    rows = [
-        (mark, fact.id, fact.decay_class, fact.entity or "", one_line(fact.text, 200))
-        for fact, mark in zip(facts, marks, strict=True)
-    ]
-    print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
-
-
-def _tell(call: Call, done: str, fact: Fact, text: str) -> None:
-    print_json({done: True, **fact.as_json()}) if call.json else say(text)
-
-
-def _until(fact: Fact) -> str:
-    if fact.expires_at is None:
-        return "for ever"
-    try:
-        return time.strftime("until %Y-%m-%d %H:%M UTC", time.gmtime(fact.expires_at))
-    except (OverflowError, OSError, ValueError):  # another program's number, beyond all calendars
-        return f"until {fact.expires_at}"
+        print_json(found.checkpoint)

@@ -12,7 +12,8 @@ from bsd.doors.cli.output import counted, note, print_json, say, size
 if TYPE_CHECKING:
     from bsd.doors.cli.many import Progressed
     from bsd.foundation.layout import SessionName
-    from bsd.session.surgeon import SessionResult, Surgeon
+    from bsd.session.surgeon import Surgeon
+    from bsd.surgery.result import SessionResult
 
 
 @command(
@@ -56,7 +57,7 @@ def restore_all(
     from bsd.doors.cli.many_report import report
     from bsd.doors.cli.names import all_sessions
     from bsd.foundation.errors import ConfigError
-    from bsd.session.surgeon import Status
+    from bsd.surgery.result import Status
 
     if copy is not None:
         return _copy(call, sessions, copy)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bsd.agents.dialect import Format
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.names import say_whose, with_entry
@@ -18,8 +19,8 @@ from bsd.foundation.layout import SessionName
 from bsd.session.examiner import Examiner
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
-from bsd.surgery.view import EntryView, extracted_content
-from bsd.text.reader import BytesTranscript, parse_entry
+from bsd.surgery.view import EntryView, extracted_content, views
+from bsd.text.reader import BytesTranscript, Transcript, parse_entry
 from bsd.verbs.pages import text_of_value
 from bsd.verbs.reading import held_in
 
@@ -67,7 +68,7 @@ def show(
     if entry is not None:
         views = [with_entry(call, session, entry, lambda one: _find(examiner, session, one))]
     else:
-        views = list(examiner.entries(session, start=start, limit=limit))
+        views = examiner.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
     details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
         documents = [view.as_json() | details.get(view.index, {}) for view in views]
@@ -100,19 +101,28 @@ def _print_value(
         sys.stdout.buffer.flush()
 
 
+def _listed(source: Transcript, fmt: Format, start: int, limit: int | None) -> list[EntryView]:
+    return list(views(source, fmt, start=start, limit=limit))
+
+
 def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
+    view = examiner.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
+    if view is None:
+        hint = f"`bsd show {session}` lists them"
+        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+    return view
+
+
+def _found(source: Transcript, fmt: Format, wanted: str) -> EntryView | None:
     """The entry by id, else by line number: the first of several with the same id."""
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
-    for view in examiner.entries(session):
+    for view in views(source, fmt):
         if view.id == wanted and not wanted.startswith("#"):
             return view
         if view.index == index:
             at_index = view
-    if at_index is None:
-        hint = f"`bsd show {session}` lists them"
-        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
     return at_index
 
 

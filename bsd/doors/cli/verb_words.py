@@ -18,7 +18,7 @@ from bsd.foundation.errors import Invalid
 
 if TYPE_CHECKING:  # each verb loads its own
     from bsd.foundation.layout import SessionName
-    from bsd.surgery.pin import Extractable, ExtractableSet
+    from bsd.surgery.edit import Extractable, ExtractableSet
     from bsd.surgery.restore import Restored
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import click
 
 from bsd.doors.cli import complete
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
+from bsd.doors.cli.verbs import wing_command
+from bsd.foundation.errors import ConfigError, Conflict, Invalid
+from bsd.foundation.spelling import format_duration, parse_duration
+from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
+from bsd.workspaces.place import DEFAULT_ROOT
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout
-    from bsd.workspaces import ExecutionResult, Limits, PruneResult, Repair, SessionInfo
-    from bsd.workspaces.caretaker import Caretaker, Rules
 
 _MORE = """
 The workspaces lie in --workspace-root, else where the setting workspace_root says, else in the
@@ -38,9 +46,8 @@ class _Workspace(click.Group, BsdCommand):
     """A group that understands the global options after its name, too."""
 
 
-_ROOT = click.option(
-    "--workspace-root", "place", metavar="DIR", help="The directory that holds the workspaces."
-)
+_PLACE = "The directory that holds the workspaces."
+_ROOT = click.option("--workspace-root", "place", metavar="DIR", help=_PLACE)
 
 
 @click.group("workspace", cls=_Workspace, help=f"{COMMANDS['workspace'].help}\n\n{_MORE}")
@@ -48,18 +55,105 @@ def workspace() -> None:
     """All below."""
 
 
-@workspace.command("create", cls=BsdCommand)
-@click.argument("session_id", metavar="[ID]", required=False)
-@_ROOT
-@click.pass_obj
-def create(call: Call, /, session_id: str | None, place: str | None) -> None:
-    """Create a workspace, or open the one of this name; without an ID one is made up."""
-    made = _caretaker(call, place).create(session_id)
-    if call.json:
-        created = {"created": made.created}
-        print_json({"session_id": made.session_id, "path": str(made.path), **created})
+# --- the root that is meant ---
+
+
+def _root(call: Call, place: str | None, *, writes: bool = True) -> WorkspaceRoot:
+    """The workspaces that are meant; logs and audits if there is an OpenClaw root."""
+    settings = call.settings
+    root = Path(place) if place else settings.workspace_root if settings else None
+    rules = rules_of(settings) if settings else Rules()
+    layout = _layout(call)
+    if layout is not None:
+        call.log(writes=writes)
+    elif writes:
+        call.refuse_if_readonly()
+    return WorkspaceRoot(root or DEFAULT_ROOT, layout, rules)
+
+
+def _layout(call: Call) -> Layout | None:
+    """Workspaces need no OpenClaw directory: without one there is no log and no audit."""
+    try:
+        return call.layout
+    except ConfigError:
+        if call.root is not None:  # it was named
+            raise
+        return None
+
+
+def _opening(
+    call: Call, writes: bool, /, place: str | None = None
+) -> AbstractContextManager[WorkspaceRoot]:
+    return nullcontext(_root(call, place, writes=writes))
+
+
+# --- to create, to use, to list ---
+
+
+def _say_created(made: verbs.Created) -> None:
+    say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
+
+
+def _say_touched(done: verbs.TouchedWorkspace) -> None:
+    name = done.session_id
+    if done.metadata is not None:
+        say(f"{name} counts as used now, {done.metadata.as_json()['updated_at']}")
     else:
-        say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
+        note(f"{name} has no usable metadata: `bsd workspace repair {name}` makes some")
+
+
+def _say_list(found: verbs.Workspaces) -> None:
+    if not found.workspaces:
+        say(f"there are no workspaces in {found.workspace_root}")
+        return
+    sizes = any(one.bytes is not None for one in found.workspaces)
+    columns = ["ID", "UNUSED", "RUNS", "LAST ERROR"]
+    if sizes:
+        columns.insert(2, "SIZE")
+    rows = []
+    for one in found.workspaces:
+        known = one.metadata
+        row = [
+            one.session_id,
+            _hours(one.age_hours),
+            str(known.execution_count) if known else "?",
+            (known.last_error or "") if known else f"({one.detail})",
+        ]
+        if sizes:
+            row.insert(2, "?" if one.bytes is None else size(one.bytes))
+        rows.append(row)
+    print_table(columns, rows, right=("UNUSED", "SIZE", "RUNS"), last_may_shrink=True)
+
+
+def _hours(hours: float | None) -> str:
+    if hours is None:
+        return "?"
+    return "in the future" if hours < 0 else format_duration(int(hours * 3_600_000))
+
+
+def _root_option() -> click.Option:
+    return click.Option(["--workspace-root", "place"], metavar="DIR", help=_PLACE)
+
+
+_KNOWN = click.Argument(["session_id"], metavar="ID", shell_complete=complete.workspaces)
+
+for _command in (
+    wing_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
+    wing_command(
+        verbs.TOUCH,
+        "touch",
+        _opening,
+        _say_touched,
+        own={"session_id": _KNOWN},
+        also=[_root_option()],
+        failed=lambda done: done.metadata is None,
+    ),
+    wing_command(verbs.LIST, "list", _opening, _say_list, also=[_root_option()]),
+):
+    workspace.add_command(_command)
+
+
+# --- to run a program ---
 
 
 @workspace.command("run", cls=BsdCommand)
@@ -96,7 +190,7 @@ def run(
     user, to whom what root has put into the workspace is given; outside a box root's runs only with
     --no-isolate. --json says which limits hold.
     """
-    done = _caretaker(call, place).run(
+    done = _root(call, place).run(
         session_id,
         argv,
         limits=_limits(call, time_limit),
@@ -111,36 +205,44 @@ def run(
     return 0 if done.succeeded else 1
 
 
-@workspace.command("touch", cls=BsdCommand)
-@click.argument("session_id", metavar="ID", shell_complete=complete.workspaces)
-@_ROOT
-@click.pass_obj
-def touch(call: Call, /, session_id: str, place: str | None) -> int:
-    """Note that a workspace is used now. Exit code 1 if it has no metadata to note that in."""
-    metadata = _caretaker(call, place).touch(session_id)
-    if call.json:
-        document = metadata.as_json() if metadata else None
-        print_json({"session_id": session_id, "metadata": document})
-    elif metadata:
-        say(f"{session_id} counts as used now, {metadata.as_json()['updated_at']}")
-    else:
-        note(f"{session_id} has no usable metadata: `bsd workspace repair {session_id}` makes some")
-    return 0 if metadata else 1
+def _limits(call: Call, seconds: float | None) -> Limits:
+    known = call.settings.workspace_limits.model_dump() if call.settings else {}
+    if seconds is not None:
+        if not 0 < seconds < float("inf"):
+            raise Invalid("--time-limit must be a number of seconds, more than 0")
+        known["seconds"] = seconds
+    return Limits(**known)
 
 
-@workspace.command("list", cls=BsdCommand)
-@_ROOT
-@click.option("--sizes", is_flag=True, help="Look at every file, and say what they take.")
-@click.pass_obj
-def list_(call: Call, /, place: str | None, sizes: bool) -> None:
-    """List the workspaces, the longest unused first."""
-    keeper = _caretaker(call, place, writes=False)
-    found = keeper.sessions(sizes=sizes)
-    if call.json:
-        rows = [one.as_json() for one in found]
-        print_json({"workspace_root": str(keeper.place), "workspaces": rows})
-    else:
-        _show_list(found, keeper.place, sizes=sizes)
+def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise Invalid(f"--env {pair!r} is not of the form NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _show_run(done: ExecutionResult) -> None:
+    """Its output as it is, and what there is to say of it to stderr."""
+    for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
+        stream.write(safe(text, lines=True) if stream.isatty() else text)
+        stream.flush()
+    if done.truncated:
+        note(f"(output cut: {done.stdout_bytes:,} and {done.stderr_bytes:,} bytes in all)")
+    if not done.isolated:
+        note(f"(not isolated: {done.isolation})")
+    for name, how in done.limits.items():
+        if "not" in how.split():
+            note(f"(limit {name}: {how})")
+    if done.metadata is None:
+        note("(without usable metadata: its use is not noted, and it is never pruned)")
+    if done.error:
+        note(f"{done.argv[0]}: {done.error}")
+
+
+# --- to prune ---
 
 
 @workspace.command("prune", cls=BsdCommand)
@@ -167,17 +269,15 @@ def prune(
 
     Without an option by the settings: those unused for workspace_max_age.
     """
-    from bsd.doors.cli.interrupt import stop_request
-
-    keeper = _caretaker(call, place, writes=not dry_run)
-    rules = _rules(keeper, older_than, max_count, max_bytes)
+    root = _root(call, place, writes=not dry_run)
+    rules = _rules(root, older_than, max_count, max_bytes)
     if not (dry_run or yes):
-        _ask(keeper, rules)
-    with stop_request() as request, _Bar() as bar:
-        done = keeper.prune(
+        _ask(root, rules)
+    with stop_request() as request, _progress() as progress:
+        done = root.prune(
             rules,
             dry_run=dry_run,
-            progress=bar.show,
+            progress=progress,
             stopping=lambda: request.number is not None,
         )
     if call.json:
@@ -187,174 +287,40 @@ def prune(
     return 1 if done.errors else request.exit_code
 
 
-@workspace.command("repair", cls=BsdCommand)
-@click.argument("session_id", metavar="[ID]", required=False)
-@_ROOT
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
-@click.pass_obj
-def repair(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
-    """Make missing or broken metadata anew from the files' times; without an ID in all."""
-    done = _caretaker(call, place, writes=not dry_run).repair(session_id, dry_run=dry_run)
-    if call.json:
-        print_json({"dry_run": dry_run, "workspaces": [one.as_json() for one in done]})
-    else:
-        _show_repairs(done, dry_run=dry_run)
-    return 1 if any(one.error for one in done) else 0
-
-
-def _caretaker(call: Call, place: str | None, *, writes: bool = True) -> Caretaker:
-    """Whoever looks after the root that is meant; logs and audits if there is an OpenClaw root."""
-    from bsd.workspaces.caretaker import Caretaker, Rules
-    from bsd.workspaces.place import DEFAULT_ROOT
-
-    settings = call.settings
-    root = Path(place) if place else settings.workspace_root if settings else None
-    rules = Rules.of(settings) if settings else Rules()
-    layout = _layout(call)
-    if layout is not None:
-        call.log(writes=writes)
-    elif writes:
-        call.refuse_if_readonly()
-    return Caretaker(root or DEFAULT_ROOT, layout, rules)
-
-
-def _layout(call: Call) -> Layout | None:
-    """Workspaces need no OpenClaw directory: without one there is no log and no audit."""
-    from bsd.foundation.errors import ConfigError
-
-    try:
-        return call.layout
-    except ConfigError:
-        if call.root is not None:  # it was named
-            raise
-        return None
-
-
-def _limits(call: Call, seconds: float | None) -> Limits:
-    from bsd.foundation.errors import Invalid
-    from bsd.workspaces import Limits
-
-    known = call.settings.workspace_limits.model_dump() if call.settings else {}
-    if seconds is not None:
-        if not 0 < seconds < float("inf"):
-            raise Invalid("--time-limit must be a number of seconds, more than 0")
-        known["seconds"] = seconds
-    return Limits(**known)
-
-
-def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    from bsd.foundation.errors import Invalid
-
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise Invalid(f"--env {pair!r} is not of the form NAME=VALUE")
-        found[name] = value
-    return found
-
-
 def _rules(
-    keeper: Caretaker, older_than: str | None, max_count: int | None, max_bytes: int | None
+    root: WorkspaceRoot, older_than: str | None, max_count: int | None, max_bytes: int | None
 ) -> Rules:
     """As the options say; as the settings say, if there is none."""
-    from bsd.foundation.spelling import parse_duration
-    from bsd.workspaces.caretaker import Rules
-
     if older_than is None and max_count is None and max_bytes is None:
-        return keeper.rules
+        return root.rules
     hours = None
     if older_than is not None and older_than.strip().lower() != "never":
         hours = parse_duration(older_than, minimum=0) / 3_600_000
     return Rules(hours, max_count, max_bytes)
 
 
-def _ask(keeper: Caretaker, rules: Rules) -> None:
-    from bsd.doors.cli.call import confirm
-    from bsd.foundation.errors import Conflict
-
-    found = keeper.prune(rules, dry_run=True)
+def _ask(root: WorkspaceRoot, rules: Rules) -> None:
+    found = root.prune(rules, dry_run=True)
     if not found.deleted_sessions and not found.leftovers:
         return
     what = f"{counted(len(found.deleted_sessions), 'workspace')} ({size(found.reclaimed_bytes)})"
     refusal = "`bsd workspace prune --yes`"
-    if not confirm(f"Delete {what} in {keeper.place.resolve()} for good?", refusal):
+    if not confirm(f"Delete {what} in {root.place.resolve()} for good?", refusal):
         raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
-class _Bar:
-    """How far it is, on a terminal."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def show(self, done: int, planned: int) -> None:
-        if not sys.stderr.isatty():
-            return
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("pruning", total=planned)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
-
-
-def _show_run(done: ExecutionResult) -> None:
-    """Its output as it is, and what there is to say of it to stderr."""
-    for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
-        stream.write(safe(text, lines=True) if stream.isatty() else text)
-        stream.flush()
-    if done.truncated:
-        note(f"(output cut: {done.stdout_bytes:,} and {done.stderr_bytes:,} bytes in all)")
-    if not done.isolated:
-        note(f"(not isolated: {done.isolation})")
-    for name, how in done.limits.items():
-        if "not" in how.split():
-            note(f"(limit {name}: {how})")
-    if done.metadata is None:
-        note("(without usable metadata: its use is not noted, and it is never pruned)")
-    if done.error:
-        note(f"{done.argv[0]}: {done.error}")
-
-
-def _show_list(found: list[SessionInfo], place: Path, *, sizes: bool) -> None:
-    if not found:
-        say(f"there are no workspaces in {place}")
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Shows how far it is, on a terminal: workspaces that are done, and planned."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _planned: None
         return
-    columns = ["ID", "UNUSED", "RUNS", "LAST ERROR"]
-    if sizes:
-        columns.insert(2, "SIZE")
-    rows = []
-    for one in found:
-        known = one.metadata
-        row = [
-            one.session_id,
-            _hours(one.age_hours),
-            str(known.execution_count) if known else "?",
-            (known.last_error or "") if known else f"({one.detail})",
-        ]
-        if sizes:
-            row.insert(2, "?" if one.bytes is None else size(one.bytes))
-        rows.append(row)
-    print_table(columns, rows, right=("UNUSED", "SIZE", "RUNS"), last_may_shrink=True)
+    from rich.console import Console  # only here: it takes longer to load than most prunings
+    from rich.progress import Progress
 
-
-def _hours(hours: float | None) -> str:
-    from bsd.foundation.spelling import format_duration
-
-    if hours is None:
-        return "?"
-    return "in the future" if hours < 0 else format_duration(int(hours * 3_600_000))
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("pruning", total=None)
+        yield lambda done, planned: bar.update(task, completed=done, total=planned)
 
 
 def _show_prune(done: PruneResult) -> None:
@@ -368,15 +334,34 @@ def _show_prune(done: PruneResult) -> None:
     say(str(done))
 
 
-def _show_repairs(done: list[Repair], *, dry_run: bool) -> None:
-    for one in done:
+# --- to repair ---
+
+
+@workspace.command("repair", cls=BsdCommand)
+@click.argument("session_id", metavar="[ID]", required=False)
+@_ROOT
+@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.pass_obj
+def repair(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
+    """Make missing or broken metadata anew from the files' times; without an ID in all."""
+    root = _root(call, place, writes=not dry_run)
+    done = verbs.Repairs(dry_run, root.repair(session_id, dry_run=dry_run))
+    if call.json:
+        print_json(done.as_json())
+    else:
+        _show_repairs(done)
+    return 1 if any(one.error for one in done.workspaces) else 0
+
+
+def _show_repairs(done: verbs.Repairs) -> None:
+    for one in done.workspaces:
         if one.error:
             note(f"{one.session_id}: {one.error}")
         elif one.metadata and one.reason:
-            would = "would count" if dry_run else "counts"
+            would = "would count" if done.dry_run else "counts"
             moment = one.metadata.as_json()["updated_at"]
             say(f"{one.session_id}: {one.detail}; it {would} as used at {moment}")
         else:
             say(f"{one.session_id} needs no repair")
-    if not done:
+    if not done.workspaces:
         say("no workspace needs a repair")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,17 +24,16 @@ from bsd.doors.http.routes import context as context_routes
 from bsd.doors.http.routes import entries as entries_routes
 from bsd.doors.http.routes import events as events_routes
 from bsd.doors.http.routes import jobs as jobs_routes
-from bsd.doors.http.routes import memory as memory_routes
 from bsd.doors.http.routes import page as page_routes
 from bsd.doors.http.routes import savings as savings_routes
 from bsd.doors.http.routes import sessions as sessions_routes
 from bsd.doors.http.routes import state as state_routes
 from bsd.doors.http.routes import trash as trash_routes
-from bsd.doors.http.routes import workspaces as workspaces_routes
 from bsd.doors.http.routes.config import Configured
-from bsd.doors.http.routes.memory import OpenMemory
-from bsd.memory.opening import open_memory
-from bsd.workspaces.caretaker import Caretaker
+from bsd.memory import verbs as memory_verbs
+from bsd.memory.facts import Memory, open_memory
+from bsd.workspaces import verbs as workspace_verbs
+from bsd.workspaces.verbs import WorkspaceRoot
 
 
 class Backend(Protocol):
@@ -57,8 +58,8 @@ def create_app(
     desk: Desk,
     *,
     readonly: bool = False,
-    memory: OpenMemory | None = None,
-    workspaces: Caretaker | None = None,
+    memory: Callable[..., Memory] | None = None,
+    workspaces: WorkspaceRoot | None = None,
     config_changed: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routes together. Keys, Host and Origin are the business of each listener."""
@@ -93,8 +94,16 @@ def create_app(
     app.include_router(context_routes.routes(desk))
     app.include_router(verb_routes.routes(desk))
     app.include_router(trash_routes.routes(desk))
-    app.include_router(memory_routes.routes(memory or partial(open_memory, desk.layout)))
-    app.include_router(workspaces_routes.routes(workspaces or Caretaker(None)))
+    open_facts = memory or partial(open_memory, desk.layout)
+    app.include_router(
+        verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: open_facts(actor=actor))
+    )
+    workspace_root = workspaces or WorkspaceRoot(None)
+    app.include_router(
+        verb_routes.wing_routes(
+            workspace_verbs.VERBS, lambda actor: nullcontext(replace(workspace_root, actor=actor))
+        )
+    )
     app.include_router(events_routes.routes(Feed(backend.subscribe)))
     app.include_router(savings_routes.routes(desk.layout.audit_file))
     app.include_router(page_routes.routes())

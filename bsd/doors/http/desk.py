@@ -15,7 +15,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
-from bsd.session.surgeon import SessionResult, Status, Surgeon
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import SessionResult, Status
 from bsd.verbs.list_sessions import SearchState
 
 _log = get_logger("api")

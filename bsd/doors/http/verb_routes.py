@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
 from inspect import Parameter, Signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -16,14 +18,21 @@ from bsd.doors.http.body import Wish, described, wish
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.doors.models import arguments_model
+from bsd.doors.models import arguments_model, taken_type
+from bsd.foundation import answers as told
+from bsd.foundation.definition import Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
 from bsd.verbs.list_sessions import SearchState
-from bsd.verbs.verb import Argument, Route, Verb, all_verbs, arguments_of, perform
+from bsd.verbs.verb import Verb, all_verbs, perform
 
 _OF_THE_SESSION = ("agent", "session")
+
+_H = TypeVar("_H")
+# Who asks, and what is given in path, query and body → whether it may change something, and what
+# does it, on a thread.
+_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], told.Answer]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +58,79 @@ class DeskHands:
 
 
 def routes(desk: Desk) -> APIRouter:
-    """All verbs that say where HTTP finds them."""
+    """All verbs of sessions that say where HTTP finds them."""
     router = APIRouter()
     for verb in all_verbs().values():
         if verb.route is not None:
-            _add(router, desk, verb, verb.route)
+            _add_session_verb(router, desk, verb, verb.route)
     return router
 
 
-def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
-    """Let a verb be reached where it says."""
+def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
+    of = _OF_THE_SESSION if verb.ask is None else ()
+
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+        of_one = [given.pop(part) for part in of]
+
+        def work() -> told.Answer:
+            name = desk.named(*of_one) if of_one else None
+            if "entry" in given:
+                given["entry"] = entry_name(given["entry"])
+            answer: told.Answer = perform(
+                verb, DeskHands(desk, actor), name, verb.arguments(**given)
+            )
+            return answer
+
+        return verb.changes, work
+
+    _add(router, verb, route, prepare, of)
+
+
+def wing_routes(
+    verbs: Iterable[WingVerb[_H, Any, Any]], opening: Callable[[str], AbstractContextManager[_H]]
+) -> APIRouter:
+    """The verbs of a wing that say where HTTP finds them.
+
+    `opening` gives the handle with which they are done, for an actor; it is left on the thread on
+    which it was entered.
+    """
+    router = APIRouter()
+    for verb in verbs:
+        if verb.route is not None:
+            _add_wing_verb(router, opening, verb, verb.route)
+    return router
+
+
+def _add_wing_verb(
+    router: APIRouter,
+    opening: Callable[[str], AbstractContextManager[_H]],
+    verb: WingVerb[_H, Any, Any],
+    route: Route,
+) -> None:
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+        asked = verb.arguments(**given)
+
+        def work() -> told.Answer:
+            with opening(actor) as handle:
+                answer: told.Answer = verb.act(handle, asked)
+                return answer
+
+        return verb.will_change(asked), work
+
+    _add(router, verb, route, prepare)
+
+
+def _add(
+    router: APIRouter,
+    verb: Definition[Any, Any],
+    route: Route,
+    prepare: _Prepare,
+    of: tuple[str, ...] = (),
+) -> None:
+    """Let a verb be reached where it says; `of` are names in the path that are no arguments."""
     known = arguments_of(verb.arguments)
     in_path = [name for name in re.findall(r"\{(\w+)\}", route.path) if name in known]
-    whole = route.method == "GET"  # which has no body
-    in_query = [name for name, (_, said) in known.items() if said.query or whole]
+    in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
     in_query = [name for name in in_query if name not in in_path]
     in_body = [name for name in known if name not in {*in_path, *in_query}]
     required = any(known[name][0].default is MISSING for name in in_body)
@@ -70,24 +138,14 @@ def _add(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> N
 
     async def endpoint(request: Request, **given: Any) -> Response:
         actor = actor_of(request)
-        name = (given.pop("agent"), given.pop("session")) if verb.ask is None else None
         if model is not None:
-            asked = await _asked(request, model, route, required=required)
-            given |= {one: getattr(asked, one) for one in in_body}
+            body = await _asked(request, model, route, required=required)
+            # What was left out is as the verb's own arguments have it.
+            given |= {name: getattr(body, name) for name in body.model_fields_set}
+        changes, work = prepare(actor, given)
+        return Answer(await (changing if changes else reading)(lambda: work().as_json()))
 
-        def work() -> dict[str, Any]:
-            session = desk.named(*name) if name else None
-            if "entry" in given:
-                given["entry"] = entry_name(given["entry"])
-            answer = perform(verb, DeskHands(desk, actor), session, verb.arguments(**given))
-            document: dict[str, Any] = answer.as_json()
-            return document
-
-        return Answer(await (changing if verb.changes else reading)(work))
-
-    if verb.ask is None:
-        in_path = [*_OF_THE_SESSION, *in_path]
-    endpoint.__signature__ = _signature(verb, in_path, in_query)  # type: ignore[attr-defined]
+    endpoint.__signature__ = _signature(verb.arguments, [*of, *in_path], in_query)  # type: ignore[attr-defined]
     endpoint.__doc__ = route.doc
     router.add_api_route(
         route.path,
@@ -108,36 +166,23 @@ async def _asked(request: Request, model: type[Wish], route: Route, *, required:
         raise
 
 
-def _signature(verb: Verb[Any, Any], in_path: list[str], in_query: list[str]) -> Signature:
+def _signature(arguments: Any, in_path: list[str], in_query: list[str]) -> Signature:
     """What FastAPI reads of it: what stands in the path, and in the query."""
-    known, hints = arguments_of(verb.arguments), get_type_hints(verb.arguments)
+    known, hints = arguments_of(arguments), get_type_hints(arguments)
     keyword = Parameter.KEYWORD_ONLY
-
-    def required(name: str) -> bool:
-        return known[name][0].default is MISSING
-
+    asked = []
+    for name in in_query:
+        one, said = known[name]
+        taken: Any = taken_type(hints[name], said)
+        alias = (said.names or {}).get("http")
+        kind = Annotated[taken, Query(alias=alias, description=said.doc or None)]
+        default = Parameter.empty if one.default is MISSING else one.default
+        asked.append(Parameter(name, keyword, annotation=kind, default=default))
     return Signature(
         [
             Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=Request),
             *(Parameter(name, keyword, annotation=str) for name in in_path),
-            *(
-                Parameter(
-                    name,
-                    keyword,
-                    annotation=Annotated[hints[name], _query(hints[name], known[name][1])],
-                    default=Parameter.empty if required(name) else known[name][0].default,
-                )
-                for name in in_query
-            ),
+            *asked,
         ],
         return_annotation=Response,
     )
-
-
-def _query(annotation: Any, said: Argument) -> Any:
-    """What FastAPI is told of an argument in the query."""
-    more: dict[str, Any] = {"ge": said.least, "le": said.most}
-    if annotation not in {int, int | None}:
-        more = {"min_length": said.least, "max_length": said.most}
-    name = (said.names or {}).get("http")
-    return Query(alias=name, description=said.doc or None, **more)

@@ -18,15 +18,20 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from bsd.agents.owner import Owner
+from bsd.agents.owners import owner_of
 from bsd.foundation import filesystem
 from bsd.foundation.errors import Busy, NotFound
 from bsd.foundation.files import sync_dir
 from bsd.foundation.filesystem import Strength
 from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import (
     open_plain,
     read_range,
@@ -36,21 +41,87 @@ from bsd.foundation.leases import (
     take_lease,
 )
 from bsd.foundation.process import seconds_up
-from bsd.session.commit.build import header_hash
-from bsd.session.commit.damage import begins_a_line, ends_in_zeros, lies_under, only_lacks
 from bsd.session.commit.exchangers import Exchanger, Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
-from bsd.session.commit.late import Insert, NoPlace, Target, is_json, split_lines, without
+from bsd.session.commit.late import (
+    Insert,
+    NoPlace,
+    Target,
+    begins_a_line,
+    ends_in_zeros,
+    is_json,
+    lies_under,
+    only_lacks,
+    split_lines,
+    without,
+)
+from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import Orphan, keep_orphan
-from bsd.session.commit.protocol import commit
-from bsd.session.commit.recovered import Access, Recovered, State
+from bsd.session.commit.protocol import commit, header_hash
 from bsd.text.change import Change, Edit
 
 KEEP_NS = 60 * 10**9  # for so long the displaced file stays
 
 
+class State(StrEnum):
+    """What became of one record."""
+
+    WATCHED = "watched"  # nothing to do; its displaced file is kept a while longer
+    BUSY = "busy"  # a living process is at it
+    WAITING = "waiting"  # late bytes cannot be carried now; tried again later
+    CARRIED = "carried"  # late bytes are in their session; watched on
+    ORPHANED = "orphaned"  # late bytes have become an orphan
+    PUT_BACK = "put_back"  # the displaced file had been rewritten, and stands at the path again
+    FINISHED = "finished"  # nothing came any more: the displaced file is gone
+    ABANDONED = "abandoned"  # a commit had not come as far as its exchange: removed
+    FAILED = "failed"  # see detail; left as it is
+
+
 @immutable
-class Means:
+class Recovered:
+    """What became of one record in flight, and how much was carried now."""
+
+    state: State
+    record: Path
+    session: SessionName | None = None
+    detail: str = ""
+    lines: int = 0
+    bytes: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract."""
+        return {
+            "state": str(self.state),
+            "record": str(self.record),
+            "session": str(self.session) if self.session else None,
+            "detail": self.detail,
+            "lines": self.lines,
+            "bytes": self.bytes,
+        }
+
+
+@immutable
+class Access:
+    """How recovery gets at a session; each lock raises Busy at once if it is held."""
+
+    own_lock: Callable[[SessionName], AbstractContextManager[object]]
+    session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
+    still_idle: Callable[[SessionName, Path], str | None]
+    owner: Callable[[SessionName], Owner]
+
+    @classmethod
+    def to(cls, layout: Layout, still_idle: Callable[[SessionName, Path], str | None]) -> Access:
+        """Access by the usual locks, without waiting."""
+        return cls(
+            own_lock=lambda name: own_lock(layout, name, 0.0),
+            session_lock=lambda name, path: owner_of(layout, name.agent).lock(name, path),
+            still_idle=still_idle,
+            owner=lambda name: owner_of(layout, name.agent),
+        )
+
+
+@immutable
+class Given:
     """What `recover` was given, for each record."""
 
     inflight: InFlight
@@ -74,7 +145,7 @@ class _Late(Exception):
 class Displaced:
     """What is displaced by one commit; under bsd's own lock of its session."""
 
-    def __init__(self, record: InFlightRecord, means: Means) -> None:
+    def __init__(self, record: InFlightRecord, means: Given) -> None:
         self.record = record
         self.means = means
         self.access = means.access

@@ -81,7 +81,7 @@ class Note:
     sha256: str
 
 
-class Span(NamedTuple):
+class EditedSpan(NamedTuple):
     """Bytes of the old file that a commit replaces, and how many come in their place."""
 
     offset: int
@@ -93,7 +93,7 @@ class Span(NamedTuple):
 class Edits:
     """How the new file was made of the old one."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[EditedSpan, ...]
     sha256: str  # of the hashes of the old file's bytes under each span, in order
 
 
@@ -234,7 +234,7 @@ def _mark(value: dict[str, Any]) -> Mark:
 
 
 def _edits(ready: dict[str, Any]) -> Edits:
-    spans = tuple(Span(*span) for span in ready["edits"])
+    spans = tuple(EditedSpan(*span) for span in ready["edits"])
     if not {type(number) for span in spans for number in span} <= {int}:
         raise TypeError("offsets and lengths are whole numbers")
     end, last = 0, ready["old"]["identity"]["size"]

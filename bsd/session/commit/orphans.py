@@ -16,7 +16,7 @@ from bsd.foundation.errors import Forbidden
 from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
-from bsd.session.commit.build import copy_range
+from bsd.session.commit.protocol import copy_range
 
 _BYTES = ".late"
 _ABOUT = ".json"

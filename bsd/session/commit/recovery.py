@@ -18,14 +18,11 @@ from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.filesystem import Strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.session.commit.displaced import KEEP_NS, Displaced, Means
+from bsd.session.commit.displaced import KEEP_NS, Access, Displaced, Given, Recovered, State
 from bsd.session.commit.exchangers import Exchanger, Step, no_step
 from bsd.session.commit.inflight import InFlight, InFlightRecord
-from bsd.session.commit.recovered import Access, Recovered, State
 
 _log = get_logger("recovery")
-
-__all__ = ["Access", "Recovered", "State", "recover", "retire"]
 
 
 def recover(  # noqa: PLR0913 - what tests replace, each by its name
@@ -46,7 +43,7 @@ def recover(  # noqa: PLR0913 - what tests replace, each by its name
     nothing.
     """
     results = [
-        _recovered(path, Means(inflight, access, exchanger, now_ns, after_step, strength, retire))
+        _recovered(path, Given(inflight, access, exchanger, now_ns, after_step, strength, retire))
         for path in (inflight.records() if records is None else records)
     ]
     if records is None:
@@ -94,7 +91,7 @@ def _swept(file: Path, now_ns: int) -> Recovered | None:
     return Recovered(State.ABANDONED, file, detail="nobody's any more")
 
 
-def _recovered(path: Path, means: Means) -> Recovered | None:
+def _recovered(path: Path, means: Given) -> Recovered | None:
     session: SessionName | None = None
     try:
         record = means.inflight.read(path)
@@ -123,7 +120,7 @@ def _recovered(path: Path, means: Means) -> Recovered | None:
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
 
-def _bury_its_lock(record: InFlightRecord, means: Means) -> None:
+def _bury_its_lock(record: InFlightRecord, means: Given) -> None:
     """Take away the owner's lock that a commit held when its process died, and nobody needs."""
     owner = means.access.owner(record.session)
     if isinstance(owner.lock_state(record.target), Stale):

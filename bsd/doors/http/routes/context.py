@@ -14,8 +14,7 @@ from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.routes.threads import changing
 from bsd.doors.http.verb_routes import DeskHands
-from bsd.surgery.context_answer import ContextChanged
-from bsd.surgery.targets import REPLACE, Replacement
+from bsd.surgery.targets import REPLACE, ContextChanged, Replacement
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.verb import perform
 

@@ -18,7 +18,8 @@ from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.edit_wish import EDIT_SCHEMA, read_edit
 from bsd.doors.http.extracted import Content, open_content
 from bsd.doors.http.routes.threads import changing, reading
-from bsd.surgery.edit import Edited
+from bsd.session.session import Session
+from bsd.surgery.edit import Edited, show_entry
 from bsd.surgery.view import ExtractedContent
 
 _ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
@@ -38,7 +39,9 @@ def _look(router: APIRouter, desk: Desk) -> None:
         """A whole entry as it stands, for reading and editing."""
 
         def look() -> bytes:
-            shown = desk.surgeon().show_entry(desk.named(agent, session), entry_name(entry))
+            source, fmt = Session(desk.layout, desk.named(agent, session)).open()
+            with source:
+                shown = show_entry(source, fmt, entry_name(entry))
             head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
             # The entry as it is spelled: numbers keep all their digits.
             return bytes(Answer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"

@@ -1,0 +1,105 @@
+"""A verb as data: what it takes and answers, where it is reached, and its words, said once.
+
+Arguments and answer are dataclasses (`argument` describes a field of the one, `answers.contract` of
+the other). The doors are made from that: command line, HTTP route with its OpenAPI, tools of
+agents. What a verb of sessions is beyond that says `bsd.verbs.verb`; a wing (memory, workspaces)
+has verbs that are done with its own handle: `WingVerb`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Any, Generic, TypeVar
+
+from bsd.foundation.answers import Answer
+
+_KEY = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What doors know of an argument beside its name and type."""
+
+    doc: str = ""
+    metavar: str | None = None  # for people; None: it stands for itself
+    positional: bool = False  # on the command line; else it is an option
+    least: int | None = None  # of a number; of a text or list: how long
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+    usual: Any = None  # on the command line, where nobody says otherwise
+    expected: str | None = None  # in words, where its type alone does not say it
+    names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
+    query: bool = False  # HTTP: it stands in the query, not in the body
+    schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
+
+
+def argument(doc: str = "", **said: Any) -> Mapping[str, Any]:
+    """Metadata of a field of a verb's arguments; see `Argument`."""
+    return {_KEY: Argument(doc, **said)}
+
+
+def arguments_of(kind: Any) -> dict[str, tuple[Field[Any], Argument]]:
+    """The arguments that a dataclass has, by name."""
+    return {one.name: (one, one.metadata.get(_KEY, Argument())) for one in fields(kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where HTTP finds a verb. What stands in braces in the path is of the session, or an argument.
+
+    The arguments of a GET stand in its query. `name` is what OpenAPI calls it, `doc` what it says.
+    """
+
+    method: str
+    path: str
+    name: str
+    doc: str
+    tag: str = "sessions"
+    hint: str | None = None  # what to try, for whoever sends what it does not take
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of agents, as a model is told of it."""
+
+    name: str
+    title: str
+    description: str
+    destroys: bool = False  # what it takes away a person has to bring back
+    pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+
+
+_H = TypeVar("_H")
+_A = TypeVar("_A")
+_R = TypeVar("_R", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition(Generic[_A, _R]):
+    """What doors are told of a verb, whoever does it and how."""
+
+    name: str
+    arguments: type[_A]
+    answer: type[_R]
+    changes: bool = False  # it may change something
+    route: Route | None = None
+    tools: tuple[Tool, ...] = ()
+    about: str = ""  # what people are told of it
+    examples: tuple[str, ...] = ()  # command lines
+
+
+def _only_looks(asked: object) -> bool:
+    return bool(getattr(asked, "dry_run", False) or not getattr(asked, "refresh", True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
+    """A verb that is done with one handle, of the memory or of workspaces."""
+
+    act: Callable[[_H, _A], _R]
+    only_looks: Callable[[_A], bool] = _only_looks  # although others of its calls change something
+
+    def will_change(self, asked: _A) -> bool:
+        """Whether it may change something, done with these arguments."""
+        return self.changes and not self.only_looks(asked)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bsd.agents.dialect import NotOurs
+from bsd.agents.entry import LINES_LOOKED_AT
+from bsd.agents.flat import FLAT
+from bsd.agents.openclaw.dialect import OPENCLAW, detect
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b'{"type":"session","version":2,"id":"a"}\n'],
+        [b'{"type":"session","version":3,"id":"a"}\n', b'{"type":"message"}\n'],
+        [b'{"type":"session","version":4}\n'],
+        [b"\n", b'{"version":3, "type":"session"}\r\n'],
+    ],
+)
+def test_a_header_with_a_version_from_2_on_is_openclaw(lines: list[bytes]) -> None:
+    assert detect(lines) is OPENCLAW
+
+
+@pytest.mark.parametrize(
+    ("header", "word"),
+    [
+        (b'{"type":"session","id":"a"}', "version 1"),
+        (b'{"type":"session","version":1}', "version 1"),
+        (b'{"type":"session","version":"3"}', "unknown version '3'"),
+        (b'{"type":"session","version":true}', "unknown version True"),
+    ],
+)
+def test_other_headers_are_left_alone_even_above_flat_entries(header: bytes, word: str) -> None:
+    found = detect([header, b'{"__id":"a","type":"user"}'])
+    assert isinstance(found, NotOurs)
+    assert word in found.reason
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"__id":"a"}',
+        b'{"__id":"a","type":"whatever"}',
+        b'{"id":"a","type":"tool_result","output":"x"}',
+        b'{"id":"a","customType":"thinking"}',
+    ],
+)
+def test_entries_of_the_seeds_are_flat(line: bytes) -> None:
+    assert detect([b"not json\n", b'{"type":"note"}\n', line]) is FLAT
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":"a","type":"message"}',
+        b'{"id":5,"type":"user"}',
+        b'{"__id":"","type":"user"}',
+        b'{"type":"user","message":{"role":"user"},"uuid":"x"}',
+        b'{"type":"session_meta","payload":{"id":"x"}}',
+        b'{"id":"a","type":["user"]}',
+    ],
+)
+def test_anything_else_is_foreign(line: bytes) -> None:
+    assert detect([line]) == NotOurs("foreign format")
+
+
+def test_a_file_without_entries_is_nobodys() -> None:
+    assert detect([]) == NotOurs("no entries")
+    assert detect([b"\n", b"\x00\x00", b"{broken", b'["__id"]']) == NotOurs("no entries")
+
+
+def test_only_the_first_lines_are_looked_at() -> None:
+    foreign = [b'{"type":"note"}'] * (LINES_LOOKED_AT - 1)
+    flat = b'{"__id":"a"}'
+    assert detect([*foreign, flat]) is FLAT
+    assert isinstance(detect([*foreign, b"{}", flat]), NotOurs)
+
+    def endless() -> object:
+        yield from [b'{"type":"note"}'] * LINES_LOOKED_AT
+        raise AssertionError("read on")
+
+    assert isinstance(detect(endless()), NotOurs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ours"),
+    [
+        ("openclaw-v3-*.jsonl", True),
+        ("claude-code-*.jsonl", False),
+        ("codex-*.jsonl", False),
+        ("pi-v1-*.jsonl", False),
+    ],
+)
+def test_recorded_transcripts(pattern: str, ours: bool) -> None:
+    paths = list(DATA.glob(pattern))
+    if not paths:
+        pytest.skip("no recorded transcripts here")
+    for path in paths:
+        with path.open("rb") as lines:
+            assert (detect(lines) is OPENCLAW) is ours, path.name

@@ -1,0 +1,780 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.agents.openclaw import lock_file
+from bsd.agents.openclaw.lock import SessionLock
+from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
+from bsd.agents.owner import Free, HeldLock, Stale, Unreadable
+from bsd.foundation import process
+from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
+from bsd.foundation.filesystem import judge as judge_mount
+from bsd.foundation.layout import SessionName
+from tests.logs import capture_logs
+from tests.needs import as_ordinary_user, require_linux
+
+HALF_AN_HOUR = 30 * 60.0
+CHECKOUT = Path(__file__).parents[2]
+
+
+class FakeTime:
+    """A clock that only sleeping moves; `then` happens during the first sleep."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.sleeps: list[float] = []
+        self.then: Callable[[], object] = lambda: None
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.seconds += seconds
+        if len(self.sleeps) == 1:
+            self.then()
+
+
+@pytest.fixture
+def fake() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture(autouse=True)
+def no_leftover_descriptors() -> Iterator[None]:
+    own = Path("/proc/self/fd")
+    before = set(os.listdir(own)) if own.exists() else set()
+    yield
+    assert not own.exists() or set(os.listdir(own)) <= before
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "abc.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b"{}\n")
+    return path
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """The id of a living process that is neither ours nor OpenClaw's."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        yield child.pid
+    finally:
+        child.communicate()
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def written(session: Path, **words: object) -> Path:
+    return written_raw(session, json.dumps(words, indent=2).encode())
+
+
+def written_raw(session: Path, content: bytes, *, age: float = 0.0) -> Path:
+    path = lock_path(session)
+    path.write_bytes(content)
+    then = time.time() - age
+    os.utime(path, (then, then))
+    return path
+
+
+def replaced(path: Path, content: bytes) -> int:
+    """Another file takes the name, as when somebody else buries and locks; returns its inode."""
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(content)
+    fresh.replace(path)
+    return path.stat().st_ino
+
+
+def names(session: Path) -> set[str]:
+    return {path.name for path in session.parent.iterdir()}
+
+
+def try_once(session: Path, **more: Any) -> None:
+    with SessionLock(session, timeout=0, **more):
+        pass
+
+
+# --- what we write ---------------------------------------------------------------------------
+
+
+def test_only_the_directory_of_the_session_is_resolved(tmp_path: Path, session: Path) -> None:
+    (tmp_path / "link").symlink_to(session.parent)
+    (session.parent / "other.jsonl").symlink_to(session)
+    there = session.parent.resolve()
+    assert lock_path(tmp_path / "link" / "abc.jsonl") == there / "abc.jsonl.lock"
+    assert lock_path(tmp_path / "link" / "other.jsonl") == there / "other.jsonl.lock"
+
+
+def test_the_lock_says_what_the_newest_gateway_would(session: Path) -> None:
+    require_linux()
+    with SessionLock(session, now=lambda: 1_700_000_000.25):
+        path = lock_path(session)
+        text = path.read_text()
+        words = json.loads(text)
+        assert text == json.dumps(words, indent=2)
+        assert words == {
+            "pid": os.getpid(),
+            "createdAt": "2023-11-14T22:13:20.250Z",
+            "starttime": process.starttime(os.getpid()),
+            "maxHoldMs": 300_000,
+        }
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.stat().st_nlink == 1
+        assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+    assert names(session) == {"abc.jsonl"}
+
+
+def test_without_proc_there_is_no_starttime(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_read_proc", lambda pid, name: b"")
+    with SessionLock(session):
+        assert "starttime" not in json.loads(lock_path(session).read_bytes())
+        state = inspect_lock(session)
+    assert isinstance(state, HeldLock)
+    assert state.ours
+
+
+def test_the_lock_is_never_seen_empty(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, seen = os.link, []
+
+    def watched(source: Path, target: Path) -> None:
+        seen.append((target.exists(), source.read_bytes(), source.suffix))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", watched)
+    with SessionLock(session):
+        content = lock_path(session).read_bytes()
+    assert seen == [(False, content, "")]
+
+
+def test_releasing_twice_does_nothing(session: Path) -> None:
+    lock = SessionLock(session)
+    lock.acquire()
+    lock.release()
+    foreign = written(session, pid=os.getppid())
+    lock.release()
+    assert foreign.exists()
+
+
+def test_nested_holds_of_one_object_end_together(session: Path) -> None:
+    lock = SessionLock(session)
+    with lock:
+        with lock:
+            pass
+        assert lock_path(session).exists()
+    assert not lock_path(session).exists()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_without_hard_links_the_lock_is_created_exclusively(
+    session: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "link", raising(OSError(number, "no links here")))
+    with SessionLock(session):
+        assert json.loads(lock_path(session).read_bytes())["pid"] == os.getpid()
+        assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+        with pytest.raises(Busy):
+            try_once(session)
+    assert names(session) == {"abc.jsonl"}
+
+
+def test_without_hard_links_the_second_of_two_gets_nothing(
+    session: Path, monkeypatch: pytest.MonkeyPatch, stranger: int
+) -> None:
+    def beaten(source: Path, target: Path) -> None:
+        written(session, pid=stranger)
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", beaten)
+    with pytest.raises(Busy):
+        try_once(session)
+    assert json.loads(lock_path(session).read_bytes()) == {"pid": stranger}
+    assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+# --- waiting ---------------------------------------------------------------------------------
+
+
+def test_waits_double_and_end_after_thirty_seconds(
+    session: Path, fake: FakeTime, stranger: int
+) -> None:
+    written(session, pid=stranger, createdAt="2026-01-02T03:04:05.678Z")
+    lock = SessionLock(session, name=SessionName("main", "abc"), clock=fake.clock, sleep=fake.sleep)
+    with pytest.raises(Busy) as caught:
+        lock.acquire()
+    assert fake.sleeps[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert max(fake.sleeps) == 5.0
+    assert sum(fake.sleeps) == pytest.approx(30)
+    assert str(caught.value) == (
+        f"session main/abc is in use by process {stranger} since 2026-01-02T03:04:05.678Z"
+    )
+    assert caught.value.hint == "again later"
+
+
+def test_a_timeout_of_zero_tries_once(session: Path, fake: FakeTime, stranger: int) -> None:
+    written(session, pid=stranger)
+    with pytest.raises(Busy):
+        try_once(session, clock=fake.clock, sleep=fake.sleep)
+    assert fake.sleeps == []
+
+
+def test_a_lock_that_is_freed_meanwhile_is_taken(
+    session: Path, fake: FakeTime, stranger: int
+) -> None:
+    path = written(session, pid=stranger)
+    fake.then = path.unlink
+    with SessionLock(session, clock=fake.clock, sleep=fake.sleep):
+        assert fake.sleeps == [0.05]
+
+
+def test_waiting_can_be_cancelled(session: Path, fake: FakeTime, stranger: int) -> None:
+    written(session, pid=stranger)
+    lock = SessionLock(session, clock=fake.clock, sleep=fake.sleep)
+    with pytest.raises(Busy):
+        lock.acquire(cancel_check=lambda: len(fake.sleeps) == 2)
+    assert fake.sleeps == [0.05, 0.1]
+
+
+def test_the_same_process_waits_for_itself(session: Path) -> None:
+    with SessionLock(session):
+        with pytest.raises(Busy, match="by this very process since"):
+            try_once(session)
+        assert lock_path(session).exists()
+    try_once(session)
+
+
+def test_another_thread_waits_even_on_the_same_object(session: Path) -> None:
+    lock = SessionLock(session)
+    errors: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            lock.acquire(timeout=0)
+        except Busy as error:
+            errors.append(error)
+
+    with lock:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert lock_path(session).exists()
+    assert len(errors) == 1
+
+
+# --- whose lock still counts -----------------------------------------------------------------
+
+
+def test_a_dead_owners_lock_is_taken(session: Path, dead: int) -> None:
+    written(session, pid=dead)
+    assert inspect_lock(session) == Stale(f"its process {dead} is gone")
+    with capture_logs() as logs, SessionLock(session, timeout=0):
+        state = inspect_lock(session)
+    assert isinstance(state, HeldLock)
+    assert state.ours
+    assert [entry["event"] for entry in logs] == ["Removed a stale lock"]
+    assert names(session) == {"abc.jsonl"}
+
+
+def test_a_recycled_pid_is_not_the_owner(session: Path, stranger: int) -> None:
+    require_linux()
+    start = process.starttime(stranger)
+    assert start is not None
+    written(session, pid=stranger, starttime=start + 1)
+    assert isinstance(inspect_lock(session), Stale)
+    try_once(session)
+
+
+@pytest.mark.parametrize("starttime", [None, "12", 1.5, True])
+def test_a_starttime_that_is_no_integer_proves_nothing(
+    session: Path, stranger: int, starttime: object
+) -> None:
+    written(session, pid=stranger, starttime=starttime)
+    with pytest.raises(Busy):
+        try_once(session)
+
+
+def test_neither_age_nor_looks_end_a_living_owners_lock(session: Path, stranger: int) -> None:
+    content = {"pid": stranger, "createdAt": "2001-01-01T00:00:00.000Z", "maxHoldMs": 1}
+    path = written_raw(session, json.dumps(content).encode(), age=365 * 86400.0)
+    with pytest.raises(Busy):
+        try_once(session)
+    assert json.loads(path.read_bytes()) == content
+
+
+UNUSABLE = [
+    b"",
+    b"garbage",
+    b'{"pid": 12',
+    b"\xff\x00\xfe",
+    b"[" * 5000,
+    b"[1]",
+    b"null",
+    b"{}",
+    b'{"pid":0}',
+    b'{"pid":-1}',
+    b'{"pid":true}',
+    b'{"pid":1.5}',
+    b'{"pid":"12"}',
+    b'{"pid":99999999999}',
+]
+
+
+@pytest.mark.parametrize("content", UNUSABLE, ids=repr)
+def test_an_unusable_lock_counts_for_thirty_minutes(
+    session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(monkeypatch, 4 * HALF_AN_HOUR)
+    path = written_raw(session, content)
+    modified = path.stat().st_mtime
+    assert isinstance(inspect_lock(session, now=modified + HALF_AN_HOUR), Unreadable)
+    with pytest.raises(Busy, match="by whom is not known"):
+        try_once(session, now=lambda: modified + HALF_AN_HOUR)
+    assert path.read_bytes() == content
+    assert isinstance(inspect_lock(session, now=modified + HALF_AN_HOUR + 1), Stale)
+    try_once(session, now=lambda: modified + HALF_AN_HOUR + 1)
+    assert not path.exists()
+
+
+def started(monkeypatch: pytest.MonkeyPatch, seconds_ago: float) -> None:
+    monkeypatch.setattr(lock_file, "seconds_up", lambda: seconds_ago)
+
+
+@pytest.mark.parametrize("content", [*UNUSABLE, bytes(120)], ids=repr)
+def test_an_unusable_lock_from_before_the_machine_started_is_nobody_s(
+    session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a power cut leaves one: its name was durable, and what it said was not."""
+    path = written_raw(session, content)
+    later = path.stat().st_ctime + 20
+    started(monkeypatch, 30)
+    assert isinstance(inspect_lock(session, now=later), Unreadable)
+    started(monkeypatch, 10)
+    state = inspect_lock(session, now=later)
+    assert isinstance(state, Stale)
+    assert "before this machine started" in state.reason
+    try_once(session, now=lambda: later)
+    assert not path.exists()
+
+
+def test_somebody_who_is_just_writing_a_lock_keeps_it_whatever_the_clock_says(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"")
+    later = path.stat().st_ctime + 20
+    started(monkeypatch, 10)
+    with path.open("wb"):
+        assert isinstance(inspect_lock(session, now=later), Unreadable)
+        with pytest.raises(Busy):
+            try_once(session, now=lambda: later)
+    assert path.exists()
+    assert isinstance(inspect_lock(session, now=later), Stale)
+
+
+def test_the_time_that_a_lock_was_given_counts_as_little_as_that_of_its_name(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"", age=60)  # but made just now
+    started(monkeypatch, 10)
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 5), Unreadable)
+
+
+def test_a_living_process_keeps_a_lock_from_before_the_machine_started(
+    session: Path, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=stranger)
+    started(monkeypatch, 10)
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), HeldLock)
+
+
+def test_where_a_lease_proves_nothing_an_unusable_lock_counts(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_raw(session, b"")
+    started(monkeypatch, 10)
+    monkeypatch.setattr(lock_file, "strength", lambda _: judge_mount(0))
+    assert isinstance(inspect_lock(session, now=path.stat().st_ctime + 20), Unreadable)
+
+
+def test_a_clock_that_went_back_makes_nothing_old(session: Path) -> None:
+    written_raw(session, b"", age=-86400.0)
+    assert isinstance(inspect_lock(session), Unreadable)
+
+
+def test_another_users_process_lives() -> None:
+    """As an ordinary user, kill(1, 0) says EPERM: the process is there."""
+    require_linux()
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o777)
+        session = Path(open_to_all, "abc.jsonl")
+        content = json.dumps({"pid": 1})
+        lock_path(session).write_text(content)
+        lock_path(session).chmod(0o644)
+        answer = as_nobody("judge", session)
+        assert answer == {"event": "HeldLock"}
+        assert as_nobody("take", session)["event"] == "Busy"
+        assert lock_path(session).read_text() == content
+
+
+def as_nobody(what: str, session: Path) -> Any:
+    command = [sys.executable, "-m", "tests.agents.lock_holder", what, str(session)]
+    answer = subprocess.run(
+        [*as_ordinary_user(), *command], check=True, capture_output=True, cwd=CHECKOUT
+    )
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def test_a_lock_we_may_not_read_counts_for_ever() -> None:
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o777)
+        session = Path(open_to_all, "abc.jsonl")
+        path = written_raw(session, b"", age=365 * 86400.0)
+        path.chmod(0o000)
+        assert as_nobody("take", session)["event"] == "Busy"
+        assert path.exists()
+
+
+@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory"])
+def test_what_is_no_file_is_never_removed(session: Path, kind: str) -> None:
+    path = lock_path(session)
+    if kind == "symlink":
+        path.symlink_to(session)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    state = inspect_lock(session, now=time.time() + 365 * 86400.0)
+    assert isinstance(state, Unreadable)
+    with pytest.raises(Busy):
+        try_once(session, now=lambda: time.time() + 365 * 86400.0)
+    assert path.lstat()
+    assert session.read_bytes() == b"{}\n"
+
+
+def test_a_free_lock_is_free(session: Path) -> None:
+    assert inspect_lock(session) == Free()
+
+
+def test_a_killed_holder_leaves_a_lock_that_the_next_takes(session: Path) -> None:
+    command = [sys.executable, "-m", "tests.agents.lock_holder", "hold", str(session)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=CHECKOUT)
+    assert holder.stdout is not None
+    assert json.loads(holder.stdout.readline()) == {"event": "acquired"}
+    state = inspect_lock(session)
+    assert isinstance(state, HeldLock)
+    assert (state.pid, state.ours) == (holder.pid, False)
+    with pytest.raises(Busy, match=f"process {holder.pid} since 20"):
+        try_once(session)
+    holder.kill()
+    holder.communicate()
+    assert lock_path(session).exists()
+    try_once(session)
+
+
+def test_a_forked_child_does_not_release_its_parents_lock(session: Path) -> None:
+    program = """if True:
+        import os, sys
+        from pathlib import Path
+        from bsd.agents.openclaw.lock import SessionLock
+        from bsd.agents.openclaw.lock_file import lock_path
+        session = Path(sys.argv[1])
+        lock = SessionLock(session)
+        lock.acquire()
+        if os.fork() == 0:
+            lock.release(force=True)
+            sys.exit()
+        os.wait()
+        assert lock_path(session).exists()
+        lock.release()
+        assert not lock_path(session).exists()
+    """
+    subprocess.run([sys.executable, "-c", program, str(session)], check=True, cwd=CHECKOUT)
+
+
+# --- others at work at the same moment -------------------------------------------------------
+
+
+def during(monkeypatch: pytest.MonkeyPatch, step: str, event: Callable[[], object]) -> None:
+    """Let `event` happen once, just after the first call of lock_file's `step` is done."""
+    real = getattr(lock_file, step)
+    events = [event]
+
+    def interrupted(*arguments: Any, **more: Any) -> Any:
+        result = real(*arguments, **more)
+        if events:
+            events.pop()()
+        return result
+
+    monkeypatch.setattr(lock_file, step, interrupted)
+
+
+# Judging is done, burying not begun; the last look is done, the rename not.
+STEPS = ["judge", "temporary_name"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_stale_lock_that_vanishes_leaves_a_free_one(
+    session: Path, dead: int, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = written(session, pid=dead)
+    during(monkeypatch, step, path.unlink)
+    with SessionLock(session, timeout=0):
+        assert json.loads(path.read_bytes())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_fresh_lock_that_replaces_the_stale_one_survives(
+    session: Path, dead: int, stranger: int, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = written(session, pid=dead)
+    fresh = json.dumps({"pid": stranger}).encode()
+    inodes: list[int] = []
+    during(monkeypatch, step, lambda: inodes.append(replaced(path, fresh)))
+    with pytest.raises(Busy, match=f"process {stranger}"):
+        try_once(session)
+    assert path.read_bytes() == fresh
+    assert [path.stat().st_ino] == inodes
+    assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_a_fresh_lock_is_not_even_moved_when_it_is_seen_in_time(
+    session: Path, dead: int, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=dead)
+    fresh = json.dumps({"pid": stranger}).encode()
+    during(monkeypatch, "judge", lambda: replaced(path, fresh))
+    monkeypatch.setattr(Path, "rename", raising(AssertionError("the fresh lock was moved")))
+    with pytest.raises(Busy):
+        try_once(session)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_owner_that_writes_at_last_into_its_old_empty_lock_keeps_it(
+    session: Path, stranger: int, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = written_raw(session, b"", age=HALF_AN_HOUR + 60)
+    content = json.dumps({"pid": stranger}).encode()
+    during(monkeypatch, step, lambda: path.write_bytes(content))
+    with pytest.raises(Busy, match=f"process {stranger}"):
+        try_once(session)
+    assert path.read_bytes() == content
+    assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_without_hard_links_too_a_fresh_lock_is_put_back(
+    session: Path, dead: int, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=dead)
+    fresh = json.dumps({"pid": stranger}).encode()
+    during(monkeypatch, "temporary_name", lambda: replaced(path, fresh))
+    monkeypatch.setattr(os, "link", raising(OSError(errno.EPERM, "no links here")))
+    with pytest.raises(Busy, match=f"process {stranger}"):
+        try_once(session)
+    assert path.read_bytes() == fresh
+    assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_putting_back_never_overwrites(
+    session: Path, dead: int, stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=dead)
+    third = json.dumps({"pid": stranger, "createdAt": "third"}).encode()
+    during(monkeypatch, "temporary_name", lambda: replaced(path, b'{"pid": 1}'))
+    link = os.link
+
+    def late(source: Path, target: Path) -> None:
+        path.write_bytes(third)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    with capture_logs() as logs, pytest.raises(Busy, match="since third"):
+        try_once(session)
+    assert path.read_bytes() == third
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [
+        ("A lock was taken while another one was moved aside", "warn")
+    ]
+    assert names(session) == {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_of_two_that_bury_one_waits(session: Path, dead: int) -> None:
+    path = written(session, pid=dead)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(Busy):
+            try_once(session)
+        assert path.exists()
+    try_once(session)
+
+
+def test_without_flock_a_stale_lock_is_still_buried(
+    session: Path, dead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(session, pid=dead)
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOTSUP, "no flock here")))
+    try_once(session)
+    assert not path.exists()
+
+
+def test_a_living_bsd_that_cannot_be_seen_keeps_its_lock(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from another PID namespace: its pid means nothing here, its flock does."""
+    with SessionLock(session):
+        monkeypatch.setattr(process, "alive", lambda pid: False)
+        assert isinstance(inspect_lock(session), Stale)
+        with pytest.raises(Busy):
+            try_once(session)
+        monkeypatch.undo()
+        assert lock_path(session).exists()
+
+
+def test_many_that_bury_and_lock_at_once_never_meet(session: Path, dead: int) -> None:
+    stale = json.dumps({"pid": dead}).encode()
+    inside: list[int] = []
+    met: list[list[int]] = []
+    rounds = [0] * 4
+    end = time.monotonic() + 1.0
+
+    def work(number: int) -> None:
+        while time.monotonic() < end:
+            with SessionLock(session, sleep=lambda _: time.sleep(0.0002)):
+                inside.append(number)
+                time.sleep(0.0002)
+                if len(inside) != 1:
+                    met.append(list(inside))
+                inside.remove(number)
+                rounds[number] += 1
+            with suppress(FileExistsError):  # as if its holder had been killed
+                os.close(lock_file.write_exclusively(lock_path(session), stale))
+
+    with capture_logs() as logs:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    events = {entry["event"] for entry in logs}
+    assert met == []
+    assert events == {"Removed a stale lock"}
+    assert sum(rounds) > 0
+    assert names(session) <= {"abc.jsonl", "abc.jsonl.lock"}
+
+
+def test_names_that_killed_processes_left_are_swept(session: Path, dead: int) -> None:
+    leftover = session.parent / f"{lock_file.TEMPORARY_PREFIX}1-aa"
+    leftover.write_bytes(b"")
+    written(session, pid=dead)
+    try_once(session)
+    assert leftover.exists()  # so young that it may be in use
+    written(session, pid=dead)
+    try_once(session, now=lambda: time.time() + 61)
+    assert names(session) == {"abc.jsonl"}
+
+
+# --- releasing -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["gone", "replaced", "overwritten"])
+def test_a_lock_that_was_taken_from_us_is_not_removed(
+    session: Path, stranger: int, how: str
+) -> None:
+    path = lock_path(session)
+    foreign = json.dumps({"pid": stranger}).encode()
+    with capture_logs() as logs, SessionLock(session):
+        if how == "gone":
+            path.unlink()
+        elif how == "replaced":
+            replaced(path, foreign)
+        else:
+            path.write_bytes(foreign)
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [
+        ("The lock was taken from us while we held it", "warn")
+    ]
+    assert how == "gone" or path.read_bytes() == foreign
+
+
+def test_a_release_that_fails_can_be_repeated(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = SessionLock(session)
+    lock.acquire()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", raising(PermissionError(errno.EACCES, "no")))
+        with pytest.raises(Forbidden, match="releasing the lock"):
+            lock.release()
+    assert lock.is_locked
+    lock.release()
+    assert names(session) == {"abc.jsonl"}
+
+
+def test_an_interrupt_just_after_the_link_leaves_no_lock(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def interrupted(source: Path, target: Path) -> None:
+        link(source, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            SessionLock(session).acquire()
+    assert names(session) == {"abc.jsonl"}
+    try_once(session)
+
+
+# --- what the system refuses -----------------------------------------------------------------
+
+
+def test_a_directory_we_may_not_write_is_an_error_with_a_hint() -> None:
+    with tempfile.TemporaryDirectory() as open_to_all:
+        session = Path(open_to_all, "abc.jsonl")
+        os.chmod(open_to_all, 0o555)
+        answer = as_nobody("take", session)
+        os.chmod(open_to_all, 0o755)
+    assert answer["event"] == Forbidden.__name__
+    assert "abc.jsonl.lock" in answer["message"]
+    assert "permissions" in answer["hint"]
+
+
+def test_a_full_disk_leaves_nothing_behind(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = raising(OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(lock_file, "write_all", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        try_once(session)
+    assert names(session) == {"abc.jsonl"}
+
+
+def test_a_session_directory_that_is_gone_stays_gone(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        SessionLock(tmp_path / "gone" / "abc.jsonl").acquire()
+    assert list(tmp_path.iterdir()) == []

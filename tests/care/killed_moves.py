@@ -1,0 +1,88 @@
+"""Processes that are killed after each step of a delete or a restore, each in a root of its own.
+
+`python -m tests.care.killed_moves ACT MOUNTS DIRECTORY [MOST]` makes `DIRECTORY/1`,
+`DIRECTORY/2`, … from `DIRECTORY/0` until a process comes through alive, or MOST of them, and
+prints how many were killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bsd.care.trash import Trash
+from bsd.foundation.layout import Layout, SessionName
+from bsd.session.rest import Patience
+
+NAME = SessionName("main", "s1")
+
+
+def part_the_mounts() -> None:
+    """Make the trash look as if it lay on another mount than everything else."""
+    for name in ("rename", "link"):
+        setattr(os, name, _refusing(getattr(os, name)))
+
+
+def _refusing(call: Callable[..., None]) -> Callable[..., None]:
+    def refusing(source: Any, target: Any, **more: Any) -> None:
+        # Both in the trash directory, or neither.
+        if ("/trash/" in os.fspath(source)) != ("/trash/" in os.fspath(target)):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fspath(source))
+        call(source, target, **more)
+
+    return refusing
+
+
+def act(what: str, trash: Trash) -> None:
+    """Do what the test is about."""
+    match what:
+        case "delete":
+            trash.delete(NAME)
+        case "permanent":
+            trash.delete(NAME, permanent=True)
+        case "restore":
+            trash.restore(str(NAME))
+        case "remove":
+            trash.remove(str(NAME))
+
+
+def _killed_after(step: int, what: str, root: Path) -> bool:
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            return True
+        assert status == 0, status
+        return False
+    left = [step]
+
+    def after_step(_: str) -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    act(what, Trash(Layout(root), "14d", after_step=after_step, patience=Patience(wait=0.0)))
+    os._exit(0)
+
+
+def main(what: str, mounts: str, directory: str, most: str = "1000") -> None:
+    if mounts == "two":
+        part_the_mounts()
+    killed = 0
+    for step in range(1, int(most) + 1):
+        root = Path(directory) / str(step)
+        shutil.copytree(Path(directory) / "0", root, copy_function=shutil.copy2)
+        if not _killed_after(step, what, root):
+            break
+        killed = step
+    print(killed)  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""Moving from one mount to another: nothing that somebody adds meanwhile is lost, nor replaced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bsd.care.relocate import copy_file, give_up_for_copy, join, link_back
+from bsd.foundation.filesystem import strength
+from tests.session.commit.scene import somebody_is_blocked_on, wait_until
+
+_APPEND = "import sys; open(sys.argv[1], 'ab').write(b'late\\n')"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(b"one\n")
+    return path
+
+
+def test_what_was_added_after_the_copy_was_made_is_in_it(source: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy_file(source, copy)
+    with source.open("ab") as file:
+        file.write(b"two\n")
+    assert give_up_for_copy(source, copy)
+    assert copy.read_bytes() == b"one\ntwo\n"
+    assert not source.exists()
+
+
+def test_a_file_that_somebody_has_open_is_not_given_up(source: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy_file(source, copy)
+    with source.open("ab"):
+        program = "import sys; from pathlib import Path; from bsd.care import relocate; "
+        program += "print(relocate.give_up_for_copy(*map(Path, sys.argv[1:])))"
+        command = [sys.executable, "-c", program, str(source), str(copy)]
+        told = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert told.stdout == "False\n"
+    assert source.exists()
+
+
+def test_who_comes_at_the_last_moment_writes_into_a_file_that_stays(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if strength(tmp_path).level != "strong":
+        pytest.skip("needs leases that prove something")
+    copy = tmp_path / "copy"
+    copy_file(source, copy)
+    others: list[subprocess.Popen[bytes]] = []
+    fsync, inode = os.fsync, source.stat().st_ino
+
+    def fsync_as_somebody_comes(descriptor: int) -> None:
+        fsync(descriptor)
+        if not others:
+            others.append(subprocess.Popen([sys.executable, "-I", "-c", _APPEND, str(source)]))
+            wait_until(lambda: somebody_is_blocked_on(inode), "the other waits for the lease")
+
+    monkeypatch.setattr(os, "fsync", fsync_as_somebody_comes)
+    assert not give_up_for_copy(source, copy)
+    assert others[0].wait(timeout=20) == 0
+    assert source.read_bytes() == b"one\nlate\n"
+    assert give_up_for_copy(source, copy)
+    assert copy.read_bytes() == b"one\nlate\n"
+
+
+def test_what_differs_stays_behind_when_two_directories_become_one(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for directory, own in ((here, b"here"), (there, b"there")):
+        directory.mkdir()
+        (directory / "same").write_bytes(b"same")
+        (directory / "other").write_bytes(own)
+    (here / "new").write_bytes(b"new")
+    join(here, there)
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == {
+        "same": b"same",
+        "other": b"there",
+        "new": b"new",
+    }
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == {"other": b"here"}
+
+
+def test_a_name_that_is_taken_again_is_not_replaced(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"another\n")
+    with pytest.raises(FileExistsError):
+        link_back(source, target, tmp_path / "temporary")
+    assert (source.read_bytes(), target.read_bytes()) == (b"one\n", b"another\n")

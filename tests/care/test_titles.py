@@ -1,0 +1,181 @@
+"""Titles and dates in the list: from the index where it has read a session, else from its ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.care import catalog
+from bsd.care.search import by_title, sessions_with
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.spelling import iso_utc
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
+from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.searching import read_all
+
+HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
+FILLER = "filling " * 100
+DAY = 86_400.0
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path)
+
+
+def entry(number: int, role: str, text: str, day: int = 1) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": role, "content": [{"type": "text", "text": text}]}
+    if role == "toolResult":
+        message |= {"toolCallId": f"call{number}", "toolName": "read"}
+    return {
+        "type": "message",
+        "id": f"e{number}",
+        "timestamp": f"2026-02-{day:02}T00:{number % 60:02}:00Z",
+        "message": message,
+    }
+
+
+def lines(*entries: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in entries)
+
+
+def talk(prompt: str, day: int = 1, *more: dict[str, Any]) -> bytes:
+    entries = [entry(n, "assistant", f"seen {n}", day) for n in range(2, 8)]
+    old = entry(1, "toolResult", FILLER, day)
+    return lines(HEADER, entry(0, "user", prompt, day), old, *entries, *more)
+
+
+def info(layout: Layout, name: str = "main/s") -> catalog.ListedSession:
+    return next(one for one in catalog.sessions(layout) if str(one.name) == name)
+
+
+def unread(_layout: Layout) -> None:
+    """Nobody has read anything yet."""
+
+
+READ: list[Callable[[Layout], None]] = [unread, read_all]
+
+
+@pytest.mark.parametrize("read", READ)
+def test_a_session_is_called_by_its_first_prompt(
+    layout: Layout, read: Callable[[Layout], None]
+) -> None:
+    add_session(layout.root, "main/s", talk("mend the roof"))
+    read(layout)
+    assert info(layout).title == "mend the roof"
+    assert session_row(info(layout)).title == "mend the roof"
+
+
+@pytest.mark.parametrize("read", READ)
+def test_a_name_counts_more_and_the_registry_most(
+    layout: Layout, read: Callable[[Layout], None]
+) -> None:
+    named = {"type": "session_info", "id": "i", "name": "Roof"}
+    add_session(layout.root, "main/s", talk("mend the roof", 1, named))
+    read(layout)
+    assert info(layout).title == "Roof"
+    registry = layout.agents / "main/sessions/sessions.json"
+    registry.write_text(json.dumps({"agent:main:x": {"sessionId": "s", "subject": "Leak"}}))
+    assert info(layout).title == "Leak"
+    assert info(layout).label == "agent:main:x"
+
+
+@pytest.mark.parametrize("read", READ)
+def test_ours_is_no_news(layout: Layout, read: Callable[[Layout], None]) -> None:
+    """An extraction, a restoration and a copy change the file's time, not the session's."""
+    path = add_session(layout.root, "main/s", talk("mend the roof", 5))
+    config = ConfigService(layout.config_file)
+    surgeon = Surgeon(layout, config, patience=Patience(wait=0.0, quiet=0.0))
+    before = path.stat().st_mtime
+    assert surgeon.extract(SessionName("main", "s")).status is Status.EXTRACTED
+    assert path.stat().st_mtime > before
+    read(layout)
+    assert iso_utc(info(layout).updated) == "2026-02-05T00:07:00.000Z"
+    os.utime(path)
+    assert iso_utc(info(layout).updated) == "2026-02-05T00:07:00.000Z"
+
+
+@pytest.mark.parametrize("read", READ)
+def test_the_newest_entry_comes_first_whatever_the_files_say(
+    layout: Layout, read: Callable[[Layout], None]
+) -> None:
+    for day, name in ((3, "main/b"), (9, "main/a"), (5, "main/c")):
+        path = add_session(layout.root, name, talk(name, day))
+        os.utime(path, (time.time() - day * DAY, time.time() - day * DAY))
+    read(layout)
+    assert [one.name.session for one in catalog.sessions(layout)] == ["a", "c", "b"]
+    told, _ = list_sessions(layout, ListSessions(limit=2), time.time())
+    assert [one.id for one in told.sessions] == ["a", "c"]
+    told, _ = list_sessions(layout, ListSessions(limit=2, cursor=told.next), time.time())
+    assert ([one.id for one in told.sessions], told.next) == (["b"], None)
+
+
+def test_without_times_the_files_time_counts(layout: Layout) -> None:
+    path = add_session(layout.root, "main/s", b'{"__id":"1","type":"user","text":"hi"}\n')
+    assert info(layout).updated == pytest.approx(path.stat().st_mtime)
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T00:00:00Z", "1900-01-01T00:00:00Z", 1e300, -5])
+def test_a_time_that_cannot_be_is_none(layout: Layout, moment: object) -> None:
+    odd = entry(9, "user", "x") | {"timestamp": moment}
+    path = add_session(layout.root, "main/s", lines({**HEADER, "timestamp": moment}, odd))
+    assert info(layout).updated == pytest.approx(path.stat().st_mtime)
+
+
+def test_a_session_larger_than_its_ends(layout: Layout) -> None:
+    middle = [entry(n, "toolResult", "x" * 50_000, 2) for n in range(20)]
+    last = entry(59, "toolResult", "y" * 300_000, 7)
+    content = talk("mend the roof") + lines(*middle, entry(40, "user", "and now?", 3), last)
+    add_session(layout.root, "main/s", content)
+    assert info(layout).title == "mend the roof"
+    assert iso_utc(info(layout).updated) == "2026-02-07T00:59:00.000Z"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\0", b"{}", b"[" * 900])
+def test_what_cannot_be_read_has_no_title(layout: Layout, content: bytes) -> None:
+    add_session(layout.root, "main/s", content)
+    assert info(layout).title is None
+
+
+def test_a_title_follows_what_is_written(layout: Layout) -> None:
+    path = add_session(layout.root, "main/s", talk("mend the roof"))
+    read_all(layout)
+    with path.open("ab") as stream:
+        stream.write(lines({"type": "session_info", "id": "i", "name": "Roof"}))
+    assert info(layout).title == "Roof", "before the index has read it"
+    read_all(layout)
+    assert info(layout).title == "Roof"
+    path.write_bytes(talk("paint the door"))
+    set_at_rest(path)
+    read_all(layout)
+    assert info(layout).title == "paint the door"
+
+
+def test_sessions_are_found_by_their_titles(layout: Layout) -> None:
+    add_session(layout.root, "main/s", talk("mend the roof"))
+    add_session(layout.root, "main/t", talk("paint the door"))
+    registry = layout.agents / "main/sessions/sessions.json"
+    registry.write_text(json.dumps({"agent:main:x": {"sessionId": "t", "label": "Zebra house"}}))
+
+    def found(words: str) -> list[str]:
+        told, _ = list_sessions(layout, ListSessions(words=words), time.time())
+        return [one.session for one in told.sessions]
+
+    assert found("roof") == ["main/s"]
+    assert found("ZEBRA") == ["main/t"]
+    assert found("zebra roof") == []
+    assert by_title(layout, "house zebra") == [(SessionName("main", "t"), "Zebra house")]
+    assert by_title(layout, "roof", agent="main", limit=1) == [
+        (SessionName("main", "s"), "mend the roof")
+    ]
+    assert sessions_with(layout, "zebra") == set(), "nobody wrote that"

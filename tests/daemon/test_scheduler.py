@@ -1,0 +1,273 @@
+"""Jobs run at their times, once, and fail alone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from bsd.daemon.cron import Cron, Every
+from bsd.daemon.scheduler import Run, Scheduler
+from bsd.foundation.errors import Conflict, NotFound
+from tests.daemon.zones import at, zone
+
+START = at("2026-05-04T12:00:30")
+HOUR = 3600.0
+DEADLINE = 20.0
+
+
+class World:
+    """A scheduler, a clock to turn, and what has run."""
+
+    def __init__(self, start: float = START) -> None:
+        self.now = start
+        self.ran: list[tuple[str, float]] = []
+        self.ended: list[Run] = []
+        self.scheduler = Scheduler(self.ended.append, lambda: self.now)
+
+    def job(self, name: str) -> None:
+        self.ran.append((name, self.now))
+
+    def add(self, name: str, schedule: Cron | Every | None, **more: object) -> None:
+        self.scheduler.add(name, schedule, lambda: self.job(name), **more)  # type: ignore[arg-type]
+
+    def step(self, seconds: float = 0) -> list[str]:
+        self.now += seconds
+        return [run.job for run in self.scheduler.step(self.now)]
+
+    def run_until(self, end: float) -> None:
+        """Do what the thread does: sleep until the next is due."""
+        while (due := self.scheduler.next_due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.scheduler.step(self.now)
+        self.now = end
+
+    def next(self, name: str) -> float | None:
+        return next(job.next_run for job in self.scheduler.status() if job.name == name)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_job_runs_at_its_time_and_then_at_the_next(world: World) -> None:
+    world.add("extract", Cron("*/2 * * * *"))
+    assert world.step() == []
+    assert world.scheduler.next_due() == at("2026-05-04T12:02")
+    assert world.scheduler.due(at("2026-05-04T12:02")) == ["extract"]
+    assert world.step(90) == ["extract"]
+    assert world.step() == []
+    assert world.next("extract") == at("2026-05-04T12:04")
+
+
+@pytest.mark.parametrize("gap", [5 * HOUR, 400 * HOUR])
+def test_slots_missed_in_suspend_run_once(world: World, gap: float) -> None:
+    world.add("extract", Cron("*/2 * * * *"))
+    world.step()
+    assert world.step(gap) == ["extract"]
+    assert world.step() == []
+    due = world.scheduler.next_due()
+    assert due is not None
+    assert world.now < due <= world.now + 120
+
+
+def test_slots_missed_while_down_run_once(world: World) -> None:
+    world.add("retention", Cron("0 */6 * * *"), last_run=START - 50 * HOUR)
+    assert world.step() == ["retention"]
+    assert world.step(60) == []
+
+
+def test_without_a_missed_slot_a_restart_runs_nothing(world: World) -> None:
+    world.add("retention", Cron("0 0 * * *"), last_run=START - HOUR)
+    world.add("scan", Every(30), last_run=START - 10)
+    assert world.step() == []
+    assert world.next("scan") == START + 20
+
+
+def test_some_run_at_start_in_any_case(world: World) -> None:
+    world.add("retention", Cron("0 */6 * * *"), last_run=START - 1, at_start=True)
+    assert world.step() == ["retention"]
+    assert world.step() == []
+
+
+def test_a_first_start_waits_for_the_first_slot(world: World) -> None:
+    world.add("retention", Cron("0 */6 * * *"))
+    assert world.next("retention") == at("2026-05-04T18:00")
+
+
+def test_a_last_run_in_the_future_delays_nothing(world: World) -> None:
+    world.add("extract", Cron("*/2 * * * *"), last_run=START + 1e8)
+    assert world.next("extract") == at("2026-05-04T12:02")
+
+
+def test_intervals_count_from_the_end(world: World) -> None:
+    def slow() -> None:
+        world.now += 100
+
+    world.scheduler.add("scan", Every(30), slow)
+    world.step(30)
+    assert world.next("scan") == world.now + 30
+
+
+def test_slots_that_pass_while_it_runs_are_made_up_for_once(world: World) -> None:
+    def slow() -> None:
+        world.job("slow")
+        if len(world.ran) == 1:
+            world.now += 601
+
+    world.scheduler.add("slow", Cron("*/2 * * * *"), slow)
+    assert world.step(90) == ["slow"]
+    assert world.step() == ["slow"]
+    assert world.step() == []
+
+
+def test_a_new_expression_counts_at_once(world: World) -> None:
+    world.add("extract", Cron("0 0 1 1 *"))
+    assert world.scheduler.reschedule("extract", Cron("* * * * *"))
+    assert not world.scheduler.reschedule("extract", Cron("* * * * *"))
+    assert world.step(30) == ["extract"]
+    assert world.scheduler.reschedule("extract", None)
+    assert world.step(10 * HOUR) == []
+    assert world.next("extract") is None
+    assert world.scheduler.reschedule("extract", Every(5))
+    assert world.step(5) == ["extract"]
+
+
+def test_a_new_expression_does_not_cancel_what_is_overdue(world: World) -> None:
+    world.add("extract", Cron("*/2 * * * *"))
+    world.now += 500
+    world.scheduler.reschedule("extract", Cron("0 0 1 1 *"))
+    assert world.step() == ["extract"]
+
+
+def test_failures_are_recorded_and_stop_nothing(world: World) -> None:
+    def fail() -> None:
+        raise RuntimeError("disk on fire")
+
+    world.scheduler.add("bad", Every(10), fail)
+    world.add("good", Every(10))
+    assert world.step(10) == ["bad", "good"]
+    assert world.step(10) == ["bad", "good"]
+    bad, good = world.scheduler.status()
+    assert bad.last is not None
+    assert (bad.last.error, bad.failures) == ("disk on fire", 2)
+    assert good.last is not None
+    assert (good.last.error, good.failures) == (None, 0)
+    assert [run.error for run in world.ended] == ["disk on fire", None] * 2
+
+
+def test_a_run_that_cannot_be_noted_stops_nothing() -> None:
+    def fail(run: Run) -> None:
+        raise OSError("full")
+
+    ran = []
+    scheduler = Scheduler(fail, lambda: START)
+    scheduler.add("a", Every(1), lambda: ran.append("a"), at_start=True)
+    scheduler.add("b", Every(1), lambda: ran.append("b"), at_start=True)
+    scheduler.step(START)
+    assert ran == ["a", "b"]
+
+
+def test_the_longest_waiting_goes_first(world: World) -> None:
+    world.add("a", Every(20))
+    world.add("b", Every(10))
+    assert world.step(30) == ["b", "a"]
+
+
+def test_run_now_by_hand(world: World) -> None:
+    world.add("doctor", None)
+    assert world.step(1e6) == []
+    assert world.scheduler.run("doctor").error is None
+    [status] = world.scheduler.status()
+    assert (status.schedule, status.last_run) == (None, world.now)
+    with pytest.raises(NotFound, match="no job extrakt"):
+        world.scheduler.run("extrakt")
+    with pytest.raises(Conflict, match="already"):
+        world.add("doctor", None)
+
+
+def test_a_job_never_runs_twice_at_once(world: World) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def long() -> None:
+        world.job("long")
+        entered.set()
+        assert leave.wait(DEADLINE)
+
+    world.scheduler.add("long", Every(10), long)
+    world.add("short", Every(10))
+    thread = threading.Thread(target=world.scheduler.run, args=["long"])
+    thread.start()
+    try:
+        assert entered.wait(DEADLINE)
+        with pytest.raises(Conflict, match="is running"):
+            world.scheduler.run("long")
+        assert world.step(100) == ["short"]
+        assert [job.running for job in world.scheduler.status()] == [True, False]
+    finally:
+        leave.set()
+        thread.join(DEADLINE)
+    assert [name for name, _ in world.ran] == ["long", "short"]
+    assert world.step(10) == ["long", "short"]
+
+
+def test_a_small_step_back_of_the_clock_runs_nothing_again(world: World) -> None:
+    world.add("daily", Cron("5 12 * * *"))
+    assert world.step(300) == ["daily"]
+    assert world.step(-HOUR) == []
+    assert world.step(HOUR) == []
+
+
+def test_a_clock_that_was_years_ahead_is_forgotten(world: World) -> None:
+    world.now += 1e8
+    world.add("extract", Cron("*/2 * * * *"))
+    world.step(120)
+    world.step(-1e8)
+    due = world.scheduler.next_due()
+    assert due is not None
+    assert due <= world.now + 120
+
+
+@pytest.mark.parametrize(
+    ("name", "midnight", "hours"),
+    [
+        ("Europe/Berlin", "2026-03-29T00:00+01:00", 23),
+        ("Europe/Berlin", "2026-10-25T00:00+02:00", 25),
+        ("America/New_York", "2026-11-01T00:00-04:00", 25),
+        ("Australia/Lord_Howe", "2026-04-05T00:00+11:00", 24.5),
+    ],
+)
+def test_a_day_on_which_the_clocks_change(name: str, midnight: str, hours: float) -> None:
+    with zone(name):
+        world = World(at(midnight) - 1)
+        world.add("daily", Cron("30 2 * * *"))
+        world.add("twice", Cron("45 1 * * *"))
+        world.add("quarterly", Cron("0 */6 * * *"))
+        world.add("often", Cron("*/30 * * * *"))
+        world.run_until(at(midnight) + hours * HOUR - 1)
+        count = {job: sum(name == job for name, _ in world.ran) for job, _ in world.ran}
+        assert count == {"daily": 1, "twice": 1, "quarterly": 4, "often": hours * 2}
+
+
+def test_who_travels_need_not_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    with zone("UTC"):
+        world = World(at("2026-05-04T12:00"))
+        world.add("nightly", Cron("0 2 * * *"))
+        assert world.next("nightly") == at("2026-05-05T02:00")
+        monkeypatch.setenv("TZ", "Asia/Tokyo")  # as if /etc/localtime were another
+        world.run_until(at("2026-05-05T02:00"))
+        assert world.next("nightly") == at("2026-05-06T02:00+09:00")
+
+
+def test_a_run_that_is_broken_off_is_recorded(world: World) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    world.scheduler.add("stopped", Every(1), stop)
+    with pytest.raises(KeyboardInterrupt):
+        world.scheduler.run("stopped")
+    [status] = world.scheduler.status()
+    assert not status.running
+    assert status.last is not None
+    assert status.last.error == "it was broken off"

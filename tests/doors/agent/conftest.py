@@ -1,0 +1,235 @@
+"""A root with one session, and whoever carries out what an agent asks for in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.doors.agent.inband import InBand
+from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.tools import carry_out, read_call
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import Forbidden
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store.state import StateDb
+
+NAME = SessionName("main", "s1")
+LONG = "lorem ipsum dolor sit amet " * 40
+HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-02-01T00:00:00Z"}
+
+
+@dataclass
+class Desk:
+    """One session, as its owner writes it and as bsd works on it."""
+
+    layout: Layout
+    ahead: float = 0.0
+    written: int = 0
+    looks: list[bool] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.layout.agents / NAME.agent / "sessions" / f"{NAME.session}.jsonl"
+
+    @property
+    def config(self) -> ConfigService:
+        return ConfigService(self.layout.config_file)
+
+    def clock(self) -> float:
+        return time.time() + self.ahead
+
+    def surgeon(self, state: StateDb | None = None, actor: str = "daemon") -> Surgeon:
+        def sleep(seconds: float) -> None:
+            self.ahead += seconds
+
+        patience = Patience(30.0, clock=self.clock, sleep=sleep)
+        return Surgeon(self.layout, self.config, actor=actor, patience=patience, state=state)
+
+    def append(self, *entries: dict[str, Any]) -> None:
+        """Write as the owner does, and rest for an hour."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(one) + "\n" for one in entries)
+        then = time.time() - 3600
+        os.utime(self.path, (then, then))
+
+    def look(self) -> bool:
+        """What the daemon does with a session at rest: calls first, then the extraction."""
+        state = StateDb(self.layout.state_db)
+        agents = self.surgeon(actor="agent")
+        changed = InBand(self.layout, self.config, agents, state, self.clock)(NAME)
+        self.surgeon(state).extract(NAME)
+        return changed
+
+    def lines(self) -> list[bytes]:
+        return self.path.read_bytes().splitlines(keepends=True)
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines()]
+
+    def entry(self, entry_id: str) -> dict[str, Any]:
+        (found,) = [one for one in self.entries() if entry_id in {one.get("id"), one.get("__id")}]
+        return found
+
+    def audit(self) -> list[dict[str, Any]]:
+        """What the audit says of calls in the session."""
+        log = AuditLog(self.layout.audit_file)
+        return [line for line in log.search(b"") if line.get("inBand")]
+
+    def settings(self, **fields: object) -> None:
+        self.config.update(fields)
+
+
+@dataclass
+class Hands:
+    """Whoever does what a tool is called for: waits for nobody, like an answer in a turn."""
+
+    desk: Desk
+    writes: bool = True
+
+    @property
+    def layout(self) -> Layout:
+        return self.desk.layout
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        if writes and not self.writes:
+            raise Forbidden("this bsd only reads")
+        return Surgeon(
+            self.layout,
+            self.desk.config,
+            actor="agent",
+            patience=Patience(0.0, clock=self.desk.clock, sleep=_never),
+        )
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError(f"somebody waits {seconds} s")
+
+
+def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[str, Any]:
+    """Call a tool as an agent does, out of band."""
+    if rest:
+        then = time.time() - 3600
+        os.utime(desk.path, (then, then))
+    asked = read_call(tool, arguments)
+    name = Scope(client=lambda _: ()).find(desk.layout, asked.session, asked.lacks)
+    return carry_out(asked, name, Hands(desk))
+
+
+@pytest.fixture
+def away(desk: Desk, flat: Flat) -> Desk:
+    """Seed 001's entry, out of its session."""
+    flat({"__id": "msg-456", "type": "tool_result", "content": LONG, "output": LONG + LONG})
+    flat(*({"__id": f"m{n}", "type": "user", "content": "x"} for n in range(4)))
+    desk.look()
+    assert desk.entry("msg-456")["output"] == "[[extracted-msg-456]]"
+    return desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(Layout(tmp_path / "root"))
+    desk.path.parent.mkdir(parents=True)
+    return desk
+
+
+class Agent:
+    """Writes a conversation as OpenClaw does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._number = 0
+        self._parent: str | None = None
+        desk.append(HEADER)
+
+    def _entry(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        entry_id = f"e{self._number}"
+        entry = {
+            "type": "message",
+            "id": entry_id,
+            "parentId": self._parent,
+            "timestamp": f"2026-02-01T00:{self._number // 60:02d}:{self._number % 60:02d}Z",
+            "message": message,
+        }
+        self._parent = entry_id
+        self._desk.append(entry)
+        return entry
+
+    def user(self, text: str) -> str:
+        message = {"role": "user", "content": [{"type": "text", "text": text}]}
+        return str(self._entry(message)["id"])
+
+    def says(self, text: str, *, model: str = "claude-opus-4-5", signature: str = "") -> str:
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        if signature:
+            thinking = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
+            blocks.insert(0, thinking)
+        return self._assistant(blocks, "stop", model)
+
+    def calls(self, *calls: tuple[str, str, Any], text: str = "Let me see.") -> str:
+        """Call tools: (id, name, arguments)."""
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        blocks += [
+            {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
+            for call_id, name, arguments in calls
+        ]
+        return self._assistant(blocks, "toolUse", "claude-opus-4-5")
+
+    def result(self, call_id: str, name: str, text: str, *, error: bool = False) -> str:
+        message = {
+            "role": "toolResult",
+            "toolCallId": call_id,
+            "toolName": name,
+            "content": [{"type": "text", "text": text}],
+            "isError": error,
+        }
+        return str(self._entry(message)["id"])
+
+    def _assistant(self, blocks: list[dict[str, Any]], reason: str, model: str) -> str:
+        message = {
+            "role": "assistant",
+            "content": blocks,
+            "api": "anthropic-messages",
+            "model": model,
+            "stopReason": reason,
+        }
+        return str(self._entry(message)["id"])
+
+    def past(self) -> str:
+        """A turn with a long result, old enough to leave; returns the id of the result."""
+        self.user("read the file")
+        self.calls(("c0", "read", {"path": "a.txt"}))
+        result = self.result("c0", "read", LONG)
+        for number in range(3):
+            self.says(f"I have read it {number}")
+            self.user("go on")
+        self.says("done")
+        return result
+
+
+@pytest.fixture
+def agent(desk: Desk) -> Agent:
+    return Agent(desk)
+
+
+Flat = Callable[..., None]
+
+
+@pytest.fixture
+def flat(desk: Desk) -> Flat:
+    """Appends entries of the seeds' format."""
+
+    def write(*entries: dict[str, Any]) -> None:
+        desk.append(*entries)
+
+    return write

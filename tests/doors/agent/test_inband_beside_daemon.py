@@ -1,0 +1,212 @@
+"""Agents that call the tools in their sessions, beside a real daemon that is killed in between."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.layout import Layout
+from bsd.foundation.spelling import iso_utc
+from tests.daemon.running import Running, configure, launched, wait_for
+from tests.needs import require_linux
+from tests.openclaw_tree import set_at_rest
+
+pytestmark = pytest.mark.daemon
+
+LONG = "lorem ipsum dolor sit amet " * 40
+LOG = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
+# Done twice, it would stand in itself.
+NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{LOG}>"}
+
+
+class Owner:
+    """Whoever writes a session; lines are appended as an agent's owner does."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.path = root / "agents" / "main" / "sessions" / f"{name}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._numbers: Iterator[int] = count(1)
+
+    def write(self, *entries: dict[str, Any]) -> None:
+        with self.path.open("a") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_bytes().splitlines()]
+
+    def entry(self, entry_id: str) -> dict[str, Any]:
+        (found,) = [one for one in self.entries() if one.get("id") == entry_id]
+        return found
+
+    # --- what an agent does, in this format ---
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def turn(self, *calls: tuple[str, dict[str, Any], str]) -> None:
+        """Call tools, get what their owner says, and come to an end."""
+        raise NotImplementedError
+
+    def results(self) -> dict[str, str]:
+        """The texts of results, by entry."""
+        raise NotImplementedError
+
+
+class OpenClawOwner(Owner):
+    def begin(self) -> None:
+        self.write(
+            {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
+        )
+        self.turn(("read", {"path": "a"}, LONG), ("read", {"path": "b"}, LOG))
+        for _ in range(3):
+            self.turn()
+
+    def turn(self, *calls: tuple[str, dict[str, Any], str]) -> None:
+        self._message("user", [{"type": "text", "text": "go on"}])
+        for name, arguments, answer in calls:
+            number = next(self._numbers)
+            call = {"type": "toolCall", "id": f"c{number}", "name": name, "arguments": arguments}
+            self._message("assistant", [call], stopReason="toolUse")
+            self._message(
+                "toolResult",
+                [{"type": "text", "text": answer}],
+                toolCallId=f"c{number}",
+                toolName=name,
+                isError=False,
+            )
+        self._message("assistant", [{"type": "text", "text": "well"}], stopReason="stop")
+
+    def _message(self, role: str, content: list[dict[str, Any]], **more: Any) -> None:
+        number = next(self._numbers)
+        last = self.entries()[-1]
+        self.write(
+            {
+                "type": "message",
+                "id": f"e{number}",
+                "parentId": last["id"] if last["type"] == "message" else None,
+                "timestamp": "2026-02-01T00:00:00Z",
+                "message": {"role": role, "content": content, **more},
+            }
+        )
+
+    def results(self) -> dict[str, str]:
+        return {
+            entry["id"]: entry["message"]["content"][0]["text"]
+            for entry in self.entries()
+            if entry["type"] == "message" and entry["message"]["role"] == "toolResult"
+        }
+
+
+class FlatOwner(Owner):
+    def begin(self) -> None:
+        self.turn(("read", {"path": "a"}, LONG), ("read", {"path": "b"}, LOG))
+        for _ in range(3):
+            self.turn()
+
+    def turn(self, *calls: tuple[str, dict[str, Any], str]) -> None:
+        lines: list[dict[str, Any]] = [{"type": "user", "content": "go on"}]
+        for name, arguments, answer in calls:
+            call = f"c{next(self._numbers)}"
+            lines.append({"type": "tool_call", "id": call, "name": name, "arguments": arguments})
+            lines.append(
+                {"type": "tool_result", "toolCallId": call, "name": name, "output": answer}
+            )
+        lines.append({"type": "assistant", "content": "well"})
+        for line in lines:
+            line.setdefault("id", f"e{next(self._numbers)}")
+        self.write(*lines)
+
+    def results(self) -> dict[str, str]:
+        return {one["id"]: one["output"] for one in self.entries() if one["type"] == "tool_result"}
+
+
+def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path) -> None:
+    require_linux()
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    configure(root, retention="never")
+    owners: list[Owner] = [OpenClawOwner(root, "openclaw"), FlatOwner(root, "flat")]
+    for owner in owners:
+        owner.begin()
+        set_at_rest(owner.path)
+    with launched(root, tmp_path) as daemon:
+        wait_for(lambda: all(map(is_away, owners)), "the first extraction")
+        olds = [first(owner) for owner in owners]
+        restore_in_band(owners, olds)
+        wait_for(lambda: all(map(is_back, owners, olds)), "the restorations")
+        for owner, old in zip(owners, olds, strict=True):
+            # They go on, pin what came back, and forget the log.
+            owner.turn()
+            pin = {"action": "set_extractable", "entry": old, "value": False}
+            replace = {"action": "replace", "targets": [NESTED]}
+            owner.turn(("purge_control", pin, "?"), ("context", replace, "?"))
+        killed(daemon, root)
+    with launched(root, tmp_path) as daemon:
+        wait_for(lambda: all(map(is_replaced, owners)), "what the killed one has left undone")
+        wait_for(lambda: len(in_band(root)) >= 4, "the audit")
+        wait_for(daemon.is_running, "the daemon to be ready")
+        for owner in owners:
+            owner.turn()
+        now = iso_utc(time.time())
+        wait_for(lambda: looked_at(daemon, since=now) >= {"main/openclaw", "main/flat"}, "a look")
+    for owner, old in zip(owners, olds, strict=True):
+        assert owner.results()[old] == LONG
+        assert owner.entry(old)["_extractable"] is False
+        assert list(owner.results().values()).count(f"<{LOG}>") == 1
+        text = owner.path.read_text()
+        assert "<<BEGIN" not in text
+        assert "restore_remote" not in text
+        assert text.count('"_redacted"') == 4
+    actions = [line["action"] for line in in_band(root)]
+    assert set(actions) == {"restore", "set_extractable", "replace"}
+    assert max(map(actions.count, actions)) <= 2, "once for each agent"
+
+
+def first(owner: Owner) -> str:
+    return next(iter(owner.results()))
+
+
+def is_away(owner: Owner) -> bool:
+    return owner.results()[first(owner)].startswith("[[extracted-")
+
+
+def restore_in_band(owners: list[Owner], olds: list[str]) -> None:
+    for owner, old in zip(owners, olds, strict=True):
+        owner.turn(("restore_remote", {"session": owner.path.stem, "entry": old}, "?"))
+
+
+def is_back(owner: Owner, old: str) -> bool:
+    return owner.results()[old] == LONG
+
+
+def is_replaced(owner: Owner) -> bool:
+    return f"<{LOG}>" in owner.results().values()
+
+
+def killed(daemon: Running, root: Path) -> None:
+    """Kill the daemon as soon as it has done something about the last calls."""
+    before = len(in_band(root))
+    wait_for(lambda: in_flight(root) or len(in_band(root)) > before, "it to begin")
+    assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def in_flight(root: Path) -> bool:
+    return any((root / ".brainsurgeon").rglob("*.pending"))
+
+
+def looked_at(daemon: Running, *, since: str) -> set[str]:
+    """The sessions that the daemon has been through; with one in use it was not."""
+    sessions = daemon.status()["sessions"]
+    return {one["session"] for one in sessions if one["at"] > since and one["status"] != "busy"}
+
+
+def in_band(root: Path) -> list[dict[str, Any]]:
+    return list(AuditLog(Layout(root).audit_file).search(b'"inBand":true'))

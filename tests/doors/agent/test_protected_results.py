@@ -1,0 +1,105 @@
+"""What our tools gave a model stays for a while, in every program's sessions."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
+from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
+from tests.agents.sources.codex import codex_line, codex_lines, codex_turn
+from tests.agents.sources.pi import pi_entry, pi_lines
+from tests.agents.sources.tree import EVERYTHING, Home, Kind
+
+ANSWER = json.dumps({"restored": False, "entry_id": "e", "texts": {"output": "long ago, " * 300}})
+PROTECTED_SECONDS = 600
+
+
+def claude_code(tool: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "toolu_own", "name": tool, "input": {"entry": "e"}}
+    text = [{"type": "text", "text": ANSWER}]
+    result = {"type": "tool_result", "tool_use_id": "toolu_own", "content": text}
+    return [
+        *claude_code_lines(2),
+        claude_code_line(14, "user", "what was there?"),
+        claude_code_line(15, "assistant", [call], stop_reason="tool_use"),
+        claude_code_line(16, "user", [result], toolUseResult=text),
+        claude_code_line(17, "assistant", [{"type": "text", "text": "I see"}]),
+        claude_code_line(18, "user", "go on"),
+        claude_code_line(19, "assistant", [{"type": "text", "text": "well"}]),
+    ]
+
+
+def codex(tool: str) -> list[dict[str, Any]]:
+    call = {"type": "function_call", "name": tool, "arguments": '{"entry":"e"}'}
+    result = {"type": "function_call_output", "output": ANSWER}
+    return [
+        *codex_lines(2),
+        codex_line(60, "event_msg", type="user_message", message="what was there?"),
+        codex_line(61, "response_item", **call, call_id="call_own"),
+        codex_line(62, "response_item", **result, call_id="call_own"),
+        *codex_turn(80),
+    ]
+
+
+def pi(tool: str) -> list[dict[str, Any]]:
+    call = {"type": "toolCall", "id": "own", "name": tool, "arguments": {"entry": "e"}}
+    text = [{"type": "text", "text": ANSWER}]
+    well = [{"type": "text", "text": "well"}]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": well},
+        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
+        {"role": "toolResult", "toolName": tool, "toolCallId": "own", "content": text},
+        {"role": "assistant", "content": well, "stopReason": "stop"},
+        {"role": "user", "content": well},
+        {"role": "assistant", "content": well, "stopReason": "stop"},
+    ]
+    entries = pi_lines(2)[:-2]
+    first = len(entries) - 1
+    return entries + [
+        pi_entry(first + number, "message", message=one) for number, one in enumerate(messages)
+    ]
+
+
+LINES = {CLAUDE_CODE.kind: claude_code, CODEX.kind: codex, PI.kind: pi}
+
+
+def surgeon(layout: Layout, at: float) -> Surgeon:
+    config = ConfigService(layout.config_file)
+    config.update(EVERYTHING)
+    return Surgeon(layout, config, patience=Patience(0.0, clock=lambda: at))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize(
+    ("tool", "protected"),
+    [
+        ("mcp__bsd__restore_remote", True),
+        ("mcp__bsd__read_extracted", True),
+        ("bsd_restore", True),
+        ("mcp__other__read", False),
+    ],
+)
+def test_results_of_ours_stay_for_as_long_as_what_was_restored(
+    tmp_path: Path, kind: Kind, tool: str, protected: bool
+) -> None:
+    lines = LINES[kind.kind](tool)
+    home = Home.of(kind, tmp_path, lines)
+    (given,) = [line for line in lines if "long ago, " in json.dumps(line)]
+    at = datetime.fromisoformat(given["timestamp"]).timestamp()
+
+    def stands() -> bool:
+        return json.dumps("long ago, " * 3)[1:-1].encode() in home.path.read_bytes()
+
+    assert surgeon(home.layout, at + PROTECTED_SECONDS - 1).extract(home.name).values
+    assert stands() is protected
+    surgeon(home.layout, at + PROTECTED_SECONDS + 1).extract(home.name)
+    assert not stands()

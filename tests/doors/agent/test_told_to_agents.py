@@ -1,0 +1,106 @@
+"""What is written for OpenClaw's agents is true: names, rules, and examples that work."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.doors.agent.instructions import INSTRUCTIONS
+from bsd.doors.agent.names import ran_by_shell
+from bsd.doors.agent.tools import TOOLS, read_call
+from bsd.doors.cli.commands import COMMANDS
+from bsd.surgery.replace import plan_replace
+from bsd.surgery.targets import Refused, Replacement
+from bsd.text.reader import BytesTranscript
+from tests.surgery.in_memory import HEADER, jsonl
+
+HOME = Path(__file__).parents[3] / "contrib" / "openclaw"
+SKILL = HOME / "skills" / "brainsurgeon"
+
+
+def fenced(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_skill_has_valid_frontmatter() -> None:
+    head, body = (SKILL / "SKILL.md").read_text().removeprefix("---\n").split("\n---\n", 1)
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    assert set(fields) == {"name", "description", "metadata"}
+    assert fields["name"] == SKILL.name
+    assert re.fullmatch(r"[a-z0-9-]{1,64}", fields["name"])
+    assert 50 < len(fields["description"]) <= 1024
+    assert ": " not in fields["description"], "YAML would read a map"
+    assert json.loads(fields["metadata"]) == {"openclaw": {"requires": {"bins": ["bsd"]}}}
+    assert body.lstrip().startswith("# ")
+
+
+@pytest.mark.parametrize("page", [SKILL / "SKILL.md", HOME / "README.md"])
+def test_every_command_exists(page: Path) -> None:
+    lines = [line for block in fenced(page, "bash") for line in block.splitlines() if line]
+    ours = [line.partition("#")[0] for line in lines if line.startswith("bsd ")]
+    assert ours or page.name == "README.md"
+    for line in ours:
+        words = line.split()
+        assert words[1] in COMMANDS, line
+        if words[1] in {"restore_remote", "purge_control"}:
+            ran = ran_by_shell(line)
+            assert ran is not None
+            read_call(ran.tool, ran.arguments)
+
+
+def test_the_pages_name_every_tool() -> None:
+    text = (HOME / "README.md").read_text()
+    assert [name for name in TOOLS if f"`{name}`" not in text] == []
+
+
+def test_the_instructions_are_those_of_the_server() -> None:
+    page = (HOME / "agent-instructions.md").read_text().splitlines()
+    told = INSTRUCTIONS.splitlines()
+    assert [line for line in told if line.startswith("- ") and line not in page] == []
+    assert len(told[2:]) == 5
+
+
+# --- the guide to replace ---
+
+GUIDE = SKILL / "replace-guide.md"
+# What stands between the markers, where that matters.
+BETWEEN = {"a quick brown fox": {"jumps over": " ", "jumps over the lazy dog": " "}}
+
+
+def targets() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    for block in fenced(GUIDE, "json"):
+        document: dict[str, Any] = json.loads(block)
+        found += document.get("targets", [document])
+    return found
+
+
+def replaced(target: dict[str, str]) -> None:
+    between = BETWEEN.get(target["start"], {}).get(target["end"], "\nmuch that is dealt with\n")
+    text = f"before {target['start']}{between}{target['end']} after"
+    content = [{"type": "text", "text": text}]
+    result = {"role": "toolResult", "toolCallId": "c", "toolName": "read", "content": content}
+    entry = {"type": "message", "id": "r", "message": result}
+    last = {"role": "assistant", "stopReason": "stop", "content": [{"type": "text", "text": "ok"}]}
+    session = jsonl(HEADER, entry, {"type": "message", "id": "a", "message": last})
+    plan, _ = plan_replace(BytesTranscript(session), OPENCLAW, [Replacement(**target)])
+    (edit,) = plan.edits
+    shown = json.loads(edit.new)["message"]["content"][0]["text"]
+    assert shown == f"before {target['replacement']} after"
+
+
+def test_its_examples_work() -> None:
+    examples = targets()
+    assert len(examples) >= 8
+    too_short = [one for one in examples if one["end"] == "jumps over"]
+    for target in examples:
+        if target not in too_short:
+            replaced(target)
+    assert len(too_short) == 1
+    with pytest.raises(Refused, match="28"):
+        replaced(too_short[0])

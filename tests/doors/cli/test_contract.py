@@ -1,0 +1,282 @@
+"""`--json` is a contract: one document, these fields, for every command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.foundation.pruning_fields import SETTINGS
+from tests.doors.cli.conftest import Call, lines_of, out_of, rest, snapshot
+
+_RESULT = {
+    *("session", "status", "dry_run", "entries", "values", "bytes_before", "bytes_after"),
+    *(
+        "bytes_saved",
+        "tokens_saved",
+        "characters_per_token",
+        "tokens_by",
+        "reasons",
+        "unavailable",
+        "warnings",
+        "reason",
+        "hint",
+    ),
+}
+_TALLY = {"dry_run", "sessions", "totals", "interrupted", "interrupted_session", "not_begun"}
+_VIEW = {
+    *("index", "id", "type", "role", "size", "position", "extracted", "keys", "extracted_size"),
+    *("extracted_at", "extractable", "restored", "hash", "preview"),
+    *("time", "calls", "result_of", "tool"),
+}
+
+
+@pytest.fixture
+def extracted(bsd: Call) -> Call:
+    """The same root after an extraction."""
+    assert bsd("extract").code == 0
+    rest(bsd.root)
+    return bsd
+
+
+def _an_extracted_entry(bsd: Call) -> dict[str, Any]:
+    entries = bsd("show", "main/alpha", "--json").document["entries"]
+    found: dict[str, Any] = next(entry for entry in entries if entry["extracted"])
+    return found
+
+
+def test_sessions(extracted: Call) -> None:
+    document = extracted("sessions", "--json").document
+    assert set(document) == {"sessions", "agents", "total_size"}
+    assert {one["session"] for one in document["sessions"]} == {
+        *("main/alpha", "main/beta", "main/foreign", "other_agent/gamma")
+    }
+    alpha = out_of(document, "main/alpha")
+    assert set(alpha) == {
+        *("session", "agent", "id", "title", "label", "status", "parent", "size", "updated"),
+        *("extracted_entries", "extracted_bytes"),
+    }
+    assert alpha["extracted_entries"] > 0
+    assert [(one["name"], one["sessions"], one["note"]) for one in document["agents"]] == [
+        ("main", 3, None),
+        ("other_agent", 1, None),
+    ]
+
+
+def test_sessions_of_one_agent(bsd: Call) -> None:
+    document = bsd("sessions", "--agent", "main", "--limit", "2", "--json").document
+    assert len(document["sessions"]) == 2
+    assert {one["agent"] for one in document["sessions"]} == {"main"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_extract(bsd: Call, dry_run: bool) -> None:
+    before = {path: path.read_bytes() for path in bsd.root.glob("agents/*/sessions/*.jsonl")}
+    ended = bsd("extract", "--json", *(["--dry-run"] if dry_run else []))
+    document = ended.document
+    assert ended.code == 0
+    assert set(document) == _TALLY
+    assert document["dry_run"] is dry_run
+    assert all(set(one) == _RESULT for one in document["sessions"])
+    assert out_of(document, "main/foreign")["status"] == "left_alone"
+    alpha = out_of(document, "main/alpha")
+    assert alpha["status"] == "extracted"
+    assert alpha["bytes_saved"] == alpha["bytes_before"] - alpha["bytes_after"] > 0
+    file = bsd.root / "agents" / "main" / "sessions" / "alpha.jsonl"
+    assert alpha["bytes_before"] == len(before[file])
+    changed = {path for path, content in before.items() if path.read_bytes() != content}
+    assert (file in changed) is not dry_run
+    if not dry_run:
+        assert file.stat().st_size == alpha["bytes_after"]
+
+
+def test_a_dry_run_foretells_the_extraction(bsd: Call) -> None:
+    foretold = bsd("extract", "--dry-run", "--json").document["totals"]
+    assert bsd("extract", "--json").document["totals"] == foretold
+
+
+def test_show(extracted: Call) -> None:
+    document = extracted("show", "main/alpha", "--from", "1", "--limit", "3", "--json").document
+    assert set(document) == {"session", "entries"}
+    assert [entry["index"] for entry in document["entries"]] == [1, 2, 3]
+    assert all(set(entry) == _VIEW for entry in document["entries"])
+
+
+def test_show_in_full_has_the_line_and_what_was_taken_out(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    document = extracted("show", "main/alpha", "--entry", entry["id"], "--full", "--json").document
+    (full,) = document["entries"]
+    assert set(full) == _VIEW | {"line", "content", "unavailable"}
+    file = extracted.root / "agents" / "main" / "sessions" / "alpha.jsonl"
+    assert full["line"] == lines_of(file)[entry["index"]].decode()
+    assert set(full["content"]) == set(entry["keys"])
+
+
+def test_context(extracted: Call) -> None:
+    document = extracted("context", "main/alpha", "--json").document
+    assert set(document) == {
+        *("session", "total_entries", "extracted_entries", "extracted_ids"),
+        *("extractable_entries", "size_bytes", "extracted_size_bytes", "last_extracted_at"),
+        "entries",
+    }
+    assert len(document["extracted_ids"]) == document["extracted_entries"] > 0
+    assert re.fullmatch("[0-9a-f]{6,}", document["entries"][0]["hash"])
+    as_a_tool = extracted("purge_control", "get_context", "--session", "alpha", "--json").document
+    assert as_a_tool == document
+
+
+def test_show_one_value_and_nothing_else(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    key = entry["keys"][0]
+    line = ("show", "main/alpha", "--entry", entry["id"])
+    before = snapshot(extracted.root)
+    content = extracted(*line, "--full", "--json").document["entries"][0]["content"]
+    assert extracted(*line, "--key", key).out == content[key]
+    document = extracted(*line, "--key", key, "--json").document
+    assert document == {
+        "session": "main/alpha", "entry_id": entry["id"], "key": key, "value": content[key],
+    }  # fmt: skip
+    assert snapshot(extracted.root) == before
+    rest(extracted.root)
+    assert extracted("restore", "main/alpha", entry["id"]).code == 0
+    assert extracted(*line, "--key", key).out == content[key], "inline, too"
+
+
+def test_show_a_value_that_is_none(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    ended = extracted("show", "main/alpha", "--entry", entry["id"], "--key", "nothing")
+    assert (ended.code, ended.out) == (2, "")
+    assert "nothing is none of its values" in ended.err
+    assert entry["keys"][0] in ended.err
+    assert extracted("show", "main/alpha", "--key", "text").code == 2
+    for path in (extracted.root / "extracted").glob("main_alpha/*_*.json"):
+        path.unlink()
+    ended = extracted("show", "main/alpha", "--entry", entry["id"], "--key", entry["keys"][0])
+    assert (ended.code, ended.out) == (1, "")
+    assert "extracted file missing" in ended.err
+
+
+def test_restore(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    document = extracted("restore", "main/alpha", entry["id"], "--json").document
+    assert set(document) == {"restored", "entry_id", "keys_restored", "sizes_bytes"}
+    assert document["restored"] is True
+    assert document["entry_id"] == entry["id"]
+    assert set(document["keys_restored"]) == set(document["sizes_bytes"]) == set(entry["keys"])
+
+
+def test_restore_remote_is_restore(extracted: Call) -> None:
+    entry = _an_extracted_entry(extracted)
+    tool = ("restore_remote", "--session", "alpha", "--entry", entry["id"])
+    document = extracted(*tool, "--keys", entry["keys"][0], "--json").document
+    assert document["keys_restored"] == [entry["keys"][0]]
+
+
+def test_restore_all_leaves_no_trace(bsd: Call) -> None:
+    alpha = bsd.root / "agents" / "main" / "sessions" / "alpha.jsonl"
+    original = alpha.read_bytes()
+    for line in ("extract", "restore-all --yes --keep-enabled"):
+        assert bsd(*line.split()).code == 0
+        rest(bsd.root)
+    assert b'"_restored"' in alpha.read_bytes()
+    assert bsd("restore-all", "main/alpha", "--yes").code == 0
+    assert b'"_restored"' in alpha.read_bytes(), "extraction is on: it protects"
+    assert bsd("restore-all", "--yes").code == 0
+    assert alpha.read_bytes() == original
+
+
+def test_restore_all(extracted: Call) -> None:
+    document = extracted("restore-all", "--yes", "--json").document
+    assert set(document) == _TALLY
+    assert out_of(document, "main/alpha")["status"] == "restored"
+    assert extracted("config", "get", "enabled", "--json").document == {"enabled": False}
+
+
+def test_set_extractable(bsd: Call) -> None:
+    entry = bsd("show", "main/alpha", "--from", "3", "--limit", "1", "--json").document["entries"][
+        0
+    ]
+    document = bsd("set-extractable", "main/alpha", entry["id"], "false", "--json").document
+    assert document == {
+        "updated": True,
+        "entry_id": entry["id"],
+        "extractable": False,
+        "previous": None,
+    }
+
+
+@pytest.mark.parametrize("repair", [[], ["--repair"]])
+def test_verify(extracted: Call, repair: list[str]) -> None:
+    ended = extracted("verify", "--json", *repair)
+    document = ended.document
+    assert ended.code == 0
+    assert set(document) == {
+        *("clean", "sessions", "placeholders", "expired", "unmarked", "files", "findings"),
+        "elsewhere",
+    }
+    assert document["clean"] is True
+    assert document["files"] > 0
+
+
+def test_verify_fails_when_content_is_missing(extracted: Call) -> None:
+    next((extracted.root / "extracted").glob("main_alpha/0*.json")).unlink()
+    ended = extracted("verify", "--json")
+    assert ended.code == 1
+    assert ended.document["clean"] is False
+    fields = {*("kind", "where", "message", "repaired", "hint", "harmless")}
+    assert set(ended.document["findings"][0]) == fields
+    assert extracted("doctor").code == 1
+
+
+def test_verify_names_a_store_without_transcript_and_is_content(extracted: Call) -> None:
+    (extracted.root / "agents" / "main" / "sessions" / "alpha.jsonl").unlink()
+    ended = extracted("verify")
+    assert (ended.code, ended.out.count("no transcript"), ended.out.count("open")) == (0, 1, 0)
+    assert "main/alpha" in ended.out
+    assert "all as it should be" in ended.out
+    assert "1 store of sessions" in extracted("doctor").out
+    ended = extracted("restore-all", "--yes")
+    assert ended.code == 0
+    assert "1 store has no transcript now: `bsd verify` says where they may be" in ended.err
+
+
+def test_config(bsd: Call) -> None:
+    defaults = bsd("config", "show", "--json").document
+    assert set(defaults) == set(SETTINGS)
+    assert bsd("config", "set", "keep_recent", "10", "--json").document["keep_recent"] == 10
+    assert bsd("config", "set", "scope", "display").out == 'scope = "display"\n'
+    assert bsd("config", "get", "keep_recent").out == "10\n"
+    path = bsd("config", "path", "--json").document["path"]
+    assert json.loads(Path(path).read_text())["keep_recent"] == 10
+
+
+def test_config_names_the_bad_field(bsd: Call) -> None:
+    ended = bsd("config", "set", "keep_recent", "1000", "--json")
+    assert ended.code == 2
+    assert [error["field"] for error in ended.document["errors"]] == ["keep_recent"]
+    ended = bsd("config", "get", "keep_recen", "--json")
+    assert (ended.code, "keep_recent" in ended.document["error"]) == (2, True)
+
+
+def test_doctor(extracted: Call) -> None:
+    ended = extracted("doctor", "--json")
+    checks = ended.document["checks"]
+    assert all(set(check) == {"name", "level", "message", "hint"} for check in checks)
+    assert {check["name"] for check in checks} >= {
+        *("versions", "root", "permissions", "privacy", "agents", "leases", "space", "locks"),
+        *("store", "settings", "config"),
+    }
+    failed = [check for check in checks if check["level"] == "fail"]
+    assert ended.document["ok"] is not bool(failed)
+    assert ended.code == (1 if failed else 0)
+
+
+def test_tables_hold_the_same(extracted: Call) -> None:
+    assert "main/alpha" in extracted("sessions").out
+    assert "📎" in extracted("show", "main/alpha").out
+    assert "all as it should be" in extracted("verify").out
+    assert "keep_recent" in extracted("config", "show").out
+    assert "\x1b" not in extracted("doctor").out  # not a terminal

@@ -1,0 +1,96 @@
+"""Ctrl-C at any moment of a long extraction: nothing is torn, and it says what was done."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.doors.cli.conftest import DEADLINE_SECONDS, Call, Program, rest, sample
+from tests.needs import require_linux
+from tests.openclaw_tree import add_session
+
+_SESSIONS = 12
+_ROUNDS = 5
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> tuple[Program, dict[Path, bytes]]:
+    """So many sessions that a signal finds work going on."""
+    root = tmp_path / "many"
+    contents = {}
+    for number in range(_SESSIONS):
+        content = sample(turns=12, seed=number)
+        contents[add_session(root, f"main/s{number:02}", content)] = content
+    return Program(root), contents
+
+
+def _written_files(program: Program) -> int:
+    return sum(1 for _ in (program.root / "extracted").rglob("*.json"))
+
+
+def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Call) -> None:
+    require_linux()
+    program, contents = many
+    bsd = replace(bsd, root=program.root)
+    chance = Random(4)
+    stopped = 0
+    for number in range(_ROUNDS):
+        wanted = _written_files(program) + chance.randrange(12)
+        process = program.start("extract")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while process.poll() is None and _written_files(program) < wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        kind = chance.choice([signal.SIGINT, signal.SIGTERM])
+        process.send_signal(kind)
+        if number % 3 == 2:
+            process.send_signal(signal.SIGINT)  # somebody is impatient
+        _, error = process.communicate(timeout=DEADLINE_SECONDS)
+        assert "Traceback" not in error, error
+        assert process.returncode in (0, -signal.SIGINT, -signal.SIGTERM), error
+        stopped += process.returncode != 0
+        if "Stopped: " in error:
+            assert re.search(r"Stopped: \d+ sessions? done, .* saved, \d+ not begun", error)
+        assert bsd("verify", "--repair").code == 0
+        found = bsd("verify")
+        assert found.code == 0, found
+        rest(program.root)
+    assert stopped >= 2
+    rest(program.root)
+    assert bsd("extract").code == 0
+    rest(program.root)
+    assert bsd("restore-all", "--yes").code == 0
+    assert bsd("verify").code == 0
+    for path, content in contents.items():
+        assert re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes()) == content
+
+
+_STARTING = """
+import os, signal, sys
+from bsd.foundation import settings
+from bsd.foundation.errors import ConfigError
+
+def signalled(*_):
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    raise ConfigError("still there")
+
+settings.load_settings = signalled
+from bsd.doors.cli.main import run
+sys.exit(run(["run"]))
+"""
+
+
+def test_a_reload_while_the_daemon_starts_does_not_end_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTING], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "still there" in done.stderr) == (78, True), done.stderr

@@ -1,0 +1,136 @@
+"""The status as people see it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from bsd.doors.cli.status_text import spell_seconds, spell_when, status_lines
+from tests.doors.http.fake_daemon import sample_result, sample_status
+
+NOW = datetime.fromisoformat("2026-11-22T11:00:00Z").timestamp()
+
+
+def shown(status: dict[str, Any]) -> str:
+    return "\n".join(status_lines(status, NOW))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bsd 0.1.0 is running: process 4711, up 1 d 2 h",
+        "root       /home/ada/.openclaw",
+        "guarantee  strong on ext4",
+        "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",
+        "queue      1 at work, 1 ready, 2 until quiet, 3 for their time, 4 until there is more",
+        "           worker-1: main/a",
+        "saved      117.7 MB, about 30,864,197 tokens: 789 values of 345 entries; 0.2 bytes",
+        "disk       50.0 MB: store 40.0 MB, history 2.0 MB, databases 1.0 MB, log 1.0 MB, in",
+        "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
+        "           sessions are 200.0 MB shorter: 150.0 MB more than it takes",
+        "retention  extracted content is kept 24h; 4 files (4.0 KB) will go in 1 h",
+        "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
+        "! parked   main/bad: disk full",
+        "! orphans  1 file of late lines without a place (`bsd verify`)",
+        "left alone 2 sessions: the transcript is of version 1",
+        "58 min ago  main/a  extracted 12 values, 4.8 MB saved",
+        "58 min ago  main/bad  failed: disk full",
+    ],
+)
+def test_everything_that_matters_is_there(line: str) -> None:
+    assert line in shown(sample_status())
+
+
+def test_a_quiet_daemon_has_little_to_say() -> None:
+    status = sample_status()
+    status["watcher"] = {"directories": 1, "watched": 1, "scan_only": 0, "problems": []}
+    status["queue"] = dict.fromkeys(status["queue"], 0) | {"parked": []}
+    status["totals"] = dict.fromkeys(status["totals"], 0) | {"give_ups": {}}
+    status["orphans"] = {"count": 0, "bytes": 0}
+    status["left_alone"] = {"count": 0, "reasons": {}}
+    status["sessions"] = [
+        sample_result("main/idle", "unchanged"),
+        sample_result("main/idle-too", "left_alone", reason="version 1"),
+    ]
+    status["workers"] = [{"name": "worker-1", "session": None, "since": None}]
+    status["retention"] |= {"keep": "never", "next_run": None}
+    text = shown(status)
+    assert "!" not in text
+    assert "main/idle" not in text
+    assert "queue      empty" in text
+    assert "nothing yet since the start" in text
+    assert "kept for ever" in text
+
+
+def test_switches_are_told() -> None:
+    status = sample_status()
+    status["enabled"], status["readonly"] = False, True
+    status["config"]["problem"] = "not valid JSON"
+    text = shown(status)
+    assert "switched off" in text
+    assert "read-only" in text
+    assert "! config   not valid JSON (the last good one holds)" in text
+
+
+def test_a_clock_in_doubt_is_told_with_the_way_out() -> None:
+    status = sample_status()
+    status["clock"] = "the clock was put forward by 1d 6h"
+    text = shown(status)
+    assert "! clock    the clock was put forward by 1d 6h (`bsd retention --trust-clock`" in text
+
+
+def test_a_long_list_is_cut_and_says_so() -> None:
+    status = sample_status()
+    status["sessions"] = [sample_result(f"main/s{n}", "busy") for n in range(14)]
+    text = shown(status)
+    assert "main/s9 " in text
+    assert "main/s10" not in text
+    assert "… 4 more in --json" in text
+
+
+def test_texts_of_others_stay_on_their_line() -> None:
+    status = sample_status()
+    status["queue"]["parked"][0]["error"] = "two\nlines \x1b[2J"
+    assert "! parked   main/bad: two lines \\x1b[2J" in shown(status)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.6, "1 s"),
+        (59, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (3661, "1 h 1 min"),
+        (86_400 + 59 * 60, "1 d"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    assert spell_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        ("2026-11-22T11:00:00.4Z", "now"),
+        ("2026-11-22T11:00:05Z", "in 5 s"),
+        ("2026-11-22T10:30:00Z", "30 min ago"),
+        ("2026-11-22T12:30:00+01:00", "in 30 min"),
+    ],
+)
+def test_moments(moment: str, text: str) -> None:
+    assert spell_when(moment, NOW) == text
+
+
+def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
+    status = sample_status()
+    empty = {"keep": "14d", "sessions": 0, "bytes": 0, "next_expiry": None}
+    status["retention"]["trash"] = empty
+    assert "deleted sessions" not in shown(status)
+    status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
+    text = shown(status)
+    assert "trash      deleted sessions are kept 14d; 2 sessions (4.0 KB) will go in 1 h" in text

@@ -1,0 +1,89 @@
+"""A real server on a socket, and clients that say exactly what the test wants."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.http.server import ApiServer
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.settings import Settings, load_settings
+from bsd.session.rest import Patience
+from tests.doors.http.fake_daemon import FakeDaemon
+
+DEADLINE_SECONDS = 20.0
+
+
+def settings_for(root: Path, **environ: str) -> Settings:
+    return load_settings(None, root, {"HOME": str(root), **environ})
+
+
+@contextmanager
+def serving(
+    root: Path,
+    daemon: FakeDaemon | None = None,
+    patience: Patience | None = None,
+    /,
+    **environ: str,
+) -> Iterator[tuple[ApiServer, Settings]]:
+    """An API over a fake daemon, listening as the environment says."""
+    daemon = daemon or FakeDaemon()
+    settings = settings_for(root, **environ)
+    layout = Layout(root)
+    config = ConfigService(layout.config_file)
+    desk = Desk(layout, config, patience or Patience(wait=5.0, quiet=0.1))
+    app = create_app(daemon, config, desk, readonly=settings.readonly)
+    server = ApiServer(app, settings, daemon)
+    server.start()
+    try:
+        yield server, settings
+    finally:
+        assert server.stop()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("bsd", timeout=DEADLINE_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(DEADLINE_SECONDS)
+        self.sock.connect(str(self._path))
+
+
+def request(
+    connection: http.client.HTTPConnection,
+    path: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    **headers: str,
+) -> tuple[int, Any]:
+    """One request; the answer's status and document (or text)."""
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        content = answer.read()
+    finally:
+        connection.close()
+    is_json = answer.headers.get_content_type() == "application/json"
+    return answer.status, json.loads(content) if is_json else content.decode()
+
+
+def over_socket(path: Path, *how: Any, **more: Any) -> tuple[int, Any]:
+    return request(UnixConnection(path), *how, **more)
+
+
+def over_tcp(server: ApiServer, *how: Any, **more: Any) -> tuple[int, Any]:
+    address = server.addresses[0]
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_SECONDS)
+    return request(connection, *how, **more)

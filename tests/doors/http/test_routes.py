@@ -1,0 +1,309 @@
+"""The routes that there are, their errors, and their description."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.openapi.models import OpenAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from bsd.doors.http.answer import LARGEST_BODY
+from bsd.doors.http.app import create_app
+from bsd.doors.http.body import Wish
+from bsd.doors.http.desk import Desk
+from bsd.foundation.errors import Busy, Unavailable
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from tests.doors.http.fake_daemon import FakeDaemon, Reply, ask, sample_job, sample_status
+from tests.logs import capture_logs
+
+
+@pytest.fixture
+def daemon() -> FakeDaemon:
+    return FakeDaemon()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ConfigService:
+    return ConfigService(Layout(tmp_path).config_file)
+
+
+def desk_of(config: ConfigService) -> Desk:
+    return Desk(Layout(config.path.parents[1]), config)
+
+
+@pytest.fixture
+def app(daemon: FakeDaemon, config: ConfigService) -> FastAPI:
+    return create_app(daemon, config, desk_of(config))
+
+
+def post(app: FastAPI, path: str, body: bytes = b"", content_type: str | None = None) -> Reply:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    return ask(app, "POST", path, body=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("ok", 200), ("degraded", 200), ("starting", 503), ("stopping", 503)]
+)
+def test_health_is_for_load_balancers_too(
+    app: FastAPI, daemon: FakeDaemon, state: str, status: int
+) -> None:
+    daemon.state = state
+    reply = ask(app, "GET", "/api/health")
+    assert (reply.status, reply.json()["status"]) == (status, state)
+
+
+def test_status_is_the_daemons(app: FastAPI) -> None:
+    reply = ask(app, "GET", "/api/status")
+    assert (reply.status, reply.json()) == (200, sample_status())
+    assert reply.headers["content-type"] == "application/json"
+
+
+def test_names_that_are_no_unicode_can_be_told(app: FastAPI, daemon: FakeDaemon) -> None:
+    daemon.document = {"root": "/home/\udcff", "huge": 10**30}
+    assert ask(app, "GET", "/api/status").json() == {"root": "/home/\udcff", "huge": 10**30}
+
+
+def test_jobs_are_listed_and_run(app: FastAPI, daemon: FakeDaemon) -> None:
+    assert [job["name"] for job in ask(app, "GET", "/api/jobs").json()["jobs"]] == [
+        "auto",
+        "retention",
+    ]
+    assert post(app, "/api/jobs/retention/run").json() == sample_job()
+    assert daemon.ran == ["retention"]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("sessions?limit=abc", "limit must be a whole number from 1 to 1000, not 'abc'"),
+        ("sessions?limit=0", "limit must be a whole number from 1 to 1000, not '0'"),
+        ("sessions?agent=" + "a" * 1001, "agent must be a text of up to 1000 characters, not"),
+        ("search", "q is missing"),
+        ("sessions/main/a/entries?from=x", "from must be a whole number from 0 to"),
+        ("sessions/main/a/entries?extracted=perhaps", "extracted must be true or false, not"),
+    ],
+)
+def test_bad_parameters_are_named_in_our_words(app: FastAPI, query: str, message: str) -> None:
+    reply = ask(app, "GET", f"/api/{query}")
+    (error,) = reply.json()["errors"]
+    assert (reply.status, error["message"]) == (400, reply.json()["error"])
+    assert error["message"].startswith(message)
+    assert error["message"].startswith(f"{error['field']} ")
+
+
+def test_an_unknown_job_is_not_found(app: FastAPI) -> None:
+    reply = post(app, "/api/jobs/nope/run")
+    assert reply.status == 404
+    assert reply.json() == {"error": "there is no job nope", "hint": "`bsd jobs` lists them"}
+
+
+# --- config ---------------------------------------------------------------------------------
+
+
+def test_config_is_shown_without_anything_secret(app: FastAPI, config: ConfigService) -> None:
+    shown = ask(app, "GET", "/api/config").json()
+    assert shown == config.current.as_json()
+    assert "api_keys" not in shown
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "text/plain", "x/y; charset=z"])
+def test_config_is_changed_whatever_the_content_type(
+    config: ConfigService, daemon: FakeDaemon, content_type: str | None
+) -> None:
+    told: list[str] = []
+    app = create_app(daemon, config, desk_of(config), config_changed=lambda: told.append("changed"))
+    reply = post(app, "/api/config", b'{"keep_recent":7,"retention":"never"}', content_type)
+    assert reply.status == 200
+    assert (reply.json()["keep_recent"], reply.json()["retention"]) == (7, "never")
+    assert config.current.keep_recent == 7
+    assert json.loads(config.path.read_bytes())["keep_recent"] == 7
+    assert told == ["changed"]
+
+
+def test_every_bad_field_is_named_and_nothing_changes(app: FastAPI, config: ConfigService) -> None:
+    body = b'{"keep_recent":101,"min_value_length":"many","keep_recnt":1,"enabled":true}'
+    reply = post(app, "/api/config", body)
+    assert reply.status == 400
+    answer = reply.json()
+    assert {one["field"] for one in answer["errors"]} == {
+        "keep_recent",
+        "min_value_length",
+        "keep_recnt",
+    }
+    assert "between 0 and 100" in json.dumps(answer["errors"])
+    assert answer["error"]
+    assert config.current.keep_recent == 3
+
+
+def test_times_of_runs_cannot_be_set(app: FastAPI) -> None:
+    reply = post(app, "/api/config", b'{"last_run_at":"2020-01-01T00:00:00Z"}')
+    assert (reply.status, reply.json()["last_run_at"]) == (200, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', b"\xff\xfe", b'{"a":NaN}'])
+def test_a_body_that_is_no_object_is_refused(app: FastAPI, body: bytes) -> None:
+    reply = post(app, "/api/config", body)
+    assert reply.status == 400
+    assert "body" in reply.json()["error"]
+
+
+def test_a_body_without_end_is_refused(app: FastAPI) -> None:
+    reply = post(app, "/api/config", b" " * (LARGEST_BODY + 1))
+    assert reply.status == 413
+    assert str(LARGEST_BODY) in reply.json()["error"]
+
+
+# --- errors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/web", 404),
+        ("GET", "/api/nope", 404),
+        ("GET", "/docs", 404),
+        ("DELETE", "/api/status", 405),
+        ("GET", "/api/jobs/retention/run", 405),
+    ],
+)
+def test_unknown_routes_and_methods_have_our_form(
+    app: FastAPI, method: str, path: str, status: int
+) -> None:
+    reply = ask(app, method, path)
+    assert reply.status == status
+    assert path in reply.json()["error"]
+    assert reply.json()["hint"] == "/api/openapi.json lists what there is"
+    assert ("allow" in reply.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Busy("main/a is in use", hint="try again"), 409),
+        (Unavailable("the disk is full", hint="try again"), 503),
+    ],
+)
+def test_errors_know_their_status(
+    app: FastAPI, daemon: FakeDaemon, error: Exception, status: int
+) -> None:
+    daemon.failing = error
+    reply = ask(app, "GET", "/api/status")
+    assert reply.status == status
+    assert reply.json() == {"error": str(error), "hint": "try again"}
+
+
+def test_what_nobody_foresaw_tells_nothing_of_the_inside(app: FastAPI, daemon: FakeDaemon) -> None:
+    from bsd.doors.http.edge import Edge
+
+    daemon.failing = ZeroDivisionError("secret detail")
+    with capture_logs() as lines:
+        reply = ask(Edge(app), "GET", "/api/status")
+    assert reply.status == 500
+    assert reply.json()["error"] == "internal error: ZeroDivisionError"
+    assert b"secret" not in reply.body
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert (line["event"], line["path"]) == ("A request has failed", "/api/status")
+    assert line["exc_info"]
+
+
+# --- read-only ------------------------------------------------------------------------------
+
+
+def test_a_read_only_server_changes_nothing(daemon: FakeDaemon, config: ConfigService) -> None:
+    app = create_app(daemon, config, desk_of(config), readonly=True)
+    for path, body in [("/api/jobs/retention/run", b""), ("/api/config", b'{"keep_recent":7}')]:
+        reply = post(app, path, body)
+        assert reply.status == 403
+        assert reply.json() == {"error": "Server is in read-only mode", "readonly": True}
+    assert daemon.ran == []
+    assert config.current.keep_recent == 3
+    assert ask(app, "GET", "/api/config").status == 200
+
+
+# --- OpenAPI --------------------------------------------------------------------------------
+
+
+def references(document: Any) -> list[str]:
+    if isinstance(document, dict):
+        found = [document["$ref"]] if isinstance(document.get("$ref"), str) else []
+        return found + [one for value in document.values() for one in references(value)]
+    if isinstance(document, list):
+        return [one for value in document for one in references(value)]
+    return []
+
+
+def test_the_description_is_valid_openapi(app: FastAPI) -> None:
+    document = ask(app, "GET", "/api/openapi.json").json()
+    OpenAPI.model_validate(document)
+    assert document["openapi"].startswith("3.1")
+    wings = ("/api/memory/", "/api/workspaces")  # they have tests of their own
+    assert {path for path in document["paths"] if not path.startswith(wings)} == {
+        "/api/health",
+        "/api/status",
+        "/api/metrics",
+        "/api/jobs",
+        "/api/jobs/{name}/run",
+        "/api/config",
+        "/api/events",
+        "/api/agents",
+        "/api/sessions",
+        "/api/sessions/{agent}/{session}",
+        "/api/sessions/{agent}/{session}/context",
+        "/api/sessions/{agent}/{session}/extract",
+        "/api/sessions/{agent}/{session}/history",
+        "/api/sessions/{agent}/{session}/replace",
+        "/api/sessions/{agent}/{session}/summary",
+        "/api/sessions/{agent}/{session}/undo",
+        "/api/sessions/{agent}/{session}/entries",
+        "/api/sessions/{agent}/{session}/entries/{entry}",
+        "/api/sessions/{agent}/{session}/entries/{entry}/extracted",
+        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
+        "/api/sessions/{agent}/{session}/entries/{entry}/restore",
+        "/api/search",
+        "/api/trash",
+        "/api/trash/{id}",
+        "/api/trash/{id}/restore",
+        "/api/retention/run",
+        "/api/savings",
+    }
+    assert references(document)
+    for reference in references(document):
+        target: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            target = target[step]
+    named = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert named == set(references(document)), "no model is left over"
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    names = [one["operationId"] for one in operations]
+    assert len(names) == len(set(names))
+    for operation in operations:
+        assert "200" in operation["responses"]
+        assert "422" not in operation["responses"], "validation errors are 400 here"
+        error = operation["responses"]["default"]["content"]["application/json"]["schema"]
+        assert error == {"$ref": "#/components/schemas/Error"}
+
+
+def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
+    daemon: FakeDaemon, config: ConfigService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def schema(model: type[Wish], /, **_: Any) -> dict[str, Any]:
+        asked.append(model.__name__)
+        return {"type": "object"}
+
+    monkeypatch.setattr(Wish, "model_json_schema", classmethod(schema))
+    app = create_app(daemon, config, desk_of(config))
+    assert post(app, "/api/sessions/main/none/undo", b"{}").status == 404
+    assert not asked
+    routes = [each.original_route for each in iter_route_contexts(app.routes)]
+    fields = [route.response_fields for route in routes if isinstance(route, APIRoute)]
+    assert fields
+    assert not any(fields)
+    assert ask(app, "GET", "/api/openapi.json").status == 200
+    assert "Undo" in asked

@@ -1,0 +1,156 @@
+"""Seed 002, "How decay class is chosen", row by row, and what SPEC §10 decides about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bsd.foundation.decay_classes import LANGUAGES
+from bsd.memory.classes import RULES, TRANSLATIONS, Classifier, rules_for
+
+PERMANENT_KEYS = (
+    *("name", "email", "api_key", "api_endpoint", "architecture", "decision", "birthday"),
+    *("born", "phone", "language", "location"),
+)
+SESSION_KEYS = ("current_file", "temp", "debug", "working_on_right_now")
+ACTIVE_KEYS = ("task", "todo", "wip", "branch", "sprint", "blocker")
+
+classify = Classifier().classify
+
+
+def by_key(key: str) -> str:
+    return classify("ada", key, "it is so")
+
+
+def by_text(text: str) -> str:
+    return classify("ada", None, text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (PERMANENT_KEYS, "permanent"),
+        (SESSION_KEYS, "session"),
+        (ACTIVE_KEYS, "active"),
+        (("checkpoint", "preflight"), "checkpoint"),
+        (("colour", ""), "stable"),
+    ],
+)
+def test_a_key_decides(keys: tuple[str, ...], expected: str) -> None:
+    assert {key: by_key(key) for key in keys} == dict.fromkeys(keys, expected)
+    assert {key: by_key(key.upper()) for key in keys} == dict.fromkeys(keys, expected)
+
+
+@pytest.mark.parametrize(
+    ("phrases", "expected"),
+    [
+        (("decided", "architecture", "always use", "never use"), "permanent"),
+        (("currently debugging", "right now", "this session"), "session"),
+        (("working on", "need to", "todo", "blocker", "sprint"), "active"),
+        (("checkpoint", "preflight"), "checkpoint"),
+        (("likes tea",), "stable"),
+    ],
+)
+def test_a_phrase_in_the_text_decides(phrases: tuple[str, ...], expected: str) -> None:
+    found = {phrase: by_text(f"Ada: {phrase.title()}, she said") for phrase in phrases}
+    assert found == dict.fromkeys(phrases, expected)
+
+
+@pytest.mark.parametrize("entity", ["decision", "convention"])
+def test_two_entities_decide(entity: str) -> None:
+    assert classify(entity, None, "tabs") == "permanent"
+
+
+def test_an_entity_counts_as_its_whole_name_with_its_case() -> None:
+    assert classify("Convention", None, "tabs") == "stable"
+    assert classify("conventions", None, "tabs") == "stable"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("temp", "we decided", "permanent"),
+        ("task", "right now", "session"),
+        ("checkpoint", "todo", "active"),
+        ("name_of_task", "right now", "permanent"),
+        ("debug_task", "", "session"),
+        ("preflight_todo", "", "active"),
+        ("checkpoint", "likes tea", "checkpoint"),
+        (None, "a checkpoint of the sprint", "active"),
+    ],
+)
+def test_the_first_rule_that_fits_decides(key: str | None, text: str, expected: str) -> None:
+    assert classify(None, key, text) == expected
+
+
+def test_2_2_1_the_entity_is_compared_with_the_permanent_keys_too() -> None:
+    """The plugin's code forgets what seed 002 says of the entity; SPEC §10 follows the seed."""
+    assert classify("email", "work", "ada@example.org") == "permanent"
+    assert classify("Ada's Phone", None, "+44") == "permanent"
+    assert classify("todo", None, "x") == "stable", "only the keys of the first rule"
+
+
+def test_2_2_2_checkpoint_looks_at_the_text_too_but_last() -> None:
+    """The plugin's code looks at the key only; SPEC §10 follows the seed."""
+    assert by_text("checkpoint saved before deploy") == "checkpoint"
+    assert by_text("Preflight state") == "checkpoint"
+    assert by_text("need to save a checkpoint") == "active"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (("username", "filename", "branchname", "reborn"), "permanent"),
+        (("template", "attempt_count", "tempo"), "session"),
+        (("swipe", "multitasking"), "active"),
+    ],
+)
+def test_2_2_3_words_are_looked_for_anywhere_in_keys(keys: tuple[str, ...], expected: str) -> None:
+    assert {by_key(key) for key in keys} == {expected}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("undecided", "architectures", "todos", "sprinting", "always  use", "right-now"),
+        *("to-do", "needed to"),
+    ],
+)
+def test_2_2_4_phrases_are_whole_words_with_single_spaces(text: str) -> None:
+    assert by_text(f"it is {text} here") == "stable"
+
+
+def test_the_value_says_nothing_and_nothing_may_be_missing() -> None:
+    assert classify(None, None, "") == "stable"
+
+
+def test_languages_are_added_only_when_asked_for() -> None:
+    assert set(TRANSLATIONS) == set(LANGUAGES)
+    assert classify(None, "aufgabe", "x") == "stable"
+    german = Classifier(rules_for(["de"])).classify
+    assert german(None, "Aufgabe", "x") == "active"
+    assert german(None, "Geburtsdatum", "x") == "permanent"
+    assert german("entscheidung", None, "x") == "permanent"
+    assert german(None, None, "Wir haben es entschieden.") == "permanent"
+    assert german(None, None, "unentschieden") == "stable"
+    assert german(None, None, "always use tabs") == "permanent", "English always counts"
+    french = Classifier(rules_for(["de", "fr"])).classify
+    assert french(None, None, "c'est une TÂCHE") == "active"
+    assert french(None, "kontrollpunkt", "x") == "checkpoint"
+
+
+def test_users_add_words_to_classes_and_classes_of_their_own() -> None:
+    rules = rules_for(
+        words={
+            "ephemeral": (("otp",), ("one-time code",), ("clipboard",)),
+            "active": (("ticket",), (), ()),
+            "stable": ((), ("for the record",), ()),
+        }
+    )
+    added = Classifier(rules).classify
+    assert added(None, "api_key_otp", "x") == "ephemeral", "they are looked at first"
+    assert added(None, None, "Your One-Time Code is 4") == "ephemeral"
+    assert added("clipboard", None, "x") == "ephemeral"
+    assert added(None, "ticket", "x") == "active"
+    assert added(None, "ticket", "right now") == "session", "the seed's order stays"
+    assert added(None, None, "for the record: todo") == "stable"
+    assert rules_for() == RULES

@@ -1,0 +1,391 @@
+"""Storing, finding, confirming, forgetting, superseding; checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bsd.foundation.errors import Busy, Invalid, NotFound
+from bsd.memory import decay
+from bsd.memory.database import Database
+from bsd.memory.facts import Memory
+from bsd.memory.new_fact import NewFact
+from bsd.memory.recall import WantedFacts, freshness
+from tests.logs import capture_logs
+from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
+
+
+def test_a_fact_is_kept_with_all_that_was_said(memory: Memory) -> None:
+    fact = store(
+        memory,
+        "Ada likes tea",
+        entity="Ada",
+        key="drink",
+        value="tea",
+        category="preference",
+        source="cli",
+        summary="tea",
+        tags=("Tea ", "tea", "", "drinks"),
+        confidence=0.5,
+        importance=0.9,
+        source_date=NOW - DAY,
+    )
+    assert fact.as_json() == {
+        "id": fact.id,
+        "text": "Ada likes tea",
+        "category": "preference",
+        "importance": 0.9,
+        "entity": "Ada",
+        "key": "drink",
+        "value": "tea",
+        "source": "cli",
+        "created_at": NOW,
+        "decay_class": "stable",
+        "expires_at": NOW + 90 * DAY,
+        "last_confirmed_at": NOW,
+        "confidence": 0.5,
+        "summary": "tea",
+        "source_date": NOW - DAY,
+        "tags": "tea,drinks",
+        "recall_count": 0,
+        "last_accessed": None,
+        "superseded_at": None,
+        "superseded_by": None,
+        "valid_from": NOW - DAY,
+        "valid_until": None,
+        "supersedes_id": None,
+    }
+    assert memory.get(fact.id) == fact
+
+
+def test_what_was_not_said_is_as_the_plugin_has_it(memory: Memory) -> None:
+    fact = store(memory, "We decided to use tabs")
+    assert (fact.category, fact.importance, fact.source) == ("other", 0.7, "conversation")
+    assert (fact.decay_class, fact.expires_at, fact.confidence) == ("permanent", None, 1.0)
+
+
+def test_class_and_expiry_can_be_said(memory: Memory) -> None:
+    assert store(memory, "we decided", decay_class="session").expires_at == NOW + 24 * HOUR
+    assert store(memory, "todo", expires_at=NOW + 5).expires_at == NOW + 5
+
+
+@pytest.mark.parametrize(
+    ("new", "field"),
+    [
+        (NewFact(" \n"), "text"),
+        (NewFact("x", confidence=1.1), "confidence"),
+        (NewFact("x", confidence=float("nan")), "confidence"),
+        (NewFact("x", importance=-0.1), "importance"),
+        (NewFact("x", expires_at=NOW * 1000), "expires_at"),
+        (NewFact("x", source_date=NOW * 1000), "source_date"),
+    ],
+)
+def test_what_cannot_be_is_refused(memory: Memory, new: NewFact, field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        memory.store(new)
+    assert [error.field for error in caught.value.errors] == [field]
+    with pytest.raises(Invalid, match="no decay class"):
+        memory.store(NewFact("x", decay_class="eternal"))
+    assert not memory.exists(), "nothing was made for it"
+    with pytest.raises(Invalid, match="too large"):
+        memory.store(NewFact("x", source_date=1 << 70))
+
+
+def test_the_files_are_private(memory: Memory) -> None:
+    store(memory, "x y")
+    assert stat.S_IMODE(memory.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(memory.path.parent.stat().st_mode) == 0o700
+
+
+# --- the same twice ---
+
+
+def test_the_same_text_is_kept_once(memory: Memory) -> None:
+    first = store(memory, "Ada likes tea")
+    again = memory.store(NewFact("  ada LIKES\n tea"))
+    assert not again.created
+    assert again.fact == first
+    assert rows(memory.path, "SELECT COUNT(*) FROM facts") == [(1,)]
+
+
+def test_what_is_expired_or_superseded_may_be_said_again(memory: Memory, clock: Clock) -> None:
+    store(memory, "right now", decay_class="session")
+    clock.now += 24 * HOUR  # expires this second: not pruned yet, but nobody sees it any more
+    store(memory, "right now", decay_class="session")
+    old = store(memory, "tabs")
+    new = store(memory, "spaces", supersedes=old.id)
+    store(memory, "Tabs", supersedes=new.id)
+
+
+# --- superseding ---
+
+
+def test_a_fact_takes_the_place_of_another(memory: Memory, clock: Clock) -> None:
+    old = store(memory, "Ada drinks tea", entity="Ada")
+    clock.now += 100
+    new = store(memory, "Ada drinks coffee", entity="Ada", supersedes=old.id)
+    assert new.supersedes_id == old.id
+    was = memory.get(old.id)
+    assert (was.superseded_at, was.superseded_by) == (NOW + 100, new.id)
+    assert was.valid_until == new.valid_from == NOW + 100
+    assert rows(
+        memory.path, "SELECT source_fact_id, target_fact_id, link_type FROM memory_links"
+    ) == [(new.id, old.id, "SUPERSEDES")]
+    ids = [one.fact.id for one in memory.recall("drinks")]
+    assert ids == [new.id]
+    assert [one.id for one in memory.lookup("ada")] == [new.id]
+    both = memory.recall("drinks", wanted=WantedFacts(include_superseded=True))
+    assert {one.fact.id for one in both} == {new.id, old.id}
+    for moment, held in ((NOW - 1, []), (NOW, [old.id]), (NOW + 99, [old.id]), (NOW + 100, ids)):
+        found = memory.recall("drinks", wanted=WantedFacts(as_of=moment))
+        assert [one.fact.id for one in found] == held
+
+
+def test_what_held_is_asked_by_when_it_began_to_be_true(memory: Memory, clock: Clock) -> None:
+    old = store(memory, "Ada drinks tea")
+    clock.now += 100
+    store(memory, "Ada drinks coffee", supersedes=old.id, source_date=NOW + 10)
+    assert memory.get(old.id).valid_until == NOW + 10
+    change(memory.path, "UPDATE facts SET valid_from = NULL")  # as the plugin may leave it
+    for moment, held in (
+        (NOW - 1, []),
+        (NOW + 9, ["tea"]),
+        (NOW + 10, []),
+        (NOW + 100, ["coffee"]),
+    ):
+        found = memory.recall("drinks", wanted=WantedFacts(as_of=moment))
+        assert [one.fact.text.split()[-1] for one in found] == held
+
+
+def test_the_same_words_may_supersede_and_what_is_missing_cannot(memory: Memory) -> None:
+    old = store(memory, "tabs")
+    assert store(memory, "tabs", supersedes=old.id).id != old.id
+    with pytest.raises(NotFound, match="there is no fact nope"):
+        memory.store(NewFact("spaces", supersedes="nope"))
+    assert rows(memory.path, "SELECT COUNT(*) FROM facts WHERE text = 'spaces'") == [(0,)]
+
+
+# --- recall ---
+
+
+def test_recall_ranks_by_words_freshness_and_confidence(memory: Memory) -> None:
+    best = store(memory, "harbour harbour", decay_class="permanent")
+    dull = store(memory, "the harbour is far away from here", decay_class="permanent")
+    found = memory.recall("harbour", refresh=False)
+    assert [one.fact.id for one in found] == [best.id, dull.id]
+    assert [round(one.score, 9) for one in found] == [1.0, 0.4]
+
+
+def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
+    """What fits the words a little less, and is sure and lasting, comes before what is neither."""
+    store(memory, "harbour", decay_class="permanent")
+    weak = store(memory, "harbour one two three four", expires_at=NOW + 1, confidence=0.0)
+    sure = store(memory, "harbour one two three four five", decay_class="permanent")
+    store(memory, "harbour one two three four five six seven", decay_class="permanent")
+    found = [one.fact for one in memory.recall("harbour", limit=2, refresh=False)]
+    assert found[1] == sure
+    assert weak not in found
+
+
+def test_2_2_9_nothing_counts_as_nothing(memory: Memory, clock: Clock) -> None:
+    """The plugin's `|| 1.0` took a confidence or freshness of zero for a full one."""
+    store(memory, "harbour a", decay_class="permanent", confidence=0.0)
+    store(memory, "harbour b", expires_at=NOW, confidence=1.0)
+    found = memory.recall("harbour", wanted=WantedFacts(include_expired=True), refresh=False)
+    scores = {one.fact.text[-1]: one.score for one in found}
+    assert scores["a"] == pytest.approx(0.6 + 0.25)
+    assert scores["b"] == pytest.approx(0.6 + 0.15)
+    assert freshness(NOW - DAY, NOW) == 0.0
+    assert freshness(NOW + 7 * DAY, NOW) == freshness(None, NOW) == 1.0
+    assert freshness(NOW + 7 * DAY // 2, NOW) == 0.5
+
+
+def test_of_equals_the_newest_comes_first(memory: Memory, clock: Clock) -> None:
+    store(memory, "harbour x", decay_class="permanent", source_date=NOW - DAY)
+    store(memory, "harbour y", decay_class="permanent")
+    store(memory, "harbour z", decay_class="permanent", source_date=NOW + DAY)
+    found = memory.recall("harbour", refresh=False)
+    assert [one.fact.text[-1] for one in found] == ["z", "y", "x"]
+
+
+def test_recall_finds_any_of_the_words_in_all_text_columns(memory: Memory) -> None:
+    store(memory, "one", entity="harbour")
+    store(memory, "two", key="harbours")  # by its stem
+    store(memory, "three", value="Harbour")
+    store(memory, "four", category="harbour")
+    store(memory, "five")
+    assert len(memory.recall("harbour five nowhere", limit=10)) == 5
+    assert len(memory.recall("harbour", limit=2)) == 2
+    assert memory.recall("h a r") == memory.recall("") == []
+
+
+def test_recall_can_be_narrowed(memory: Memory) -> None:
+    store(memory, "harbour one", entity="Ada", tags=("blue", "red"))
+    store(memory, "harbour two", entity="Bob", tags=("redder",))
+    assert [x.fact.text for x in memory.recall("harbour", wanted=WantedFacts(entity="ada"))] == [
+        "harbour one"
+    ]
+    assert [x.fact.text for x in memory.recall("harbour", wanted=WantedFacts(tag=" Red "))] == [
+        "harbour one"
+    ]
+
+
+@given(query=st.text(max_size=30))
+@settings(max_examples=25, deadline=None)
+def test_no_query_is_an_error(query: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "queries" / "facts.db"
+    with Memory(path) as memory:
+        if not memory.exists():
+            store(memory, "harbour")
+        memory.recall(query)
+        memory.lookup(query, query)
+
+
+def test_2_2_5_what_expires_this_second_is_not_seen_but_still_there(
+    memory: Memory, clock: Clock
+) -> None:
+    """`> now` to be seen, `< now` to be deleted."""
+    fact = store(memory, "harbour", entity="x", decay_class="session")
+    clock.now = NOW + 24 * HOUR - 1
+    assert memory.recall("harbour")
+    clock.now += 1
+    assert memory.recall("harbour") == []
+    assert memory.lookup("x") == []
+    assert memory.prune(soft=False).expired == 0
+    assert memory.get(fact.id).decay_class == "session"
+    clock.now += 1
+    assert memory.prune(soft=False).expired == 1
+
+
+# --- living on ---
+
+
+@pytest.mark.parametrize(
+    ("name", "lives_on"),
+    [
+        ("permanent", False),
+        ("stable", True),
+        ("active", True),
+        ("session", False),
+        ("checkpoint", False),
+    ],
+)
+def test_recall_refreshes_stable_and_active(
+    memory: Memory, clock: Clock, name: str, lives_on: bool
+) -> None:
+    fact = store(memory, "harbour", entity="x", decay_class=name)
+    clock.now += 2 * HOUR
+    (found,) = memory.recall("harbour")
+    if lives_on:
+        assert found.fact.last_confirmed_at == clock.now
+        assert found.fact.expires_at == (fact.expires_at or 0) + 2 * HOUR
+    else:
+        assert found.fact.last_confirmed_at == NOW
+        assert found.fact.expires_at == fact.expires_at
+    assert (found.fact.recall_count, found.fact.last_accessed) == (1, clock.now)
+    clock.now += 1
+    (looked_up,) = memory.lookup("x")
+    assert (looked_up.recall_count, looked_up.last_accessed) == (2, clock.now)
+    assert memory.get(fact.id) == looked_up
+
+
+def test_who_only_looks_keeps_nothing_alive(memory: Memory, clock: Clock) -> None:
+    fact = store(memory, "harbour", entity="x")
+    memory.close()
+    clock.now += HOUR
+    before = memory.path.read_bytes()
+    assert memory.recall("harbour", refresh=False)
+    assert memory.lookup("x", refresh=False) == [fact]
+    memory.close()
+    assert memory.path.read_bytes() == before
+    assert [one.name for one in memory.path.parent.iterdir()] == ["facts.db"]
+
+
+def test_2_2_8_recall_brings_back_the_confidence_of_before(memory: Memory, clock: Clock) -> None:
+    """In the plugin a half-faded fact stayed half-faded however often it was recalled."""
+    fact = store(memory, "harbour", confidence=0.8)
+    clock.now += 68 * DAY
+    change(memory.path, "UPDATE facts SET last_confirmed_at = last_confirmed_at + ?", [DAY // 2])
+    clock.now = NOW + DAY // 2 + (90 * DAY - DAY // 2) * 3 / 4 + 1
+    assert memory.prune().decayed == 1
+    assert memory.get(fact.id).confidence == 0.4
+    assert memory.recall("harbour")[0].fact.confidence == 0.8
+    assert memory.prune().decayed == 0
+
+
+def test_confirming_begins_anew_with_full_confidence(memory: Memory, clock: Clock) -> None:
+    fact = store(memory, "right now", decay_class="session", confidence=0.5)
+    clock.now += 18 * HOUR + 1
+    assert memory.prune().decayed == 1
+    confirmed = memory.confirm(fact.id)
+    assert (confirmed.confidence, confirmed.last_confirmed_at) == (1.0, clock.now)
+    assert confirmed.expires_at == clock.now + 24 * HOUR
+    assert memory.get(fact.id) == confirmed
+    clock.now += 18 * HOUR + 1
+    assert memory.prune().decayed == 1
+    assert memory.get(fact.id).confidence == 0.5, "it fades from its new confidence"
+    with pytest.raises(NotFound, match="there is no fact nope"):
+        memory.confirm("nope")
+
+
+def test_forgetting_is_for_good(memory: Memory) -> None:
+    fact = store(memory, "harbour", entity="x")
+    assert memory.forget(fact.id) == fact
+    assert memory.recall("harbour") == []
+    with pytest.raises(NotFound):
+        memory.forget(fact.id)
+
+
+def test_what_was_forgotten_stands_nowhere_in_the_file(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decay, "_PAGES", 1)
+    steps = 0
+
+    def counted(db: Database, pages: int) -> bool:
+        nonlocal steps
+        steps += 1
+        return merge(db, pages)
+
+    merge = decay._merge
+    monkeypatch.setattr(decay, "_merge", counted)
+    secret = store(memory, "the password is zebra42", entity="x")
+    for number in range(60):
+        words = (hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(12))
+        store(memory, f"harbour {' '.join(words)}", entity="x")
+    # Many libraries are built so that they do it by themselves.
+    memory._open(write=True).run("PRAGMA secure_delete = OFF")
+    memory.forget(secret.id)
+    assert steps > 3  # short changes, one after the other
+    assert len(memory.recall("harbour", limit=50)) == 50
+    memory.close()
+    assert b"zebra42" not in memory.path.read_bytes()
+
+
+def test_what_cannot_leave_the_index_yet_is_forgotten_all_the_same(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(db: Database, pages: int) -> bool:
+        raise Busy("the gateway writes")
+
+    monkeypatch.setattr(decay, "_merge", busy)
+    fact = store(memory, "the password is zebra42")
+    with capture_logs() as logs:
+        assert memory.forget(fact.id).id == fact.id
+    assert [line["problem"] for line in logs if "problem" in line] == ["the gateway writes"]
+    assert memory.recall("zebra42") == []
+
+
+def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> None:
+    store(memory, "one", entity="Ada", key="Drink", confidence=0.5)
+    clock.now += 1
+    store(memory, "two", entity="ada", key="food")
+    store(memory, "three", entity="ADA", key="drink", source_date=NOW - DAY)
+    store(memory, "four", entity="Adam")
+    assert [one.text for one in memory.lookup("aDA")] == ["two", "three", "one"]
+    assert [one.text for one in memory.lookup("ada", "DRINK")] == ["three", "one"]
+    assert [one.text for one in memory.lookup("ada", limit=1)] == ["two"]

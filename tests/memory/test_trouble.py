@@ -1,0 +1,280 @@
+"""What may go wrong with the file: said in plain words, and nothing is half done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bsd.foundation.errors import BsdError, Busy, Conflict, Forbidden, NotFound, Unavailable
+from bsd.memory.database import Database, problem_of
+from bsd.memory.facts import Memory
+from bsd.memory.new_fact import NewFact
+from tests.memory.memories import Clock, rows, sound, store
+
+OPERATIONS: dict[str, Callable[[Memory], object]] = {
+    "store": lambda memory: memory.store(NewFact("another harbour")),
+    "recall": lambda memory: memory.recall("harbour"),
+    "look": lambda memory: memory.recall("harbour", refresh=False),
+    "lookup": lambda memory: memory.lookup("ada"),
+    "confirm": lambda memory: memory.confirm("x"),
+    "forget": lambda memory: memory.forget("x"),
+    "prune": lambda memory: memory.prune(),
+    "dry-run": lambda memory: memory.prune(dry_run=True),
+    "backfill": lambda memory: memory.backfill(),
+    "stats": lambda memory: memory.stats(),
+    "checkpoint": lambda memory: memory.save_checkpoint("a", "b"),
+    "restore": lambda memory: memory.restore_checkpoint(),
+}
+CREATING = {"store", "checkpoint"}
+
+
+def open_memory(path: Path) -> Memory:
+    return Memory(path, clock=Clock(), wait=0.05)
+
+
+def refusals(path: Path) -> dict[str, BsdError]:
+    """What each operation says."""
+    found = {}
+    for name, operation in OPERATIONS.items():
+        with open_memory(path) as memory, pytest.raises(BsdError) as caught:
+            operation(memory)
+        assert caught.value.hint, name
+        assert str(path) in caught.value.message, name
+        found[name] = caught.value
+    return found
+
+
+def test_where_there_is_no_database_only_storing_makes_one(tmp_path: Path) -> None:
+    for name, operation in OPERATIONS.items():
+        path = tmp_path / name / "facts.db"
+        with open_memory(path) as memory:
+            if name == "restore":
+                assert operation(memory) is None
+            elif name in CREATING:
+                operation(memory)
+            else:
+                with pytest.raises(NotFound, match="there is no database"):
+                    operation(memory)
+        assert path.exists() is (name in CREATING), name
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    path.write_text("this is not SQLite at all, by any means\n" * 100)
+    before = path.read_bytes()
+    for problem in refusals(path).values():
+        assert isinstance(problem, Unavailable)
+        assert "is not a database" in problem.message
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE sessions (id INTEGER PRIMARY KEY)")
+    before = path.read_bytes()
+    for problem in refusals(path).values():
+        assert isinstance(problem, Conflict)
+        assert "of something else" in problem.message
+    assert path.read_bytes() == before
+
+
+def test_a_table_called_facts_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE facts (id INTEGER PRIMARY KEY, year INTEGER)")
+    before = path.read_bytes()
+    assert {type(problem) for problem in refusals(path).values()} == {Conflict}
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_database(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        for number in range(300):
+            store(memory, f"harbour {number} " + "x" * 200, entity="ada")
+    size = path.stat().st_size
+    with path.open("r+b") as file:  # all but the schema
+        file.seek(8 * 4096)
+        file.write(os.urandom(size - 8 * 4096))
+    seen: list[BsdError] = []
+    for operation in OPERATIONS.values():
+        with open_memory(path) as memory:
+            try:
+                operation(memory)
+            except BsdError as problem:  # anything else is a defect; some touch no damaged page
+                seen.append(problem)
+    damaged = [problem for problem in seen if "is damaged" in problem.message]
+    assert damaged
+    assert all(".recover" in (problem.hint or "") for problem in damaged)
+
+
+def test_a_directory_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    path.mkdir()
+    with open_memory(path) as memory, pytest.raises(Unavailable, match="is not a file"):
+        memory.stats()
+
+
+def test_somebody_else_writes_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        fact = store(memory, "harbour", entity="ada")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for name in ("store", "recall", "lookup", "prune", "confirm", "forget", "checkpoint"):
+            with open_memory(path) as memory, pytest.raises(Busy, match="in use") as caught:
+                OPERATIONS[name](memory)
+            assert caught.value.exit_code == 4
+        with open_memory(path) as memory:  # who only looks need not wait
+            assert memory.get(fact.id) == fact
+            assert memory.recall("harbour", refresh=False)
+            assert memory.stats().facts == 1
+        other.execute("ROLLBACK")
+    with open_memory(path) as memory:
+        assert memory.recall("harbour")
+
+
+def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        store(memory, "harbour")
+        db = memory._open(write=True)
+        pages = db.value("PRAGMA page_count")
+        db.run(f"PRAGMA max_page_count = {pages}")  # what SQLite says then is what a full disk is
+        with pytest.raises(Unavailable, match="no room") as caught:
+            store(memory, "ship " * 50_000)
+        assert caught.value.hint == (
+            "free some space on this disk and run it again; nothing was half written"
+        )
+        assert [one.fact.text for one in memory.recall("harbour ship")] == ["harbour"]
+    sound(path)
+
+
+def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot even make the file for what its processes share, and calls that an I/O error."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert "disk I/O error" in problem_of(error, tmp_path / "facts.db").message
+    full = shutil.disk_usage(tmp_path)._replace(free=4096)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: full)
+    assert "no room" in problem_of(error, tmp_path / "facts.db").message
+
+
+def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -> None:
+    """As a full disk or a kill may leave it."""
+    path = tmp_path / "facts.db"
+    path.touch()
+    with open_memory(path) as memory:
+        assert memory.restore_checkpoint() is None
+        with pytest.raises(NotFound, match="there is no database"):
+            memory.stats()
+        store(memory, "harbour")
+        assert memory.is_ours()
+
+
+def only_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for somebody else than the owner; whoever runs the tests may be root."""
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+
+
+def test_who_may_only_read_leaves_nothing_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the write-ahead log with a wrong owner would keep the gateway from writing."""
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        fact = store(memory, "harbour")
+        with open_memory(path) as second, monkeypatch.context() as patch:
+            only_readable(patch)
+            assert second.get(fact.id) == fact, "while somebody has it open, too"
+    only_readable(monkeypatch)
+    for name, operation in OPERATIONS.items():
+        with open_memory(path) as memory:
+            if name in {"look", "dry-run", "stats", "restore"}:
+                operation(memory)
+            else:
+                with pytest.raises(Forbidden, match="cannot be written"):
+                    operation(memory)
+        assert os.listdir(tmp_path) == ["facts.db"], name
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("DROP TABLE facts_fts", "has no index of words"),
+        ("DELETE FROM facts_fts_docsize", "is damaged"),
+    ],
+)
+def test_trouble_of_the_index_alone_is_said(tmp_path: Path, damage: str, said: str) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        store(memory, "harbour")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(damage)
+    with open_memory(path) as memory:
+        assert memory.stats().facts == 1
+        with pytest.raises(BsdError, match=said) as caught:
+            memory.recall("harbour", refresh=False)
+    if "rebuild" in (caught.value.hint or ""):
+        statement = (caught.value.hint or "").split('"')[1]
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+    with open_memory(path) as memory:
+        assert memory.recall("harbour")
+    sound(path)
+
+
+def test_what_another_program_forbids_is_told_as_that(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        fact = store(memory, "harbour")
+        for statement in (
+            "CREATE TABLE verified (id TEXT REFERENCES facts (id))",
+            f"INSERT INTO verified VALUES ('{fact.id}')",
+        ):
+            memory._open(write=True).run(statement)
+        with pytest.raises(Conflict, match="refuses this change: FOREIGN KEY") as caught:
+            memory.forget(fact.id)
+        assert "another program" in (caught.value.hint or "")
+        assert memory.get(fact.id) == fact
+
+
+def test_errors_of_sqlite_become_ours() -> None:
+    def problem(code: int, text: str = "it says so") -> BsdError:
+        error = sqlite3.OperationalError(text)
+        error.sqlite_errorcode = code
+        return problem_of(error, Path("/facts.db"))
+
+    assert isinstance(problem(sqlite3.SQLITE_READONLY), Forbidden)
+    assert isinstance(problem(sqlite3.SQLITE_IOERR | 10 << 8), Unavailable)
+    assert isinstance(problem(sqlite3.SQLITE_CANTOPEN), Unavailable)
+    assert isinstance(problem(sqlite3.SQLITE_LOCKED), Busy)
+    assert isinstance(problem(sqlite3.SQLITE_ERROR, "no such column: x"), Conflict)
+    assert "FTS5" in problem(sqlite3.SQLITE_ERROR, "no such module: fts5").message
+    assert all(problem(code).hint for code in range(1, 27))
+
+
+def break_off(db: Database) -> None:
+    with db.change():
+        db.run("DELETE FROM facts")
+        db.run("DELETE FROM elsewhere")
+
+
+def test_a_change_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    with open_memory(path) as memory:
+        store(memory, "harbour")
+        db = memory._open(write=True)
+        with pytest.raises(Conflict, match="no such table: elsewhere"):
+            break_off(db)
+        assert rows(path, "SELECT COUNT(*) FROM facts") == [(1,)]
+        store(memory, "and it goes on")

@@ -1,0 +1,115 @@
+"""Verbs as tests ask for them: done by a surgeon that is there, answered in JSON's types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bsd.agents.dialect import Format
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.examiner import Examiner
+from bsd.session.notes import Notes
+from bsd.session.surgeon import Surgeon
+from bsd.surgery import edit, view
+from bsd.surgery.edit import EditableEntry
+from bsd.surgery.plan import Means, Plan, Report
+from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.surgery.view import EntryView, views
+from bsd.text.reader import Transcript
+from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.get_context import GET_CONTEXT, GetContext
+from bsd.verbs.restore import RESTORE, Restore
+from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.summary import SUMMARY, Summarize
+from bsd.verbs.undo import UNDO, Undo
+from bsd.verbs.verb import Verb, perform
+
+
+@dataclass(frozen=True)
+class _Only:
+    """Hands that have this surgeon for every session."""
+
+    one: Any
+
+    @property
+    def layout(self) -> Layout:
+        found: Layout = self.one.layout
+        return found
+
+    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:
+        found: Surgeon = self.one
+        return found
+
+
+def _done(
+    verb: Verb[Any, Any], surgeon: Examiner, name: SessionName, asked: object
+) -> dict[str, Any]:
+    answer: dict[str, Any] = perform(verb, _Only(surgeon), name, asked).as_json()
+    return answer
+
+
+def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
+    """The entries of a session from line `start` on, as they stand."""
+    return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+
+
+def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:
+    """What was taken out of an entry, by key, without putting it back."""
+
+    def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+        return view.extracted_content(source, fmt, entry, means.stored).as_json()
+
+    return examiner.look(name, ask)
+
+
+def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
+    """One entry as a person may edit it."""
+    return examiner.look(name, lambda source, fmt, _: edit.show_entry(source, fmt, entry))
+
+
+def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
+    return _done(GET_CONTEXT, examiner, name, GetContext())
+
+
+def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
+    examiner = Examiner(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, examiner, name, Summarize())
+
+
+def restore(
+    surgeon: Surgeon, name: SessionName, entry: str, keys: Sequence[str] | None = None
+) -> dict[str, Any]:
+    asked = Restore(entry, None if keys is None else tuple(keys))
+    return _done(RESTORE, surgeon, name, asked)
+
+
+def set_extractable(
+    surgeon: Surgeon, name: SessionName, entry: str, value: bool | int | None
+) -> dict[str, Any]:
+    return _done(SET_EXTRACTABLE, surgeon, name, SetExtractable(entry, value))
+
+
+def change_context(
+    surgeon: Surgeon, name: SessionName, action: str, targets: Sequence[Any], **how: bool
+) -> dict[str, Any]:
+    return _done(CHANGE_CONTEXT, surgeon, name, ChangeContext(action, targets, **how))
+
+
+def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:
+    return _done(UNDO, surgeon, name, Undo(number))
+
+
+def redact(surgeon: Surgeon, name: SessionName, calls: Sequence[CallToRedact]) -> dict[str, Any]:
+    """Calls taken out of sight, which only transcripts ask for; the note is that of verbs."""
+
+    def plan(source: Transcript, fmt: Format, means: Means) -> tuple[Plan, Redaction]:
+        return plan_redact(source, fmt, calls, means.stored)
+
+    def note(notes: Notes, report: Report | None, answer: Redaction) -> None:
+        if report is not None:
+            notes.changed_several("redact", name, report, answer.entry_ids)
+
+    number, answer = surgeon.perform(name, plan, note)
+    return {**answer.as_json(), "operation": number}

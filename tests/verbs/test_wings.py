@@ -1,0 +1,158 @@
+"""The verbs of the wings: every door tells of each what it does, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import click
+import pytest
+
+from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryTool
+from bsd.doors.cli.main import bsd
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
+from bsd.doors.models import answer_model
+from bsd.foundation.answers import Unsaid, told_fields
+from bsd.foundation.definition import WingVerb, arguments_of
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.memory import verbs as memory
+from bsd.workspaces import verbs as workspaces
+from bsd.workspaces.listing import Workspace
+from bsd.workspaces.prune import Rules
+from bsd.workspaces.record import SessionMetadata
+from tests.doors.http.fake_daemon import FakeDaemon
+
+Verb = WingVerb[Any, Any, Any]
+VERBS: list[Verb] = [*memory.VERBS, *workspaces.VERBS]
+every_verb = pytest.mark.parametrize(
+    "verb", VERBS, ids=[f"{one.route.path}-{one.name}" for one in VERBS if one.route]
+)
+every_tool = pytest.mark.parametrize("tool", MEMORY_TOOLS.values(), ids=list(MEMORY_TOOLS))
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the API says of itself."""
+    root = tmp_path_factory.mktemp("root")
+    config = ConfigService(root / "config.json", create=False)
+    app = create_app(FakeDaemon(), config, Desk(Layout(root), config))
+    described: dict[str, Any] = app.openapi()
+    return described
+
+
+def members(kind: Any, *, may_lack: bool = False) -> dict[str, bool]:
+    """What stands in an answer, and whether it always does."""
+    found: dict[str, bool] = {}
+    hints = get_type_hints(kind)
+    for one, said in told_fields(kind):
+        parts = get_args(hints[one.name]) or (hints[one.name],)
+        if said.inline:
+            inner = next(part for part in parts if part is not NoneType)
+            within = members(inner, may_lack=may_lack or NoneType in parts)
+            found |= {name: always for name, always in within.items() if name not in found}
+        else:
+            found[said.name or one.name] = not (said.omit or may_lack or Unsaid in parts)
+    return found
+
+
+@every_verb
+def test_http_takes_its_arguments_and_tells_its_answer(
+    verb: Verb, document: dict[str, Any]
+) -> None:
+    assert verb.route is not None
+    operation = document["paths"][verb.route.path][verb.route.method.lower()]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema == {"$ref": f"#/components/schemas/{verb.answer.__name__}"}
+    told = document["components"]["schemas"][verb.answer.__name__]
+    known = members(verb.answer)
+    assert list(told["properties"]) == list(known)
+    assert told["required"] == [name for name, always in known.items() if always]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    given = {one["name"]: one["schema"] for one in operation.get("parameters", ())}
+    given |= body.get("schema", {}).get("properties", {})
+    assert set(given) == set(arguments_of(verb.arguments))
+    undescribed = {name for name, one in given.items() if "description" not in one}
+    assert undescribed <= {"session_id"}, "its name says it all"
+
+
+@every_verb
+def test_a_get_changes_nothing(verb: Verb) -> None:
+    assert verb.route is not None
+    assert verb.changes == (verb.route.method != "GET")
+
+
+def test_who_only_says_what_would_be_done_changes_nothing() -> None:
+    assert memory.PRUNE.will_change(memory.PruneFacts())
+    assert not memory.PRUNE.will_change(memory.PruneFacts(dry_run=True))
+    assert memory.RECALL.will_change(memory.RecallFacts("tea"))
+    assert not memory.RECALL.will_change(memory.RecallFacts("tea", refresh=False))
+    assert not memory.SEARCH.will_change(memory.SearchFacts("tea"))
+
+
+@pytest.mark.parametrize(
+    ("words", "verb", "without"),
+    [
+        ("memory store", memory.STORE, {"source_date", "expires_at"}),
+        ("memory recall", memory.RECALL, set()),
+        ("memory lookup", memory.LOOKUP, set()),
+        ("memory confirm", memory.CONFIRM, set()),
+        ("memory forget", memory.FORGET, set()),
+        ("memory prune", memory.PRUNE, set()),
+        ("memory backfill-decay", memory.BACKFILL, set()),
+        ("memory stats", memory.STATS, set()),
+        ("workspace create", workspaces.CREATE, set()),
+        ("workspace touch", workspaces.TOUCH, set()),
+        ("workspace list", workspaces.LIST, set()),
+    ],
+)
+def test_a_command_takes_its_arguments(words: str, verb: Verb, without: set[str]) -> None:
+    found: Any = bsd
+    for word in words.split():
+        found = found.get_command(click.Context(found), word)
+    taken = {one.name for one in found.params if one.expose_value} - {"place"}
+    assert taken == set(arguments_of(verb.arguments)) - without
+
+
+@every_tool
+def test_a_tool_takes_its_arguments_and_tells_its_answer(tool: MemoryTool) -> None:
+    taken = tool.schema(("stable",))["properties"]
+    known = set(tool.takes) or set(arguments_of(tool.verb.arguments)) - {"refresh"}
+    assert {name.replace("_", "").lower() for name in known} == {name.lower() for name in taken}
+    assert all(one.get("description") for one in taken.values())
+    told = tool.output_schema()
+    known_members = members(tool.verb.answer)
+    assert list(told["properties"]) == list(known_members)
+    assert told["required"] == [name for name, always in known_members.items() if always]
+
+
+def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:
+    settings = Rules(24.0, 10, 1000)
+    assert workspaces.PruneWorkspaces().rules(settings) == settings
+    asked = workspaces.PruneWorkspaces(older_than_hours=None, max_count=3)
+    assert asked.rules(settings) == Rules(None, 3, 1000)
+
+
+def test_members_of_an_answer_within_another_stand_among_its_own() -> None:
+    known = SessionMetadata.new("a", 0.0)
+    without = Workspace("a", None, None, "missing_metadata", "there is none")
+    assert list(Workspace("a", known, 1.0).as_json()) == list(members(Workspace))
+    required = answer_model(Workspace).model_json_schema()["required"]
+    assert (
+        list(without.as_json())
+        == required
+        == ["session_id", "age_hours", "reason", "detail", "bytes"]
+    )
+
+
+@pytest.mark.parametrize("wing", ["memory", "workspaces"])
+def test_a_wing_loads_neither_pydantic_nor_http_nor_click(wing: str) -> None:
+    program = f"import sys, bsd.{wing}.verbs; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"pydantic", "fastapi", "starlette", "click", "mcp", "uvicorn", "lancedb"}
