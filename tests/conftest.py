@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bsd.foundation.layout import Layout
+from bsd.session.surgeon import Surgeon
 from tests.openclaw_tree import SHARED_DATA, fill
+from tests.sessions import Clock, make_surgeon
 from tests.spread import rank, unit_of_work
 
 # A loaded machine is no defect.
@@ -115,3 +118,30 @@ def shared_data() -> Path:
 def openclaw_root(tmp_path: Path) -> Path:
     """A filled OpenClaw directory: `main/sample`, `other_agent/sample`, and real sessions."""
     return fill(tmp_path / ".openclaw")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty root, private as bsd wants it."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    return root
+
+
+@pytest.fixture
+def layout(root: Path) -> Layout:
+    """A root in which agent `main` has no session yet."""
+    layout = Layout(root)
+    (layout.agents / "main" / "sessions").mkdir(parents=True)
+    return layout
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def surgeon(layout: Layout, clock: Clock) -> Surgeon:
+    """A surgeon who waits for sessions in use, which takes no time."""
+    return make_surgeon(layout, clock)

@@ -27,9 +27,9 @@ def add_session(root: Path, name: str, content: Path | bytes) -> Path:
     return path
 
 
-def set_at_rest(path: Path) -> None:
-    """Make a file look as if nobody had touched it for an hour."""
-    then = time.time() - _AT_REST_SECONDS
+def set_at_rest(path: Path, seconds: float = _AT_REST_SECONDS) -> None:
+    """Make a file look as if it had last been written to so long ago: an hour."""
+    then = time.time() - seconds
     os.utime(path, (then, then))
 
 

@@ -36,13 +36,24 @@ def _tracked() -> list[str]:
     return [name for name in done.stdout.decode().split("\0") if name]
 
 
+def _tests() -> list[Path]:
+    """The modules below `tests/`; not those of programs that are installed there."""
+    found = [_TOP / name for name in _tracked() if re.fullmatch(r"tests/.*\.py", name)]
+    return [path for path in found if "node_modules" not in path.parts and path.exists()]
+
+
 def test_no_module_is_too_long_to_read() -> None:
     long = {
         str(path.relative_to(_TOP)): lines
-        for path in _MODULES
+        for path in (*_MODULES, *_tests())
         if (lines := path.read_bytes().count(b"\n")) > _MOST_LINES
     }
     assert long == {}
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    names = Counter(path.name for path in _tests() if path.name.startswith("test_"))
+    assert {name for name, times in names.items() if times > 1} == set()
 
 
 def test_the_top_level_holds_only_what_it_should() -> None:

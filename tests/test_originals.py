@@ -13,10 +13,10 @@ from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from tests.openclaw_tree import add_session
-from tests.surgery.in_memory import Session, jsonl
+from tests.sessions import jsonl, sample
+from tests.surgery.in_memory import Session
 
 HERE = Path(__file__).parent
 NUMBERS = [
@@ -104,7 +104,7 @@ def test_v15_v17_values_of_one_name_keep_apart() -> None:
 
 def test_p1_what_expires_in_the_trash_is_gone(tmp_path: Path) -> None:
     layout, name = Layout(tmp_path), SessionName("main", "s")
-    add_session(tmp_path, str(name), b"".join(session_lines(turns=1, seed=1)))
+    add_session(tmp_path, str(name), sample(1, 1))
     Trash(layout, "14d", patience=Patience(wait=0.0)).delete(name)
     assert any(path.is_file() for path in layout.trash.rglob("*"))
     later = time.time() + 15 * 24 * 3600.0

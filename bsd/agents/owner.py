@@ -32,7 +32,6 @@ class Registered:
     session_id: str | None
     session_file: str | None  # file name, if the entry names one
     status: str | None  # running, done, failed, killed, timeout
-    updated_ms: float | None
     parent: str | None  # session id
     title: str | None = None  # how people call it, on one line
 

@@ -136,14 +136,14 @@ def _catch_up(layout: Layout, index: SearchIndex, was: Known) -> None:
     name = SessionName.parse(was.name)
     try:
         if has_changed(layout, was):
-            read_to_the_end(layout, index, Due(name))
+            _read_to_the_end(layout, index, Due(name))
     except (BsdError, OSError) as problem:
         _log.debug("Forgotten, as it cannot be read", session=was.name, problem=str(problem))
         with index.change():
             index.forget(was.name)
 
 
-def read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
+def _read_to_the_end(layout: Layout, index: SearchIndex, due: Due) -> None:
     """Read what is new in a session; raises NotFound, Busy, Forbidden."""
     more = True
     while more:
@@ -177,7 +177,7 @@ def _read_all(
     total, done = sum(each.size for each in due), 0
     for each in due:
         try:
-            read_to_the_end(layout, index, each)
+            _read_to_the_end(layout, index, each)
         except (NotFound, Busy):
             continue  # deleted or shortened meanwhile: the next search sees it as it is then
         except BsdError as problem:

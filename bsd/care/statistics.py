@@ -16,7 +16,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known
 
-STALE_SECONDS = 24 * 3600.0
+_STALE_SECONDS = 24 * 3600.0
 _MOST_MODELS = 50
 
 
@@ -102,7 +102,7 @@ class Statistics:
 
 def is_stale(updated: float, now: float) -> bool:
     """Whether nothing was written to a session for a day. Epoch seconds."""
-    return now - updated > STALE_SECONDS
+    return now - updated > _STALE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

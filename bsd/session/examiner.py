@@ -46,7 +46,7 @@ class Examiner:
         self.layout = layout
         self.config = config
         self._clock = clock
-        self._notes = Notes(layout, actor, clock)
+        self.notes = Notes(layout, actor, clock)
 
     def look(
         self, name: SessionName, query: Callable[[Transcript, Format, Means], _Answer]
@@ -122,14 +122,14 @@ class Examiner:
                     self._clock(),
                     session.store,
                     dry_run=True,
-                    tell=self._notes.teller(name),
+                    tell=self.notes.teller(name),
                     progress=progress,
                     undone=undone_in(source, session.history),
                     by_hand=by_hand,
                 )
             tally.add(plan.report, committed=False)
             tally.leave(plan.planned_on, due_at=plan.due_at)
-        self._notes.concluded("extract", name, tally)
+        self.notes.concluded("extract", name, tally)
         return tally.result()
 
     def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:

@@ -80,7 +80,7 @@ def begin(session: Session, plan: Plan, source: TranscriptFile, actor: str, at: 
     )
 
 
-def settle(history: History, source: TranscriptFile) -> None:
+def settle(history: History, source: Transcript) -> None:
     """Tell what became of operations whose process ended before it could note it.
 
     The caller holds bsd's own lock of the session, so nobody is in the middle of one.

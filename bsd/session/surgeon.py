@@ -17,14 +17,14 @@ from bsd.session.commit.exchangers import Exchanger
 from bsd.session.examiner import Examiner, Progress
 from bsd.session.notes import Notes, told_expired
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
-from bsd.session.remember import Remembered, settle
+from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.store.changed_lines import undone_in
 from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
-from bsd.store.state import StateDb, state_at
+from bsd.store.state import StateDb
 from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
@@ -36,7 +36,6 @@ from bsd.surgery.restore import (
     restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
-from bsd.surgery.undo import Undone, plan_undo
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("surgeon")
@@ -48,9 +47,9 @@ _STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FI
 class Surgeon(Examiner):
     """Does one thing to one session at a time, safely, for whoever asks.
 
-    `operator` carries out what others have planned. `actor` is written to audit and log; `noticed`
-    is told how each attempt to commit ended. With `state` an extraction begins where the last one
-    had settled everything, and tells of the rest.
+    `operator` carries out what others have planned, `notes` tells of it. `actor` is written to
+    audit and log; `noticed` is told how each attempt to commit ended. With `state` an extraction
+    begins where the last one had settled everything, and tells of the rest.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Surgeon(Examiner):
             return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
         self.layout.session_file(name)
-        tell = self._notes.teller(name)
+        tell = self.notes.teller(name)
         remembered = Remembered(self._state, name, config)
         history = History(self.layout, name)
 
@@ -122,9 +121,9 @@ class Surgeon(Examiner):
                 if not done.postponed:
                     remembered.keep(done.plan, done.file, done.guard, committed=committed)
                 if done.outcome:
-                    self._notes.extracted(name, done.plan)
+                    self.notes.extracted(name, done.plan)
                 del done
-        self._notes.concluded("extract", name, tally)
+        self.notes.concluded("extract", name, tally)
         return tally.result()
 
     def _unless_switched_off(
@@ -163,11 +162,11 @@ class Surgeon(Examiner):
                 tally.add(done.plan.report, committed=done.outcome is not None)
                 for answer in answers:
                     self._explain(answer)
-                    self._notes.restored(name, answer, committed=done.outcome is not None)
+                    self.notes.restored(name, answer, committed=done.outcome is not None)
                     tally.miss(answer)
         if isinstance(tally.error, LeftAlone):
             self._miss_what_stays(name, tally)
-        self._notes.concluded("restore_all", name, tally)
+        self.notes.concluded("restore_all", name, tally)
         return tally.result()
 
     def _explain(self, answer: Restored) -> None:
@@ -198,7 +197,7 @@ class Surgeon(Examiner):
 
         done, entries = self.operator.carry_out(name, plan)
         if done.outcome:
-            self._notes.changed_several("remark", name, done.plan.report, entries)
+            self.notes.changed_several("remark", name, done.plan.report, entries)
         return entries
 
     def edit(
@@ -215,7 +214,7 @@ class Surgeon(Examiner):
 
         done, answer = self.operator.carry_out(name, plan)
         if done.outcome:
-            self._notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
+            self.notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
         return {**answer.as_json(), "operation": done.number}
 
     def perform(
@@ -240,31 +239,8 @@ class Surgeon(Examiner):
         if dry_run:
             return None, self._trial(name, planner)
         done, answer = self.operator.carry_out(name, planner)
-        note(self._notes, done.plan.report if done.outcome else None, answer)
+        note(self.notes, done.plan.report if done.outcome else None, answer)
         return done.number, answer
-
-    def take_back(self, name: SessionName, number: int | None = None) -> Undone:
-        """Take an operation back: the newest, or one by its number in the history.
-
-        Raises NotFound, Busy, Conflict that says what stands in the way.
-        """
-        history, chosen = History(self.layout, name), number
-
-        def plan(source: TranscriptFile, fmt: Format, store: SessionStore) -> tuple[Plan, Undone]:
-            settle(history, source)
-            return plan_undo(source, fmt, chosen, history, store)
-
-        entries: list[str] = []
-        operations: list[int] = []
-        self.layout.session_file(name)
-        for done, answer in self.operator.carry_out_all(name, plan):
-            chosen = answer.deed.number
-            entries += answer.entries
-            if done.number is not None:
-                operations.append(done.number)
-                self._notes.undone(name, answer, done.plan.report)
-        state_at(self.layout.state_db).forget(name)
-        return replace(answer, entries=tuple(entries), operations=tuple(operations))
 
     def _trial(self, name: SessionName, planner: Planner[Answer]) -> Answer:
         session = Session(self.layout, name)

@@ -32,7 +32,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.foundation.value_path import paths_of
 from bsd.store.entry_notes import NOTHING, EntryNotes, Noting
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, Stored, digest
 from bsd.store.recipe import (
@@ -357,7 +357,7 @@ class _Recorder:
     def _recipe(self, was: bytes, now: bytes, keep: Keep | None) -> tuple[Recipe, bytes]:
         stored = self._store.load(keep.ref, keep.hash) if keep else None
         if keep and isinstance(stored, bytes):
-            return write_recipe_with(was, now, stored, list(_paths(keep.keys)))
+            return write_recipe_with(was, now, stored, list(paths_of(keep.keys).values()))
         return write_recipe(was, now)
 
 
@@ -399,12 +399,6 @@ def undone_entries(operations: Sequence[KeptOperation]) -> dict[int, int]:
         if operation.act.undoes in undone:
             undone[operation.act.undoes] += operation.entries - undone[operation.number]
     return undone
-
-
-def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:
-    for key in keys:
-        with suppress(ValueError):
-            yield parse_path(key)
 
 
 def _json(document: Mapping[str, Any]) -> bytes:

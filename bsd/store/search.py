@@ -49,7 +49,7 @@ _MOST_WORDS = 64
 _LONG_ENOUGH = 3  # characters: fewer begin too many words
 
 # A snippet as FTS5 makes it, with the signs that `Snippet.read` looks for.
-SNIPPET = f"snippet(words, 0, '{_START}', '{_END}', '…', 24)"
+_SNIPPET = f"snippet(words, 0, '{_START}', '{_END}', '…', 24)"
 
 
 def indexable(text: str) -> str:
@@ -98,7 +98,7 @@ class Snippet:
 
     @classmethod
     def read(cls, marked: str) -> Snippet:
-        """Read what the SQL expression SNIPPET returned."""
+        """Read what the SQL expression _SNIPPET returned."""
         marked = " ".join(marked.replace(_BREAK, "").split())
         first = marked.find(_START)
         if len(marked) > _LONGEST_SNIPPET:  # words can be very long
@@ -469,7 +469,7 @@ class SearchIndex:
 
     def _snippet(self, expression: str, piece: int) -> Snippet:
         (marked,) = self._db.execute(
-            f"SELECT {SNIPPET} FROM words WHERE words MATCH ? AND rowid = ?",  # noqa: S608
+            f"SELECT {_SNIPPET} FROM words WHERE words MATCH ? AND rowid = ?",  # noqa: S608
             (expression, piece),
         ).fetchone()
         return Snippet.read(marked)

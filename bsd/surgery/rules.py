@@ -28,7 +28,7 @@ from bsd.agents.marker import (
 from bsd.foundation.immutable import immutable
 from bsd.foundation.pattern import Pattern
 from bsd.foundation.pruning_fields import PruningConfig, TriggerRule
-from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.foundation.value_path import paths_of
 
 _ANY = "*"
 _ABSENT = object()
@@ -326,7 +326,7 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
     this entry's placeholder; or it is a placeholder and nothing else, of whatever entry.
     """
     marker = Marker.of(entry)
-    keys = _paths(marker.keys) if marker else frozenset()
+    keys = set(paths_of(marker.keys).values()) if marker else set()
 
     def away(value: Value) -> bool:
         text = value.text
@@ -336,16 +336,6 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
         return (named and text.endswith(placeholder(entry_id or ""))) or is_placeholder(text)
 
     return away
-
-
-def _paths(keys: Iterable[str]) -> frozenset[ValuePath]:
-    paths = set()
-    for key in keys:
-        try:
-            paths.add(parse_path(key))
-        except ValueError:  # somebody edited the marker: what it names is nowhere
-            continue
-    return frozenset(paths)
 
 
 def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> Decision:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from bsd.agents.dialect import Format
 from bsd.foundation.layout import SessionName
-from bsd.surgery.undo import Undone
+from bsd.session.remember import settle
+from bsd.store.extracted import SessionStore
+from bsd.store.history import History
+from bsd.store.state import state_at
+from bsd.surgery.plan import Plan
+from bsd.surgery.undo import Undone, plan_undo
+from bsd.text.reader import Transcript
 from bsd.verbs.verb import Hands, Meanwhile, Route, Verb, argument
 
 
@@ -20,8 +27,25 @@ class Undo:
 
 
 def _act(hands: Hands, name: SessionName, asked: Undo, _: Meanwhile) -> Undone:
+    surgeon = hands.surgeon(name, writes=True)
+    history, chosen = History(hands.layout, name), asked.op
+
+    def plan(source: Transcript, fmt: Format, store: SessionStore) -> tuple[Plan, Undone]:
+        settle(history, source)
+        return plan_undo(source, fmt, chosen, history, store)
+
+    entries: list[str] = []
+    operations: list[int] = []
+    hands.layout.session_file(name)
     # More than one plan, perhaps: each takes back as much as a commit may hold.
-    return hands.surgeon(name, writes=True).take_back(name, asked.op)
+    for done, answer in surgeon.operator.carry_out_all(name, plan):
+        chosen = answer.deed.number
+        entries += answer.entries
+        if done.number is not None:
+            operations.append(done.number)
+            surgeon.notes.undone(name, answer, done.plan.report)
+    state_at(hands.layout.state_db).forget(name)
+    return replace(answer, entries=tuple(entries), operations=tuple(operations))
 
 
 UNDO = Verb(

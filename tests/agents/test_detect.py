@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bsd.agents.dialect import NotOurs
-from bsd.agents.entry import LINES_LOOKED_AT
+from bsd.agents.entry import LINES_LOOKED_AT, time_ms
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW, detect
+from tests.daemon.zones import zone
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -102,3 +104,24 @@ def test_recorded_transcripts(pattern: str, ours: bool) -> None:
     for path in paths:
         with path.open("rb") as lines:
             assert (detect(lines) is OPENCLAW) is ours, path.name
+
+
+# --- times as entries tell them ---
+
+
+MIDNIGHT = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+@pytest.mark.parametrize("where", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_a_time_without_an_offset_is_utc_wherever_the_machine_stands(where: str) -> None:
+    with zone(where):
+        assert time_ms("2026-01-01T00:00:00") == MIDNIGHT
+        assert time_ms("2026-01-01T00:00:00Z") == MIDNIGHT
+        assert time_ms("2026-01-01T02:00:00+02:00") == MIDNIGHT
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, "", "yesterday", "2026-13-01", float("nan"), 10**400, [MIDNIGHT]]
+)
+def test_what_is_no_time(value: Any) -> None:
+    assert time_ms(value) is None

@@ -36,7 +36,7 @@ from bsd.surgery.result import Status
 from tests.agents.sources import tree
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 from tests.verbs import performed
 
 # --- what a new agent has to say ---
@@ -139,7 +139,7 @@ class Desk(Owner):
     def registry(self) -> Registry:
         rows = [line.split("|") for line in self._contents.read_text().splitlines()]
         return Registry(
-            Registered(key, session, None, "shelved", None, parent or None)
+            Registered(key, session, None, "shelved", parent or None)
             for key, session, parent in rows
         )
 

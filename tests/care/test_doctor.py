@@ -14,15 +14,15 @@ from bsd.care.doctor import Check, Level, examine
 from bsd.foundation.filesystem import judge
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from bsd.sample import session_lines
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
 
 _OVERLAYFS = 0x794C7630
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    add_session(tmp_path / "root", "main/a", b"".join(session_lines(turns=2)))
+    add_session(tmp_path / "root", "main/a", sample(2))
     return Layout(tmp_path / "root")
 
 

@@ -14,14 +14,15 @@ import pytest
 from bsd.care.verify import verify
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout
-from bsd.sample import session_lines
 from bsd.text.reader import TranscriptFile
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.waiting import wait_for
 
-CONTENT = b"".join(session_lines(turns=6, seed=1))
+CONTENT = sample(6, 1)
 PLACED = b"[[extracted-"
 BAD = "agents/main/sessions/bad.jsonl"
 

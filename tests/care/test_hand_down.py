@@ -22,32 +22,12 @@ from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
-from tests.session.conftest import (
-    HEADER,
-    LONG,
-    NAME,
-    Clock,
-    age,
-    conversation,
-    make_surgeon,
-    write,
-)
+from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, TWIG, branch_off, texts
+from tests.sessions import HEADER, LONG, NAME, conversation, write
 from tests.verbs import performed
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    (layout.agents / "main" / "sessions").mkdir(parents=True)
-    return layout
-
-
-@pytest.fixture
-def surgeon(layout: Layout) -> Surgeon:
-    return make_surgeon(layout, Clock())
 
 
 @pytest.fixture
@@ -85,7 +65,7 @@ def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
     assert surgeon.restore_all(TWIG).unavailable == {}
     assert texts(twig) == original
 
-    age(aside.rename(middle))  # it may come back as well
+    set_at_rest(aside.rename(middle))  # it may come back as well
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(middle) == original
 
@@ -133,7 +113,7 @@ def test_in_the_trash_nothing_is_missing_either(
         trash.delete(name)
     trash.remove(str(NAME))
     trash.restore(str(BRANCH))
-    age(branch)
+    set_at_rest(branch)
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(branch) == original
     trash.remove(str(TWIG))
@@ -156,7 +136,7 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     done = RetentionRun(layout, actor="daemon", clock=lambda: later, wait=0.0).clean_trash("14d")
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
-    age(path)
+    set_at_rest(path)
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(path) == original
 
@@ -173,7 +153,7 @@ def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Surgeon) ->
     trash_of(layout).delete(NAME, permanent=True)
     assert len(list(own.glob("*-3.json"))) == 2
     assert LONG in extracted(layout)
-    age(path)
+    set_at_rest(path)
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(path) == original
 
@@ -183,7 +163,7 @@ def test_retention_takes_it_from_the_branch_in_its_time(
 ) -> None:
     branch_off(layout, NAME, BRANCH)
     for file in layout.store_dir(NAME).glob("0*"):
-        age(file, 23 * 3600)
+        set_at_rest(file, 23 * 3600)
     trash_of(layout).delete(NAME, permanent=True)
     soon = time.time() + 2 * 3600
     assert RetentionRun(layout, actor="daemon", clock=lambda: soon).clean_store("24h").cleaned == 2
@@ -198,10 +178,10 @@ def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> 
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(number for number, line in enumerate(whole) if json.loads(line)["id"] == "e1")
     path.write_bytes(b"".join([*lines[:at], whole[at], *lines[at + 1 :]]))
-    age(path)
+    set_at_rest(path)
     trash_of(layout).delete(NAME, permanent=True)
     assert len(SessionStore(layout, BRANCH).refs()) == 1
-    age(path)
+    set_at_rest(path)
     surgeon.restore_all(BRANCH)
     assert texts(path) == original
 
@@ -213,11 +193,11 @@ def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
     listed = performed.context(surgeon, BRANCH)["entries"]
     (hash_,) = [one["hash"] for one in listed if one["id"] == "e1"]
     performed.change_context(surgeon, BRANCH, "distill", [[hash_, "long ago"]])
-    age(path)
+    set_at_rest(path)
     assert texts(path)["e1"] == "long ago"
     trash_of(layout).delete(NAME, permanent=True)
     performed.undo(surgeon, BRANCH)
-    age(path)
+    set_at_rest(path)
     assert surgeon.restore_all(BRANCH).unavailable == {}
     assert texts(path) == original
     assert verify(layout).clean
@@ -281,7 +261,7 @@ def test_any_copy_gets_it_once(
         (directory / "copy.jsonl").write_bytes(
             json.dumps(header).encode() + b"\n" + b"".join(lines[1:])
         )
-        age(directory / "copy.jsonl")
+        set_at_rest(directory / "copy.jsonl")
     trash_of(layout).delete(NAME, permanent=True)
     assert verify(layout).clean
     stores = [layout.store_dir(name) for name in copies if layout.store_dir(name).exists()]

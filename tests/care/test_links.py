@@ -21,7 +21,7 @@ from bsd.session.commit.orphans import Orphan, keep_orphan
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
-from tests.session.conftest import NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import NAME, conversation, write
 
 OUT = "leads out of"
 
@@ -32,11 +32,6 @@ def layout(tmp_path: Path) -> Layout:
     layout.own.mkdir(parents=True)
     write(layout, conversation(2))
     return layout
-
-
-@pytest.fixture
-def surgeon(layout: Layout) -> Surgeon:
-    return make_surgeon(layout, Clock())
 
 
 @pytest.fixture

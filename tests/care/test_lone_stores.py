@@ -15,28 +15,15 @@ from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
-from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.openclaw_tree import add_session
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon, sample
 
 THREAD = CODEX.session[-36:]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    (layout.agents / "main" / "sessions").mkdir(parents=True)
-    return layout
 
 
 @pytest.fixture(params=KINDS, ids=[kind.kind for kind in KINDS])
@@ -142,7 +129,7 @@ def test_a_source_that_is_named_no_longer(home: Home) -> None:
 
 
 def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: Clock) -> None:
-    path = add_session(layout.root, "main/s1", b"".join(session_lines(turns=8, seed=1)))
+    path = add_session(layout.root, "main/s1", sample(8, 1))
     surgeon = make_surgeon(layout, clock)
     name = SessionName("main", "s1")
     assert surgeon.extract(name, overrides={"keep_recent": 0}).status is Status.EXTRACTED

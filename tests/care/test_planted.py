@@ -17,15 +17,16 @@ import pytest
 from bsd.agents.openclaw.registry import running as running_by
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
-from bsd.sample import session_lines
 from bsd.text.change import Identity
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import NOBODY
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.waiting import wait_for
 
 MEMORY = 3 << 30  # bytes of address space: a file of a terabyte does not go in
-CONTENT = b"".join(session_lines(turns=4, seed=1))
+CONTENT = sample(4, 1)
 GOOD = "main/good"
 SECRET = '{"secret": "not for you"}\n' * 3
 PLACED = "[[extracted-"

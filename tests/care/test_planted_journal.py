@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from bsd.care.trashed import Aim, Journal, Trashed
 from bsd.care.verify import verify
 from bsd.foundation.errors import Conflict
 from bsd.foundation.layout import Layout, SessionName
-from tests.needs import NOBODY
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.untrusted import WAYS
 
 NAME = SessionName("main", "good")
 
@@ -55,30 +54,10 @@ def test_one_of_bsd_s_own_would_be_followed(layout: Layout) -> None:
     assert not layout.transcript(NAME).exists()
 
 
-def _given_away(path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to be somebody else as well")
-    os.chown(path, NOBODY, NOBODY)
-
-
-def _by_a_link(path: Path) -> None:
-    path.rename(path.with_suffix(".else"))
-    path.symlink_to(path.with_suffix(".else"))
-
-
-KINDS: dict[str, Callable[[Path], None]] = {
-    "another's": _given_away,
-    "writable for a group": lambda path: path.chmod(0o660),
-    "writable for all": lambda path: path.chmod(0o606),
-    "link": _by_a_link,
-    "of two names": lambda path: path.with_suffix(".else").hardlink_to(path),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_that_others_have_made_or_may_change(layout: Layout, kind: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_one_that_others_have_made_or_may_change(layout: Layout, way: str) -> None:
     path = journal(layout).path
-    KINDS[kind](path)
+    WAYS[way](path)
     unmoved(layout, path)
 
 

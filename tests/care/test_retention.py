@@ -20,9 +20,11 @@ from bsd.care.retention import (
     in_plain_words,
 )
 from bsd.foundation.ages import Ages, Step, StepKind
+from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from bsd.session.notes import told_expired
 from bsd.store.entry_notes import UNDONE
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
@@ -31,13 +33,6 @@ from tests.logs import capture_logs
 NOW = time.time()
 HOUR = 3600.0
 NAME = SessionName("main", "s1")
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    layout.agents.mkdir(parents=True)
-    return layout
 
 
 def put(layout: Layout, name: SessionName, ages: dict[str, float], size: int = 100) -> SessionStore:
@@ -307,3 +302,22 @@ def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
     assert "deleted for good" in words
     assert "bsd config set retention never" in words
     assert "kept for ever" in in_plain_words("never")
+
+
+# --- what is said of content whose time was up: when it was deleted, and by which setting ---
+
+
+def test_the_first_run_that_deleted_it_is_named(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for hour, keep in ((1, "12h"), (2, "24h"), (3, "7d")):
+        AuditLog(layout.audit_file, clock=lambda hour=hour: hour * 3600.0).record(  # type: ignore[misc]
+            actor="daemon",
+            action="retention",
+            expired_before=f"1970-01-01T0{hour - 1}:30:00.000Z",
+            keep=keep,
+        )
+    assert told_expired(layout, "1970-01-01T01:00:00.000Z") == (
+        "expired: it was taken out at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
+        " let it be deleted at 1970-01-01T02:00:00.000Z"
+    )
+    assert told_expired(layout, "1970-01-01T03:00:00.000Z") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -32,10 +31,10 @@ from bsd.text import reader
 from bsd.verbs.list_sessions import figures_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
+from tests.sessions import HEADER, jsonl
 from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 FILLER = "filling " * 100
 
 
@@ -51,25 +50,14 @@ def entry(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def lines(*entries: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in entries)
-
-
 def conversation() -> bytes:
     """An old tool result that will leave, and what makes it old."""
-    return lines(
+    return jsonl(
         HEADER,
         entry(0, "user", "please look for the aardvark"),
         entry(1, "toolResult", f"the quokka lives here {FILLER}"),
         *(entry(number, "assistant", f"seen {number}") for number in range(2, 8)),
     )
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    layout.agents.mkdir(parents=True)
-    return layout
 
 
 @pytest.fixture
@@ -147,10 +135,10 @@ def test_of_what_is_appended_only_the_new_lines_are_read(
 
     monkeypatch.setattr(indexing, "_words_of", noting)
     with session.open("ab") as file:
-        file.write(lines(entry(50, "user", "a wombat"))[:-1])  # its end is still missing
+        file.write(jsonl(entry(50, "user", "a wombat"))[:-1])  # its end is still missing
     assert found(layout, "wombat") == [("e50", 9, "transcript")]
     with session.open("ab") as file:
-        file.write(b"\n" + lines(entry(51, "user", "a numbat")))
+        file.write(b"\n" + jsonl(entry(51, "user", "a numbat")))
     assert found(layout, "numbat") == [("e51", 10, "transcript")]
     assert found(layout, "wombat") == [("e50", 9, "transcript")]
     assert taken == [9, 9, 10]
@@ -229,13 +217,13 @@ def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
     layout: Layout, small_slices: list[int]
 ) -> None:
     said = [entry(number, "assistant", f"word{number} {FILLER}") for number in range(40)]
-    path = add_session(layout.root, str(NAME), lines(HEADER, *said))
+    path = add_session(layout.root, str(NAME), jsonl(HEADER, *said))
     assert found(layout, "word39") == [("e39", 40, "transcript")]
     assert len(small_slices) == 41
     small_slices.clear()
 
     said[20] = entry(20, "assistant", "another one")
-    path.with_name("new").write_bytes(lines(HEADER, *said))
+    path.with_name("new").write_bytes(jsonl(HEADER, *said))
     path.with_name("new").replace(path)
 
     assert found(layout, "another one") == [("e20", 21, "transcript")]
@@ -248,7 +236,7 @@ def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
     assert figures == counted_anew(layout, path)
 
     del said[10]  # from here on every line has another number
-    path.write_bytes(lines(HEADER, *said))
+    path.write_bytes(jsonl(HEADER, *said))
     assert found(layout, "word39") == [("e39", 39, "transcript")]
     assert found(layout, "word10") == []
     assert [len(found(layout, f"word{n}")) for n in (0, 9, 11, 38)] == [1, 1, 1, 1]
@@ -257,7 +245,7 @@ def test_of_a_rewritten_session_only_the_slices_that_changed_are_parsed(
 def test_small_appends_share_a_slice(layout: Layout, session: Path) -> None:
     for number in range(50, 60):
         with session.open("ab") as file:
-            file.write(lines(entry(number, "user", f"wombat{number}")))
+            file.write(jsonl(entry(number, "user", f"wombat{number}")))
         assert found(layout, f"wombat{number}")
     database = sqlite3.connect(layout.search_db)
     rows = database.execute("SELECT first, lines, size FROM slices").fetchall()
@@ -269,7 +257,7 @@ def test_small_appends_share_a_slice(layout: Layout, session: Path) -> None:
 
 def test_what_was_read_in_part_is_read_on(layout: Layout, small_slices: list[int]) -> None:
     said = [entry(number, "user", f"word{number} {FILLER}") for number in range(9)]
-    add_session(layout.root, str(NAME), lines(HEADER, *said))
+    add_session(layout.root, str(NAME), jsonl(HEADER, *said))
     due = indexing.Due(NAME)
 
     def begin(index: SearchIndex) -> bool:
@@ -290,7 +278,7 @@ def test_what_was_read_in_part_is_read_on(layout: Layout, small_slices: list[int
 
 def test_a_shortened_session_is_read_again(layout: Layout, session: Path) -> None:
     search(layout, "x")
-    session.write_bytes(lines(HEADER, entry(0, "user", "nothing else")))
+    session.write_bytes(jsonl(HEADER, entry(0, "user", "nothing else")))
     assert found(layout, "seen") == []
     assert found(layout, "nothing") == [("e0", 1, "transcript")]
 
@@ -343,7 +331,7 @@ def test_retention_without_an_index_creates_none(
 def test_a_deleted_session_leaves_the_index(
     layout: Layout, session: Path, surgeon: Surgeon, permanent: bool
 ) -> None:
-    add_session(layout.root, "main/s2", lines(HEADER, entry(0, "user", "a bandicoot")))
+    add_session(layout.root, "main/s2", jsonl(HEADER, entry(0, "user", "a bandicoot")))
     surgeon.extract(NAME)
     set_at_rest(session)
     assert found(layout, "quokka")
@@ -399,7 +387,7 @@ def test_an_sqlite_without_fts5_is_said_so(
 def test_a_warm_index_of_a_thousand_sessions_opens_none(layout: Layout, opened: list[Path]) -> None:
     for number in range(1000):
         text = f"word{number} everywhere"
-        add_session(layout.root, f"main/s{number}", lines(HEADER, entry(0, "user", text)))
+        add_session(layout.root, f"main/s{number}", jsonl(HEADER, entry(0, "user", text)))
     read_all(layout)
     assert len(opened) == 1000
     opened.clear()
@@ -415,7 +403,7 @@ def test_a_warm_index_of_a_thousand_sessions_opens_none(layout: Layout, opened: 
 def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -> None:
     search(layout, "x")
     for number in range(20):
-        content = lines(HEADER, *(entry(n, "user", f"dingo{number} at {n}") for n in range(20)))
+        content = jsonl(HEADER, *(entry(n, "user", f"dingo{number} at {n}") for n in range(20)))
         add_session(layout.root, f"main/k{number}", content)
     for survived in (1, 30, 150, 390):
         child = os.fork()
@@ -450,7 +438,7 @@ def _die_after(layout: Layout, inserts: int) -> None:
 
 def test_text_of_any_kind_is_taken(layout: Layout) -> None:
     huge = "lorem " * 500_000 + "needle"
-    content = lines(
+    content = jsonl(
         HEADER,
         entry(0, "user", "Ünïcode straße 日本語のテキスト 😀"),
         entry(1, "user", "half a pair \ud83d stays"),
@@ -489,7 +477,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     answer = entry(2, "assistant", "done", model="claude-opus-4-5", usage=usage)
     answer["message"]["content"].append(call)
     other = entry(40, "assistant", "more", model="gpt-5.1", usage={"input_tokens": 7})
-    content = lines(HEADER, entry(0, "user", "go"), answer, entry(3, "toolResult", "r"), other)
+    content = jsonl(HEADER, entry(0, "user", "go"), answer, entry(3, "toolResult", "r"), other)
     add_session(layout.root, str(NAME), content)
     infos = list(catalog.sessions(layout))
     assert statistics.warm(layout, infos) == {}
@@ -515,7 +503,7 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     assert not statistics.is_stale(now, now + 24 * 3600)
     assert statistics.is_stale(now, now + 24 * 3600 + 1)
     with (layout.sessions_dir("main") / "s1.jsonl").open("ab") as file:
-        file.write(lines(entry(60, "user", "not counted yet")))
+        file.write(jsonl(entry(60, "user", "not counted yet")))
     assert statistics.warm(layout, list(catalog.sessions(layout))) == {}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,11 +45,6 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 def result(number: int, words: str, **more: Any) -> dict[str, Any]:
     return message(number, "toolResult", text(words), toolCallId=f"c{number}", **more)
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path / "root")
 
 
 def told(layout: Layout, *entries: dict[str, Any]) -> dict[str, Any]:

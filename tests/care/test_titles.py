@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,15 +21,10 @@ from bsd.surgery.result import Status
 from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
+from tests.sessions import HEADER, jsonl
 
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 FILLER = "filling " * 100
 DAY = 86_400.0
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
 
 
 def entry(number: int, role: str, text: str, day: int = 1) -> dict[str, Any]:
@@ -45,14 +39,10 @@ def entry(number: int, role: str, text: str, day: int = 1) -> dict[str, Any]:
     }
 
 
-def lines(*entries: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in entries)
-
-
 def talk(prompt: str, day: int = 1, *more: dict[str, Any]) -> bytes:
     entries = [entry(n, "assistant", f"seen {n}", day) for n in range(2, 8)]
     old = entry(1, "toolResult", FILLER, day)
-    return lines(HEADER, entry(0, "user", prompt, day), old, *entries, *more)
+    return jsonl(HEADER, entry(0, "user", prompt, day), old, *entries, *more)
 
 
 def info(layout: Layout, name: str = "main/s") -> catalog.ListedSession:
@@ -128,14 +118,14 @@ def test_without_times_the_files_time_counts(layout: Layout) -> None:
 @pytest.mark.parametrize("moment", ["9999-12-31T00:00:00Z", "1900-01-01T00:00:00Z", 1e300, -5])
 def test_a_time_that_cannot_be_is_none(layout: Layout, moment: object) -> None:
     odd = entry(9, "user", "x") | {"timestamp": moment}
-    path = add_session(layout.root, "main/s", lines({**HEADER, "timestamp": moment}, odd))
+    path = add_session(layout.root, "main/s", jsonl({**HEADER, "timestamp": moment}, odd))
     assert info(layout).updated == pytest.approx(path.stat().st_mtime)
 
 
 def test_a_session_larger_than_its_ends(layout: Layout) -> None:
     middle = [entry(n, "toolResult", "x" * 50_000, 2) for n in range(20)]
     last = entry(59, "toolResult", "y" * 300_000, 7)
-    content = talk("mend the roof") + lines(*middle, entry(40, "user", "and now?", 3), last)
+    content = talk("mend the roof") + jsonl(*middle, entry(40, "user", "and now?", 3), last)
     add_session(layout.root, "main/s", content)
     assert info(layout).title == "mend the roof"
     assert iso_utc(info(layout).updated) == "2026-02-07T00:59:00.000Z"
@@ -151,7 +141,7 @@ def test_a_title_follows_what_is_written(layout: Layout) -> None:
     path = add_session(layout.root, "main/s", talk("mend the roof"))
     read_all(layout)
     with path.open("ab") as stream:
-        stream.write(lines({"type": "session_info", "id": "i", "name": "Roof"}))
+        stream.write(jsonl({"type": "session_info", "id": "i", "name": "Roof"}))
     assert info(layout).title == "Roof", "before the index has read it"
     read_all(layout)
     assert info(layout).title == "Roof"

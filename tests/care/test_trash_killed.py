@@ -16,9 +16,10 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
 from tests.care import killed_moves
 from tests.care.killed_moves import NAME
-from tests.care.test_trash import put, register, registry, trash_of, tree
-from tests.session.conftest import Clock, age, conversation, make_surgeon, write
+from tests.care.trashing import put, register, registry, trash_of, tree
+from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
+from tests.sessions import Clock, conversation, make_surgeon, write
 
 pytestmark = pytest.mark.crash
 
@@ -129,7 +130,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     path = write(first, conversation(2))
     before = texts(path)
     make_surgeon(first, Clock()).extract(NAME)
-    age(path)
+    set_at_rest(path)
     shutil.rmtree(first.inflight)  # it knows the session by where it lay
     branch_off(first, NAME, BRANCH)
     gone = 0

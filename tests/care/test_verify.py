@@ -12,12 +12,12 @@ import pytest
 from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
 
 NAME = SessionName("main", "s")
 
@@ -25,7 +25,7 @@ NAME = SessionName("main", "s")
 @pytest.fixture
 def store(tmp_path: Path) -> SessionStore:
     """The store of a session from which something was extracted."""
-    add_session(tmp_path / "root", str(NAME), b"".join(session_lines(turns=6)))
+    add_session(tmp_path / "root", str(NAME), sample(6))
     layout = Layout(tmp_path / "root")
     Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0)).extract(NAME)
     store = SessionStore(layout, NAME)

@@ -11,7 +11,6 @@ import pytest
 
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.layout import Layout, SessionName
-from bsd.sample import session_lines
 from bsd.surgery.conversation import EntryTree
 from bsd.surgery.view import outline_of
 from bsd.text.reader import BytesTranscript
@@ -19,6 +18,7 @@ from tests.compat.any_order import Patient, Step
 from tests.compat.made_up import made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
+from tests.sessions import sample
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
@@ -30,7 +30,7 @@ _FIRST = 18  # with some that redaction could break in the rarer ways
 
 def sessions() -> dict[str, bytes]:
     found = {f"made-up-{seed}": made_up(seed) for seed in range(_FIRST, _FIRST + SEEDS)}
-    found["sample"] = b"".join(session_lines(turns=3, seed=5))
+    found["sample"] = sample(3, 5)
     for name in ("small", "medium"):
         path = SHARED_DATA / f"openclaw-v3-{name}.jsonl"
         if path.is_file():

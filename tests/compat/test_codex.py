@@ -30,6 +30,7 @@ from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.verbs import performed
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs Codex
 
@@ -116,11 +117,7 @@ def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
     common = codex.home / "thread-writer-locks" / ".coordination.lock"
     with lock:
         process = codex.start("archive", thread)
-        deadline = time.monotonic() + 60
-        while not _has_open(process.pid, common):  # and then it waits for the lock
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_for(lambda: _has_open(process.pid, common), "Codex, which waits for the lock then")
         assert codex.file(thread) == path
     assert process.wait(60) == 0
     assert codex.file(thread).parent.name == "archived_sessions"
@@ -246,10 +243,7 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
     packed = path.with_name(f"{path.name}.zst")
     with codex.server() as server:
         server.call("rollout/compress")
-        deadline = time.monotonic() + 60
-        while path.exists() or not packed.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: packed.exists() and not path.exists(), "the packed file")
     found = verify(codex.layout)
     assert found.clean
     [finding] = found.findings

@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 
+from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import Status
+from tests.agents.sources import PI
+from tests.agents.sources.tree import Home, away
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
+from tests.sessions import sample
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
 
@@ -43,7 +49,7 @@ def test_it_sees_every_line_of_sessions_at_rest(node: str, openclaw_root: Path) 
 
 def test_a_generated_session_is_one_a_provider_would_take(node: str, tmp_path: Path) -> None:
     path = tmp_path / "sample.jsonl"
-    path.write_bytes(b"".join(session_lines(turns=60)))
+    path.write_bytes(sample(60))
     [seen] = read(node, [path])
     assert_sendable(seen)
     assert seen.unanswered() == []
@@ -127,3 +133,19 @@ def test_the_comparison_notices(
     before, after = read(node, [original, damaged])
     with pytest.raises(AssertionError):
         assert_same_session(before, after)
+
+
+# --- pi's own SessionManager opens a session of its own directory as bsd left it there ---
+
+
+def test_a_session_of_pis_own_directory_is_the_same_to_pi(node: str, tmp_path: Path) -> None:
+    home = Home.of(PI, tmp_path, PI.lines())
+    old = home.path.read_bytes()
+    [before] = read(node, [home.path])
+    surgeon = Surgeon(home.layout, ConfigService(home.layout.config_file))
+    assert surgeon.extract(home.name, overrides={"keep_recent": 0}).status is Status.EXTRACTED
+    assert away(old, home.path.read_bytes()) > 0
+    [after] = read(node, [home.path])
+    assert_same_session(before, after)
+    assert_sendable(after)
+    assert (after.lost, after.rewritten) == (0, False)

@@ -12,7 +12,8 @@ import pytest
 from tests.compat.beside import Beside, placeholders
 from tests.compat.claude_code import ClaudeCode
 from tests.compat.messages_api import Json, Model, asking
-from tests.daemon.running import running, wait_for
+from tests.daemon.running import running
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
 

@@ -7,50 +7,23 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
 from tests import forked
-
-DEADLINE_SECONDS = 40.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25  # seconds; who looks all the time is work, too
-
-Found = TypeVar("Found")
+from tests.unix import UnixConnection
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 # What the daemon does by the clock shall not do the work of what is under test.
 QUIET_CONFIG = {"auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
-
-
-def wait_for(look: Callable[[], Found], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
-    """Wait until `look` finds something true, and return it."""
-    deadline = time.monotonic() + seconds
-    pause = _SHORTEST_PAUSE
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(pause)
-        pause = min(1.3 * pause, _LONGEST_PAUSE)
-    return found
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("bsd", timeout=DEADLINE_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 @dataclass
@@ -64,7 +37,7 @@ class Running:
 
     def ask(self, route: str, method: str = "GET") -> Any:
         """What the API answers; raises OSError while nobody listens."""
-        connection = _UnixConnection(self.socket)
+        connection = UnixConnection(self.socket)
         try:
             connection.request(method, f"/api/{route}")
             return json.loads(connection.getresponse().read())

@@ -22,7 +22,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
-from tests.session.conftest import NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 
 @pytest.fixture

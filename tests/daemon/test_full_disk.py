@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout, SessionName
-from bsd.sample import session_lines
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
 from tests.small_disk import small_disk
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -30,11 +31,8 @@ def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
         root = disk.path / "root"
         root.mkdir(mode=0o700)
         configure(root)
-        sessions = [
-            add_session(root, f"main/s{n}", b"".join(session_lines(turns=8, seed=n)))
-            for n in range(3)
-        ]
-        lines = b"".join(session_lines(turns=2, seed=9)).splitlines(keepends=True)[1:]
+        sessions = [add_session(root, f"main/s{n}", sample(8, n)) for n in range(3)]
+        lines = sample(2, 9).splitlines(keepends=True)[1:]
         with running(root, tmp_path) as daemon:
             wait_for(
                 lambda: all(PLACEHOLDER in path.read_bytes() for path in sessions), "a first pass"
@@ -51,7 +49,7 @@ def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
                 assert daemon.status()
                 daemon.must_run()
                 disk.empty()
-            last = add_session(root, "main/last", b"".join(session_lines(turns=8, seed=77)))
+            last = add_session(root, "main/last", sample(8, 77))
             wait_for(lambda: PLACEHOLDER in last.read_bytes(), "work after all that")
             wait_for(daemon.is_running, "it to be well")
             found = daemon.bsd("memory", "store", "harbour at the end")

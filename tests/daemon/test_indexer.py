@@ -16,10 +16,11 @@ from bsd.care.search import sessions_with
 from bsd.daemon import indexer
 from bsd.daemon.indexer import Indexer
 from bsd.foundation.layout import Layout, SessionName
-from bsd.sample import session_lines
-from tests.daemon.running import Running, configure, running, wait_for
+from tests.daemon.running import Running, configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -232,7 +233,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
     configure(root, trigger_types=["tool_result", "thinking"], prefix_bound="extract")
-    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    add_session(root, "main/sample", sample(12, 1))
     quokka = said(1, "a quokka").replace(b'"role": "user"', b'"role": "toolResult"')
     quokka = quokka.replace(b"a quokka", b"the quokka is here " + b"filling " * 100)
     recent = b"".join(said(n, f"recent{n}") for n in range(2, 9))

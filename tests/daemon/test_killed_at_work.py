@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
 from bsd.text.splice import edit
-from tests.daemon.running import configure, launched, running, wait_for
+from tests.daemon.running import configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 
@@ -71,7 +72,7 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     originals = {
         add_session(root, f"main/s{n}", content): content
         for n in range(SESSIONS)
-        for content in [b"".join(session_lines(turns=6, seed=n))]
+        for content in [sample(6, n)]
     }
     configure(root)
     chance = random.Random(3)

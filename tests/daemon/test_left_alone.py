@@ -12,12 +12,13 @@ import pytest
 from bsd.foundation.filesystem import strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session.surgeon import Surgeon
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session, set_status
+from tests.sessions import sample
 from tests.verbs import performed
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -38,10 +39,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def sample(seed: int) -> bytes:
-    return b"".join(session_lines(turns=8, seed=seed))
-
-
 def is_extracted(path: Path) -> bool:
     return PLACEHOLDER in path.read_bytes()
 
@@ -51,10 +48,10 @@ def messages(content: bytes) -> list[bytes]:
 
 
 def test_nothing_recent_or_pinned_is_touched(root: Path, tmp_path: Path) -> None:
-    path = add_session(root, "main/pinned", sample(1))
+    path = add_session(root, "main/pinned", sample(8, 1))
     entry = next(
         json.loads(line)["id"]
-        for line in messages(sample(1))
+        for line in messages(sample(8, 1))
         if b'"role":"toolResult"' in line and len(line) > 4000
     )
     layout = Layout(root)
@@ -73,7 +70,7 @@ def test_nothing_recent_or_pinned_is_touched(root: Path, tmp_path: Path) -> None
 
 
 def test_what_another_program_has_open_waits_until_it_is_closed(root: Path, tmp_path: Path) -> None:
-    held, free = (add_session(root, f"main/{name}", sample(2)) for name in ("held", "free"))
+    held, free = (add_session(root, f"main/{name}", sample(8, 2)) for name in ("held", "free"))
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(held)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -82,16 +79,16 @@ def test_what_another_program_has_open_waits_until_it_is_closed(root: Path, tmp_
         with running(root, tmp_path) as daemon:
             wait_for(lambda: is_extracted(free), "the other session to be extracted")
             wait_for(lambda: daemon.status()["totals"]["give_ups"].get("is_open"), "a try")
-            assert held.read_bytes() == sample(2)
+            assert held.read_bytes() == sample(8, 2)
             holder.communicate()
             wait_for(lambda: is_extracted(held), "it to be extracted when it is closed")
 
 
 def test_a_session_in_a_run_waits_for_its_end(root: Path, tmp_path: Path) -> None:
-    path = add_session(root, "main/busy", sample(3))
+    path = add_session(root, "main/busy", sample(8, 3))
     set_status(root, "main/busy", "running")
     with running(root, tmp_path) as daemon:
         wait_for(lambda: daemon.status()["totals"]["busy"], "a try")
-        assert path.read_bytes() == sample(3)
+        assert path.read_bytes() == sample(8, 3)
         set_status(root, "main/busy", "done")
         wait_for(lambda: is_extracted(path), "it to be extracted after the run")

@@ -11,8 +11,7 @@ from bsd.daemon import loop as loop_module
 from bsd.daemon.beats import Beats
 from bsd.daemon.clock import awake, steady
 from bsd.daemon.loop import Loop
-
-DEADLINE = 20.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 class Steps:
@@ -32,7 +31,7 @@ class Steps:
         return self.next
 
     def wait(self) -> None:
-        assert self.taken.acquire(timeout=DEADLINE)
+        assert self.taken.acquire(timeout=DEADLINE_SECONDS)
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def loop(steps: Steps, beats: Beats) -> Iterator[Loop]:
     yield loop
     loop.stop()
     if loop.alive:
-        assert loop.join(DEADLINE)
+        assert loop.join(DEADLINE_SECONDS)
 
 
 def test_it_steps_once_and_then_when_woken(loop: Loop, steps: Steps) -> None:
@@ -81,21 +80,21 @@ def test_a_wake_during_the_step_is_not_lost(beats: Beats) -> None:
         count += 1
         if count == 1:
             inside.set()
-            assert go.wait(DEADLINE)
+            assert go.wait(DEADLINE_SECONDS)
         else:
             twice.set()
 
     loop = Loop("queue", step, beats)
     loop.start()
     try:
-        assert inside.wait(DEADLINE)
+        assert inside.wait(DEADLINE_SECONDS)
         loop.wake()
         go.set()
-        assert twice.wait(DEADLINE)
+        assert twice.wait(DEADLINE_SECONDS)
     finally:
         go.set()
         loop.stop()
-        assert loop.join(DEADLINE)
+        assert loop.join(DEADLINE_SECONDS)
 
 
 def test_a_failing_step_is_survived(
@@ -116,5 +115,42 @@ def test_it_beats_and_ends_without_owing(loop: Loop, steps: Steps, beats: Beats)
     assert beats.late(awake()) == []
     assert beats.late(awake() + 1000) == ["timer"]
     loop.stop()
-    assert loop.join(DEADLINE)
+    assert loop.join(DEADLINE_SECONDS)
     assert beats.late(awake() + 1000) == []
+
+
+# --- loops that break their promise are named, others are not; the watchdog is pinged only then ---
+
+
+def test_a_loop_is_late_after_its_promise_and_some_grace() -> None:
+    beats = Beats(grace=5)
+    beats.beat("queue", 100, within=30)
+    assert beats.late(135) == []
+    assert beats.late(135.1) == ["queue"]
+    beats.beat("queue", 136, within=1)
+    assert beats.late(136) == []
+
+
+def test_who_sleeps_long_says_so() -> None:
+    beats = Beats(grace=5)
+    beats.beat("timer", 0, within=3600)
+    beats.beat("worker 1", 0, within=10)
+    assert beats.late(3600) == ["worker 1"]
+
+
+def test_a_loop_that_was_never_heard_of_is_late_too() -> None:
+    beats = Beats(grace=5)
+    beats.expect("watcher", 0, within=10)
+    assert beats.late(15) == []
+    assert beats.late(16) == ["watcher"]
+    beats.beat("watcher", 16, within=10)
+    beats.expect("watcher", 0, within=1)
+    assert beats.late(17) == []
+
+
+def test_an_ended_loop_owes_nothing() -> None:
+    beats = Beats(grace=5)
+    beats.beat("worker 1", 0, within=1)
+    beats.end("worker 1")
+    beats.end("worker 2")
+    assert beats.late(1000) == []

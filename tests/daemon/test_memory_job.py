@@ -20,10 +20,11 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.facts import open_memory
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
 from tests.memory.test_plugin import fill
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,9 +15,9 @@ from bsd.daemon.clock import steady
 from bsd.daemon.jobs import Busy, Failed, Finished, Why
 from bsd.daemon.queue import WorkQueue
 from bsd.foundation.layout import SessionName
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 A, B, C, D = SESSIONS = tuple(SessionName("main", name) for name in "abcd")
-DEADLINE = 20.0
 
 
 def fixed(**more: object) -> WorkQueue:
@@ -262,7 +261,7 @@ def in_threads(count: int, work: Callable[[], None]) -> list[threading.Thread]:
 
 def join(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(DEADLINE)
+        thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -287,10 +286,8 @@ def test_a_sleeping_worker_wakes_for_an_earlier_job() -> None:
 
 def wait_for_sleepers(queue: WorkQueue, count: int) -> None:
     """Let so many threads sleep in `take`."""
-    deadline = time.monotonic() + DEADLINE
-    while len(queue._changed._waiters) < count:  # type: ignore[attr-defined]
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    waiters = queue._changed._waiters  # type: ignore[attr-defined]
+    wait_for(lambda: len(waiters) >= count, "workers to sleep")
 
 
 def test_while_one_works_another_watches_for_the_next() -> None:
@@ -347,7 +344,7 @@ def test_threads_never_meet_on_a_session_and_lose_none() -> None:
         wanted[session] += 1
         idle.clear()
         queue.put(session, steady())
-    assert idle.wait(DEADLINE)
+    assert idle.wait(DEADLINE_SECONDS)
     queue.close()
     join(threads)
     assert met == []

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from bsd.daemon.rest import Rests, resume
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -14,11 +10,6 @@ from bsd.text.change import Written
 
 ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
 SEEN = Written(1, (1 << 64) - 5, 300, 400)
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
 
 
 def rests(layout: Layout) -> Rests:

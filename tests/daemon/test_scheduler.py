@@ -10,10 +10,10 @@ from bsd.daemon.cron import Cron, Every
 from bsd.daemon.scheduler import Run, Scheduler
 from bsd.foundation.errors import Conflict, NotFound
 from tests.daemon.zones import at, zone
+from tests.waiting import DEADLINE_SECONDS
 
 START = at("2026-05-04T12:00:30")
 HOUR = 3600.0
-DEADLINE = 20.0
 
 
 class World:
@@ -193,21 +193,21 @@ def test_a_job_never_runs_twice_at_once(world: World) -> None:
     def long() -> None:
         world.job("long")
         entered.set()
-        assert leave.wait(DEADLINE)
+        assert leave.wait(DEADLINE_SECONDS)
 
     world.scheduler.add("long", Every(10), long)
     world.add("short", Every(10))
     thread = threading.Thread(target=world.scheduler.run, args=["long"])
     thread.start()
     try:
-        assert entered.wait(DEADLINE)
+        assert entered.wait(DEADLINE_SECONDS)
         with pytest.raises(Conflict, match="is running"):
             world.scheduler.run("long")
         assert world.step(100) == ["short"]
         assert [job.running for job in world.scheduler.status()] == [True, False]
     finally:
         leave.set()
-        thread.join(DEADLINE)
+        thread.join(DEADLINE_SECONDS)
     assert [name for name, _ in world.ran] == ["long", "short"]
     assert world.step(10) == ["long", "short"]
 

@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 
 from bsd.sample import session_lines
-from tests.daemon.running import Running, running, wait_for
+from tests.daemon.running import Running, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

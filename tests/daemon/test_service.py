@@ -17,17 +17,12 @@ import pytest
 
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
-from tests.daemon.running import (
-    children_of,
-    configure,
-    is_alive,
-    launched,
-    running,
-    wait_for,
-)
+from tests.daemon.fast_forward import Clock, machine
+from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux, require_node
-from tests.openclaw_tree import add_session, set_status
+from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sessions import sample
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -42,10 +37,6 @@ def root(tmp_path: Path) -> Path:
     set_status(root, "main/alpha", "done")
     configure(root)
     return root
-
-
-def sample(turns: int, seed: int) -> bytes:
-    return b"".join(session_lines(turns=turns, seed=seed))
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -300,3 +291,35 @@ def test_the_service_manager_hears_when_it_is_ready_alive_and_stopping(
                 while True:
                     heard += manager.recv(4096).decode().split("\n")
             assert "STOPPING=1" in heard
+
+
+# --- what the daemon says of itself: the same as JSON and as objects ---
+
+
+@pytest.mark.parametrize("name", [b"root", b"r\xff\xfet"])
+def test_a_status_is_the_same_in_both_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    root = tmp_path / os.fsdecode(name)
+    try:
+        root.mkdir()
+    except OSError:  # macOS
+        pytest.skip("names of files are UTF-8 here")
+    for number in range(3):
+        path = add_session(root, f"main/s{number}", sample(2, number))
+        set_at_rest(path)
+    configure(root)
+    with machine(root, Clock(time.time()), monkeypatch) as running:
+        before = running.daemon.status()
+        assert len(before["sessions"]) == 3
+        assert before["root"] == str(root)
+        assert json.loads(running.daemon.status_json()) == before
+        running.daemon._parts.ledger.count("crashes")
+        (root / "agents" / "main" / "sessions" / "s1.jsonl").unlink()
+        running.daemon.run_job("scan")
+        after = running.daemon.status()
+        assert after["totals"]["crashes"] == 1
+        assert [each["session"] for each in after["sessions"]] == [
+            each["session"] for each in before["sessions"] if each["session"] != "main/s1"
+        ]
+        assert json.loads(running.daemon.status_json()) == after

@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
-from tests.daemon.running import (
-    DEADLINE_SECONDS,
-    children_of,
-    configure,
-    is_alive,
-    launched,
-    running,
-    wait_for,
-)
+from tests.daemon.running import children_of, configure, is_alive, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -35,10 +28,6 @@ def root(tmp_path: Path) -> Path:
     (root / "agents" / "main" / "sessions").mkdir(parents=True)
     configure(root)
     return root
-
-
-def sample(turns: int, seed: int) -> bytes:
-    return b"".join(session_lines(turns=turns, seed=seed))
 
 
 def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: Path) -> None:

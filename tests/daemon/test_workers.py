@@ -17,15 +17,7 @@ from bsd.daemon.work import Stopping
 from bsd.daemon.workers import Workers
 from bsd.foundation.layout import SessionName
 from tests.logs import capture_logs
-
-DEADLINE_SECONDS = 20.0
-
-
-def wait_for(look: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 
 class Task:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 
-from bsd.foundation.layout import SessionName
+from bsd.daemon.watcher import Watcher
+from bsd.daemon.watches import Watches, WatchListener
+from bsd.foundation.layout import Layout, SessionName
+from tests.waiting import DEADLINE_SECONDS
 
-DEADLINE = 20.0
+NAME = SessionName("main", "s1")
+Kind = Callable[[WatchListener], Watches]
 
 
 class Heard:
@@ -42,15 +48,34 @@ class Heard:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, DEADLINE), (self.hints, self.rescans)
+            assert self._changed.wait_for(condition, DEADLINE_SECONDS), (self.hints, self.rescans)
 
     def wait_for_hint(self, name: SessionName) -> None:
         self.wait_for(lambda: name in self.hints)
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for something that nobody tells of."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
+def file_of(layout: Layout, name: SessionName) -> Path:
+    return layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"{}\n")
+
+
+def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> None:
+    """Do what the watcher's loop does, until something is so."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for now in count(1):
+        watcher.step(float(now))
+        if condition():
+            return
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def with_a_session(layout: Layout) -> Layout:
+    """The root with one session, and a directory of its agent that holds none."""
+    (layout.agents / "main" / "agent").mkdir()
+    file_of(layout, NAME).write_bytes(b"{}\n")
+    return layout

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError
 from bsd.foundation.field_words import Expected, expected, field_errors, fields_of
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
-from bsd.foundation.spelling import shown
+from bsd.foundation.spelling import meant, nearest, shown
 from tests.wording import LIBRARY
 
 
@@ -82,3 +83,24 @@ def test_settings_never_name_the_library(field: str, bad: object) -> None:
     except BsdError as problem:
         told = f"{problem.message} {problem.errors}"
     assert not LIBRARY.search(told), told
+
+
+# --- suggestions: only of what looks very much like the word, unless the nearest is wanted ---
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("permanant", "; did you mean permanent?"),
+        ("Sesion", "; did you mean session?"),
+        ("nope", ""),
+        ("", ""),
+    ],
+)
+def test_what_was_probably_meant(word: str, told: str) -> None:
+    assert meant(word, LIFETIMES) == told
+
+
+def test_the_nearest_of_all() -> None:
+    assert nearest("KEEP_recent", ["scope", "keep_recent"]) == "keep_recent"
+    assert nearest("", ["scope"]) == "scope"

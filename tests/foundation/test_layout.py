@@ -55,6 +55,14 @@ def test_bad_names(name: str) -> None:
             build()
 
 
+@pytest.mark.parametrize("name", ["../x", "..", ".", "a/b", "", "a b", "a\0b", "ä"])
+def test_names_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(Invalid):
+        SessionName("main", name)
+    with pytest.raises(Invalid):
+        SessionName(name, "s1")
+
+
 @given(names, names)
 def test_a_session_is_named_as_it_is_written(agent: str, session: str) -> None:
     name = SessionName(agent, session)

@@ -34,11 +34,6 @@ def quiet_afterwards() -> Iterator[None]:
     close_logs()
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -83,11 +83,6 @@ def test_a_missing_file_is_created_with_defaults(
     assert service.problem is None
 
 
-def test_the_file_in_config_is_what_would_be_created() -> None:
-    sample = Path(__file__).parents[2] / "config" / "config.json"
-    assert sample.read_text() == default_text()
-
-
 def test_a_dry_run_creates_nothing(path: Path) -> None:
     service = ConfigService(path, create=False)
     assert service.current == PruningConfig()

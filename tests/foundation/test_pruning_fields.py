@@ -36,35 +36,6 @@ def complaint(field: str, value: object) -> str:
     return error.message.removesuffix(f", not {shown(value)}")
 
 
-def test_the_defaults_are_those_of_the_specification() -> None:
-    config = PruningConfig()
-    patterns = config.prefix_bound_models
-    assert patterns == PREFIX_BOUND_MODELS
-    assert config.as_json() == {
-        "prefix_bound_models": list(PREFIX_BOUND_MODELS),
-        "enabled": True,
-        "trigger_types": ["thinking", "tool_result"],
-        "trigger_rules": None,
-        "keep_recent": 3,
-        "min_value_length": 500,
-        "keep_chars": 0,
-        "age_threshold_hours": 0,
-        "scan_interval_seconds": 30,
-        "auto_cron": "*/2 * * * *",
-        "retention": "24h",
-        "retention_cron": "0 */6 * * *",
-        "trash_retention": "14d",
-        "keep_restore_remote_calls": False,
-        "keep_purge_control_calls": False,
-        "keep_after_restore_seconds": 600,
-        "scope": "all",
-        "prefix_bound": "skip",
-        "protected_tools": [],
-        "last_run_at": None,
-        "last_retention_run_at": None,
-    }
-
-
 def test_every_default_would_be_accepted() -> None:
     assert PruningConfig.checked(PruningConfig().as_json()) == PruningConfig()
 

@@ -11,13 +11,14 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.daemon.running import Running, running, wait_for
-from tests.doors.http.api import UnixConnection
+from tests.daemon.running import Running, running
 from tests.golden.book import check
 from tests.golden.conftest import Ask
 from tests.golden.steady import but, document, shape
 from tests.golden.test_recorded_commands import PROGRAMS
 from tests.golden.world import World
+from tests.unix import UnixConnection
+from tests.waiting import wait_for
 
 _MACHINE = {"/api/status", "/api/health", "/api/savings"}  # these hang on machine and hour
 _JOB = ("seconds", "last_run", "last_result", "next_run")  # what the scheduler was quick enough for

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.sample import session_lines
 from tests.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.agents.sources.tree import raw
 from tests.golden.steady import Steady, document
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sessions import sample
 
 # Nothing happens by itself: what is answered is what was asked for.
 _CONFIG = {"age_threshold_hours": 87_600, "auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
@@ -86,7 +86,7 @@ def make(top: Path, home: Path) -> World:
     for number, (name, turns) in enumerate(
         {"main/alpha": 4, "main/beta": 2, "main/spare": 1, "other/gamma": 2, "other/old": 1}.items()
     ):
-        add_session(root, name, b"".join(session_lines(turns=turns, seed=number + 1)))
+        add_session(root, name, sample(turns, number + 1))
         set_status(root, name, "done")
     add_session(root, "main/foreign", b'{"hello":"world"}\n')
     sources = []

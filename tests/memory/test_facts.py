@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import stat
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,10 @@ from hypothesis import strategies as st
 
 from bsd.foundation.errors import Busy, Invalid, NotFound
 from bsd.memory import decay
-from bsd.memory.database import Database
+from bsd.memory.database import Database, normalized_hash, storable
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import WantedFacts, freshness
+from bsd.memory.recall import WantedFacts, expression, freshness
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
 
@@ -389,3 +391,115 @@ def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> Non
     assert [one.text for one in memory.lookup("aDA")] == ["two", "three", "one"]
     assert [one.text for one in memory.lookup("ada", "DRINK")] == ["three", "one"]
     assert [one.text for one in memory.lookup("ada", limit=1)] == ["two"]
+
+
+# --- what makes two texts the same, and what no database holds ---
+
+
+def test_case_and_spaces_make_no_difference() -> None:
+    expected = hashlib.sha256(b"ada likes tea").hexdigest()
+    assert normalized_hash("  Ada\n likes\tTEA ") == expected
+    assert normalized_hash("Ada likes teas") != expected
+    assert normalized_hash(None) is None
+
+
+def test_what_cannot_be_stored_is_replaced() -> None:
+    assert storable("a\0b\ud800c é") == "a b?c é"
+
+
+def test_a_query_is_any_of_its_words() -> None:
+    assert expression("tea 'or' \"coffee\" I x AND") == '"tea" OR "or" OR "coffee" OR "AND"'
+    assert expression('"" \' a') == ""
+    assert expression("xx " * 5000) == expression("xx " * 1000), "or FTS5 would take minutes"
+
+
+# --- what counts as the same fact again, and what becomes of it ---
+
+
+FACT: dict[str, Any] = {"entity": "Ada", "key": "drink", "value": "tea"}
+
+
+@pytest.mark.parametrize("name", list(FACT))
+@pytest.mark.parametrize("other", ["other", "", None])
+def test_another_entity_key_or_value_is_another_fact(
+    name: str, other: str | None, memory: Memory
+) -> None:
+    with memory:
+        first = store(memory, "Ada likes tea", **FACT)
+        second = store(memory, "Ada likes tea", **{**FACT, name: other})
+        assert first.id != second.id
+        assert not memory.store(NewFact("ada  likes TEA", **FACT)).created
+        assert memory.store(NewFact("Ada likes coffee", **FACT)).created
+
+
+def test_nothing_and_an_empty_text_say_the_same(memory: Memory) -> None:
+    with memory:
+        store(memory, "Ada likes tea", entity="")
+        assert not memory.store(NewFact("Ada likes tea", key="")).created
+
+
+def test_a_class_that_is_named_is_the_facts_from_then_on(memory: Memory) -> None:
+    with memory:
+        first = store(memory, "Ada likes tea", decay_class="session", **FACT)
+        again = memory.store(NewFact("Ada likes tea", decay_class="permanent", **FACT))
+        assert (again.created, again.fact.id) == (False, first.id)
+        assert (again.fact.decay_class, again.fact.expires_at) == ("permanent", None)
+        unnamed = memory.store(NewFact("Ada likes tea", **FACT))
+        assert unnamed.fact == again.fact
+    kept = rows(memory.path, "SELECT decay_class, expires_at FROM facts")
+    assert kept == [("permanent", None)]
+
+
+# --- what an agent is about to do: saved, and given back as it was ---
+
+
+def test_a_checkpoint_comes_back_as_it_was_saved(memory: Memory, clock: Clock) -> None:
+    assert memory.restore_checkpoint() is None
+    clock.now += 0.25
+    fact = memory.save_checkpoint(
+        "rename " + "x" * 200,
+        "half done",
+        expected_outcome="all green",
+        working_files=["a.py", "b.py"],
+    )
+    said = {
+        "intent": "rename " + "x" * 200,
+        "state": "half done",
+        "expectedOutcome": "all green",
+        "workingFiles": ["a.py", "b.py"],
+        "savedAt": "2027-01-15T08:00:00.250Z",
+    }
+    assert json.loads(fact.text) == said
+    assert (fact.entity, fact.key) == ("system", f"checkpoint:{NOW * 1000 + 250}")
+    assert fact.value == ("rename " + "x" * 200)[:100]
+    assert (fact.decay_class, fact.importance, fact.category) == ("checkpoint", 0.9, "other")
+    assert memory.restore_checkpoint() == {
+        "id": fact.id,
+        **said,
+        "expires_at": NOW + 4 * HOUR,
+    }
+    clock.now = NOW + 4 * HOUR
+    assert memory.restore_checkpoint() is None
+
+
+def test_of_several_checkpoints_in_one_second_the_last_counts(memory: Memory) -> None:
+    for number in range(5):  # in the same millisecond, even
+        memory.save_checkpoint(f"intent {number}", "same")
+    change(memory.path, "DELETE FROM facts WHERE value = 'intent 4'")
+    memory.save_checkpoint("the last", "same")
+    found = memory.restore_checkpoint()
+    assert found is not None
+    assert found["intent"] == "the last"
+
+
+def test_a_checkpoint_needs_something_to_say(memory: Memory) -> None:
+    with pytest.raises(Invalid, match="an intent and a state"):
+        memory.save_checkpoint("x", " ")
+
+
+def test_a_checkpoint_by_another_hand_is_shown_as_it_is(memory: Memory) -> None:
+    memory.save_checkpoint("x", "y")
+    change(memory.path, "UPDATE facts SET text = 'not JSON'")
+    found = memory.restore_checkpoint()
+    assert found is not None
+    assert found["text"] == "not JSON"

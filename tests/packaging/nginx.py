@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.needs import require_program
 from tests.packaging.units import TOP
+from tests.waiting import wait_for
 
-DEADLINE_SECONDS = 60.0
 NAME = "bs.example.com"
 
 
@@ -67,12 +66,10 @@ def nginx(place: Path, upstream_port: int, *, slow: bool = False) -> Iterator[in
 
 
 def _wait_until_open(port: int) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        try:
+    def is_open() -> bool:
+        with suppress(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        else:
-            return
+            return True
+        return False
+
+    wait_for(is_open, "nginx to listen")

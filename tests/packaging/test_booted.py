@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import raw
@@ -26,6 +25,7 @@ from tests.openclaw_tree import add_session, set_at_rest
 from tests.packaging.booted import Machine, add_user, booted, make_tree
 from tests.packaging.test_debian import _build
 from tests.packaging.units import TEMPLATE
+from tests.sessions import sample
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +48,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     # Not by copytree: that reads devices, and /dev/zero has no end.
     subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(top / "tree")], check=True)
     sessions = top / "sessions"
-    add_session(sessions / ".openclaw", "main/s", b"".join(session_lines(turns=12, seed=1)))
+    add_session(sessions / ".openclaw", "main/s", sample(12, 1))
     (sessions / _CLAUDE).parent.mkdir(parents=True)
     (sessions / _CLAUDE).write_bytes(raw(claude_code_lines()))
     set_at_rest(sessions / _CLAUDE)

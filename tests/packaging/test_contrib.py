@@ -10,7 +10,6 @@ import plistlib
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,10 +24,10 @@ from tests.doors.http.fake_daemon import FakeDaemon
 from tests.needs import require_program
 from tests.packaging.nginx import nginx, nginx_config
 from tests.packaging.units import TOP
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _CONTRIB = TOP / "contrib"
 _PACKAGING = TOP / "packaging"
-_DEADLINE_SECONDS = 60.0
 
 # --- logrotate --------------------------------------------------------------------------------
 
@@ -97,10 +96,7 @@ def test_no_line_is_lost_when_the_log_is_rotated(
 
 
 def _wait_for_growth(path: Path) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not path.exists() or path.stat().st_size == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(lambda: path.exists() and path.stat().st_size, "lines in it")
 
 
 # --- nginx ------------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ def _answers(port: int, method: str, count: int) -> list[int]:
 
 
 def _ask(port: int, method: str, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_DEADLINE_SECONDS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
     headers = {"Host": "bs.example.com", "X-API-Key": "secret"}
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()

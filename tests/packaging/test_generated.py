@@ -36,13 +36,6 @@ def test_groff_has_no_objection_to_the_man_page() -> None:
     assert "EXIT STATUS" in shown
 
 
-def test_the_man_page_tells_of_every_command() -> None:
-    from bsd.doors.cli.commands import COMMANDS
-
-    page = _MAN_PAGE.read_text(encoding="ascii").replace("\\-", "-")
-    assert [name for name in COMMANDS if f"\\fBbsd {name}\\fP" not in page] == []
-
-
 @pytest.mark.parametrize(
     ("shell", "name"), [("bash", "bsd.bash"), ("zsh", "_bsd"), ("fish", "bsd.fish")]
 )

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from bsd.sample import session_lines
-from tests.daemon.running import Running, configure, running, wait_for
+from tests.daemon.running import Running, configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.packaging.nginx import DEADLINE_SECONDS, NAME, nginx
+from tests.packaging.nginx import NAME, nginx
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 KEY = {"X-API-Key": "right"}
 LARGE = "äöü " + "x" * 6_000_000
@@ -66,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     recent = b"".join(_entry(number, "user", "next") for number in range(2, 9))
     large = header + b"\n" + _entry(1, "toolResult", LARGE) + recent
     path = add_session(root, "main/large", large)
-    add_session(root, "main/sample", b"".join(session_lines(turns=2, seed=1)))
+    add_session(root, "main/sample", sample(2, 1))
     environ = {
         "BRAINSURGEON_HTTP": "127.0.0.1:0",
         "BRAINSURGEON_API_KEYS": "right",

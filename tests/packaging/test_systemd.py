@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid
-from bsd.sample import session_lines
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
 from tests.packaging.units import TEMPLATE, TOP, USER_UNIT, Unit
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 _SAFE = "20"  # `systemd-analyze security` counts in tenths
 _ANOTHER_GROUP = 4711
-_DEADLINE_SECONDS = 60.0
 
 
 def _verify(unit: Path, directory: Path, *options: str) -> str:
@@ -101,7 +100,7 @@ def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
     with subprocess.Popen(["sleep", "60"], preexec_fn=_mind_hangups) as process:  # noqa: PLW1509 - it only asks the system
         environ = {"MAINPID": str(process.pid), "PATH": "/nowhere"}
         subprocess.run(argv, check=True, env=environ)
-        assert process.wait(_DEADLINE_SECONDS) == -signal.SIGHUP
+        assert process.wait(DEADLINE_SECONDS) == -signal.SIGHUP
 
 
 def test_a_users_manager_is_asked_for_no_namespaces() -> None:
@@ -127,7 +126,7 @@ def test_the_template_leaves_what_else_the_user_runs_alone() -> None:
 def root(tmp_path: Path) -> Path:
     """One session is enough: what is forbidden is so for each."""
     root = tmp_path / ".openclaw"
-    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    add_session(root, "main/sample", sample(12, 1))
     return root
 
 
@@ -184,7 +183,7 @@ def _manager(path: Path) -> Iterator[socket.socket]:
     """The socket on which a service manager listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(path))
-        listening.settimeout(_DEADLINE_SECONDS)
+        listening.settimeout(DEADLINE_SECONDS)
         yield listening
 
 
@@ -212,12 +211,9 @@ def test_the_daemon_starts_works_and_stops_under_the_restrictions(
         try:
             _wait_for(listening, "READY=1")
             _wait_for(listening, "WATCHDOG=1")
-            deadline = time.monotonic() + _DEADLINE_SECONDS
-            while b"[[extracted-" not in session.read_bytes():
-                assert time.monotonic() < deadline, (tmp_path / "stderr").read_text()
-                time.sleep(0.1)
+            wait_for(lambda: b"[[extracted-" in session.read_bytes(), "the extraction")
             daemon.terminate()
             _wait_for(listening, "STOPPING=1")
-            assert daemon.wait(_DEADLINE_SECONDS) == 0
+            assert daemon.wait(DEADLINE_SECONDS) == 0
         finally:
             daemon.kill()

@@ -27,7 +27,7 @@ from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
 from tests.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import LONG, NAME, Clock, age, conversation, make_surgeon, write
+from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
 
 Line = dict[str, Any]
@@ -451,5 +451,5 @@ def test_a_link_among_the_stores_is_not_followed(
     surgeon.extract(NAME)
     away = layout.store_dir(NAME).rename(tmp_path / "elsewhere")
     (layout.extracted / "main_other").symlink_to(away)
-    age(path)
+    set_at_rest(path)
     assert performed.restore(surgeon, NAME, "e1")["restored"] is False

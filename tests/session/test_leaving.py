@@ -24,7 +24,7 @@ from bsd.surgery.result import Status
 from tests.agents.sources import KINDS
 from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import NAME, Clock, age, conversation, make_surgeon, write
+from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.surgery.test_leave import unpinned
 from tests.verbs import performed
 
@@ -33,7 +33,7 @@ FORK = SessionName("main", "fork")
 
 
 def leave(surgeon: Surgeon, name: SessionName = NAME) -> Status:
-    age(surgeon.layout.session_file(name))
+    set_at_rest(surgeon.layout.session_file(name))
     result = surgeon.restore_all(name, leaving=True)
     assert result.unavailable == {}
     return result.status
@@ -62,7 +62,7 @@ def test_it_can_be_undone(layout: Layout, surgeon: Surgeon) -> None:
     path, original = restored_session(layout, surgeon)
     before = path.read_bytes()
     leave(surgeon)
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == before
     leave(surgeon)
@@ -139,7 +139,7 @@ def test_even_if_that_one_is_in_the_trash(
     fork = layout.sessions_dir("main") / f"{FORK.session}.jsonl"
     shutil.copy(path, fork)
     shutil.rmtree(layout.extracted if known == "notes" else layout.history)
-    age(path)
+    set_at_rest(path)
     Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(NAME)
     leave(surgeon, FORK)
     assert fork.read_bytes() == original
@@ -157,7 +157,7 @@ def test_who_waited_for_the_lock_takes_nothing_out_again(
         monkeypatch.undo()
         config.update({"enabled": False})
         leave(surgeon)
-        age(path)
+        set_at_rest(path)
         return nullcontext()
 
     monkeypatch.setattr("bsd.session.commit.lock.own_lock", lock_that_another_has)
@@ -169,7 +169,7 @@ def test_through_the_trash_and_back(layout: Layout, clock: Clock, surgeon: Surge
     path, original = restored_session(layout, surgeon)
     shutil.rmtree(layout.extracted)
     trash = Trash(layout, "30d", patience=Patience(clock=clock.now, sleep=clock.sleep))
-    age(path)
+    set_at_rest(path)
     trash.delete(NAME)
     trash.restore(str(NAME))
     leave(surgeon)

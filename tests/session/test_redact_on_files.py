@@ -15,10 +15,9 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
-from tests.openclaw_tree import add_session
-from tests.session.conftest import NAME, Clock, age, make_surgeon
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import NAME, Clock, jsonl, make_surgeon
 from tests.surgery.calls import Talk, call, faults, shown, text
-from tests.surgery.in_memory import jsonl
 from tests.verbs import performed
 
 CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
@@ -67,11 +66,11 @@ def test_a_redaction_is_history_and_can_be_undone(
     assert verify(layout).clean
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
-    age(path)
+    set_at_rest(path)
     assert performed.redact(surgeon, NAME, CONSUME)["left"][0]["why"] == "not found"
     for redo, content in ((None, raw), (2, redacted), (3, raw)):
         performed.undo(surgeon, NAME, redo)
-        age(path)
+        set_at_rest(path)
         assert path.read_bytes() == content + b'{"type":"label","id":"x"}\n'
     assert states(surgeon)[-1] == (1, "redact", "undone")
     told = [(one["action"], one.get("entryIds")) for one in AuditLog(layout.audit_file).search(b"")]
@@ -90,19 +89,19 @@ def test_a_crash_after_the_exchange_is_no_loss(
     monkeypatch.undo()
     assert path.read_bytes() != raw
     assert states(surgeon) == [(1, "redact", "done")]
-    age(path)
+    set_at_rest(path)
     assert performed.undo(surgeon, NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
     monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME, 2)
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME, 3)
     monkeypatch.undo()
     assert path.read_bytes() == raw
     assert states(surgeon)[0] == (4, "undo", "done")
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME, 4)
     assert path.read_bytes() != raw
 
@@ -140,9 +139,9 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     path = put(layout, talk.raw)
     surgeon.extract(NAME)
     assert LONG.encode() not in path.read_bytes()
-    age(path)
+    set_at_rest(path)
     performed.restore(surgeon, NAME, "e3")
-    age(path)
+    set_at_rest(path)
     performed.redact(surgeon, NAME, CONSUME)
     entries = shown(path.read_bytes())
     assert [entry["id"] for entry in entries] == [
@@ -153,7 +152,7 @@ def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     assert faults(path.read_bytes()) == []
     assert verify(layout).clean
     for _ in range(3):
-        age(path)
+        set_at_rest(path)
         performed.undo(surgeon, NAME)
     assert path.read_bytes() == talk.raw
 
@@ -163,7 +162,7 @@ def test_the_context_tool_leaves_no_trace_when_it_refuses(layout: Layout, surgeo
     listed = performed.context(surgeon, NAME)["entries"]
     hash_ = next(one["hash"] for one in listed if one["id"] == "e3")
     assert performed.change_context(surgeon, NAME, "discard", [[hash_]])["operation"] == 1
-    age(path)
+    set_at_rest(path)
     discarded = path.read_bytes()
     with pytest.raises(Refused) as short:
         performed.change_context(surgeon, NAME, "replace", [["noth", "ing", "x"]])
@@ -187,25 +186,25 @@ def test_entries_that_were_extracted_may_go_and_come_back(layout: Layout, surgeo
     overrides = {"keep_recent": 0, "keep_after_restore_seconds": 0}
     assert surgeon.extract(NAME, overrides=overrides).values > 0
     extracted = path.read_bytes()
-    age(path)
+    set_at_rest(path)
     performed.redact(surgeon, NAME, CONSUME)
     assert verify(layout).clean
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == extracted
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == conversation()
-    age(path)
+    set_at_rest(path)
     with pytest.raises(Conflict, match="operation 4"):
         performed.undo(surgeon, NAME, 3)
     for again in (4, 3):
         performed.undo(surgeon, NAME, again)
-        age(path)
+        set_at_rest(path)
     assert LONG.encode() not in path.read_bytes()
     assert len(path.read_bytes().splitlines()) == len(conversation().splitlines()) - 2
     assert verify(layout).clean
     for again in (6, 5):
         performed.undo(surgeon, NAME, again)
-        age(path)
+        set_at_rest(path)
     assert path.read_bytes() == conversation()

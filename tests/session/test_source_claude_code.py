@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bsd.care import catalog
+from bsd.care.verify import verify
+from bsd.foundation.layout import SessionName
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE
-from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
-from tests.agents.sources.tree import Home
-from tests.session.conftest import Clock, make_surgeon
+from tests.agents.sources.claude_code import claude_code_line, claude_code_lines, subagent_lines
+from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
+from tests.openclaw_tree import set_at_rest
+from tests.sessions import Clock, make_surgeon
 
 
 @pytest.fixture
@@ -61,3 +66,87 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
     # That of the last turn, on which no signature stands yet, and what is before the compaction.
     assert sent == (2 if compacted else 1)
+
+
+# --- files of subagents: who they belong to, when they rest, and that all comes back ---
+
+
+NAME = SessionName(f"claude-code:-home-me-project:{CLAUDE_CODE.session}", "agent-a7be2f0c41d9")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A session, and beside it what it has in files of its own; `path` is a subagent's."""
+    main = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+    beside = main.path.with_suffix("")
+    files = {
+        "subagents/agent-a7be2f0c41d9.jsonl": raw(subagent_lines()),
+        "subagents/agent-a7be2f0c41d9.meta.json": b'{"agentType":"Explore"}',
+        "subagents/workflows/wf_1/agent-a01.jsonl": raw(subagent_lines(2, "a01")),
+        "subagents/workflows/wf_1/journal.jsonl": b'{"type":"started","agentId":"a01"}\n',
+        "tool-results/toolu_1.txt": b"t" * 5000,
+        "../agent-0f.jsonl": raw(subagent_lines(2, "0f")),  # where old versions put them
+    }
+    for name, content in files.items():
+        (beside / name).parent.mkdir(parents=True, exist_ok=True)
+        (beside / name).write_bytes(content)
+        set_at_rest(beside / name)
+    return replace(main, name=NAME, path=beside / "subagents" / f"{NAME.session}.jsonl")
+
+
+def test_everyones_file_has_a_name_that_leads_back_to_it(home: Home) -> None:
+    project, session = "claude-code:-home-me-project", CLAUDE_CODE.session
+    source = home.source / "-home-me-project"
+    expected = {
+        f"{project}/{session}": source / f"{session}.jsonl",
+        f"{project}:{session}/agent-a7be2f0c41d9": home.path,
+        f"{project}:{session}:wf_1/agent-a01": home.path.parent / "workflows/wf_1/agent-a01.jsonl",
+    }
+    names = [info.name for info in catalog.sessions(home.layout)]
+    assert {str(name): home.layout.session_file(name) for name in names} == expected
+    assert len({home.layout.store_dir(name) for name in names}) == len(names)
+
+
+def test_what_a_subagent_has_seen_leaves_and_comes_back_exactly(home: Home, clock: Clock) -> None:
+    before = {path: path.read_bytes() for path in home.source.rglob("*") if path.is_file()}
+    old, mtime = before.pop(home.path), home.path.stat().st_mtime_ns
+    surgeon = make_surgeon(home.layout, clock)
+    result = surgeon.extract(NAME, overrides={"keep_recent": 0})
+    assert result.status is Status.EXTRACTED
+    new = home.path.read_bytes()
+    assert away(old, new) == result.values == 5  # the results
+    assert len(new) < len(old) * 2 // 3
+    assert len(CLAUDE_CODE.reads(new)) == len(CLAUDE_CODE.reads(old))
+    assert home.path.stat().st_mtime_ns == mtime
+    assert {path: path.read_bytes() for path in before} == before
+    assert verify(home.layout).clean
+    assert surgeon.restore_all(NAME).status is Status.RESTORED
+    assert without_restored(home.path.read_bytes()) == old
+
+
+def test_it_rests_when_no_process_has_its_session(home: Home, clock: Clock) -> None:
+    running = home.source.parent / "sessions" / f"{os.getpid()}.json"
+    running.parent.mkdir()
+    running.write_text(json.dumps({"sessionId": CLAUDE_CODE.session, "status": "idle"}))
+    surgeon = make_surgeon(home.layout, clock, wait=0.0)
+    assert surgeon.extract(NAME).status is Status.BUSY
+    main = SessionName(NAME.agent.rpartition(":")[0], CLAUDE_CODE.session)
+    assert surgeon.extract(main).status is Status.EXTRACTED
+    running.unlink()
+    assert surgeon.extract(NAME).status is Status.EXTRACTED
+
+
+def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> None:
+    lines = subagent_lines()
+    surgeon = make_surgeon(home.layout, clock)
+
+    def leaves() -> int:
+        set_at_rest(home.path)
+        return surgeon.extract(NAME, dry_run=True, overrides=EVERYTHING).values
+
+    home.path.write_bytes(raw(lines[:-1]))
+    assert leaves() == 0
+    # Continued later, it begins with another prompt: what was before is as in any session.
+    more = claude_code_line(10, "user", "And what is it called with?")
+    home.path.write_bytes(raw([*lines[:-2], more | {"isSidechain": True, "agentId": "a"}]))
+    assert leaves() > 0

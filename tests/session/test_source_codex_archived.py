@@ -25,7 +25,7 @@ from tests.agents.sources import CODEX
 from tests.agents.sources.codex import codex_lines, codex_meta
 from tests.agents.sources.tree import LONG, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 from tests.verbs import performed
 
 

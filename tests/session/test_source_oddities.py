@@ -13,7 +13,7 @@ from tests.agents.sources import CLAUDE_CODE, CODEX
 from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line, codex_meta
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 
 pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
 members = st.recursive(

@@ -27,7 +27,7 @@ from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
-from tests.session.conftest import Clock, make_surgeon
+from tests.sessions import Clock, make_surgeon
 from tests.verbs import performed
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])

@@ -19,7 +19,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
 from tests.needs import require_linux
-from tests.session.conftest import NAME, Clock, conversation, make_surgeon, write
+from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 _MB = 1 << 20
 _ALLOWED = 150 * _MB  # and three times the line

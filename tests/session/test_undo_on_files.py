@@ -19,7 +19,8 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.surgery.result import Status
-from tests.session.conftest import NAME, Clock, age, conversation, make_surgeon, write
+from tests.openclaw_tree import set_at_rest
+from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
 
 
@@ -53,7 +54,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     assert newest.bytes_after == path.stat().st_size
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
-    age(path)
+    set_at_rest(path)
     answers = [performed.undo(surgeon, NAME) for _ in range(5)]
     assert [answer["undone"] for answer in answers] == [5, 4, 3, 2, 1]
     assert answers[0]["operations"] == [6]
@@ -159,7 +160,7 @@ def test_what_never_took_effect_is_not_history(
     torn.write_bytes(b'{"operation":7,"entries":1,"action":"edit"')
     performed.set_extractable(surgeon, NAME, "e0", True)
     assert states(surgeon) == [(8, "set_extractable", "done")]
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME)
     assert path.read_bytes() == original
 
@@ -196,11 +197,11 @@ def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> Non
     assert states(surgeon) == [(2, "restore", "done"), (1, "extract", "done")]
 
     performed.undo(surgeon, NAME)  # what is inline can be stored anew
-    age(path)
+    set_at_rest(path)
     assert performed.restore(surgeon, NAME, "e1")["restored"] is True
-    age(path)
+    set_at_rest(path)
     performed.undo(surgeon, NAME)
-    age(path)
+    set_at_rest(path)
     before = path.read_bytes()
     with pytest.raises(Conflict, match="0003_tool_result of e2 is gone; nothing was changed"):
         performed.undo(surgeon, NAME)

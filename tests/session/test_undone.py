@@ -22,15 +22,8 @@ from bsd.store.entry_notes import EntryNotes, Noting
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.result import SessionResult, Status
-from tests.session.conftest import (
-    NAME,
-    Clock,
-    age,
-    conversation,
-    entry,
-    make_surgeon,
-    write,
-)
+from tests.openclaw_tree import set_at_rest
+from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
 from tests.verbs import performed
 
 YEAR = 365 * 86_400.0
@@ -55,7 +48,7 @@ def reasons(result: SessionResult) -> dict[str, int]:
 def append(path: Path, *entries: dict[str, Any]) -> None:
     with path.open("a") as stream:
         stream.write("".join(json.dumps(one) + "\n" for one in entries))
-    age(path)
+    set_at_rest(path)
 
 
 @pytest.fixture
@@ -153,7 +146,7 @@ def test_an_undo_that_gave_up_has_taken_nothing_back(
 ) -> None:
     path = write(layout, conversation())
     daemon.extract(NAME)
-    age(path)
+    set_at_rest(path)
 
     def gives_up(*_: object, keep: Any, **_how: object) -> Outcome:
         keep()
@@ -179,7 +172,7 @@ def test_of_what_a_crash_left_the_session_tells(
         done = [path.name for path in directory.iterdir()]
         performed.undo(surgeon, NAME, 3)
         taken_back.write_bytes(taken_away)
-        age(taken_back)
+        set_at_rest(taken_back)
         [newest] = [path for path in directory.glob("*.jsonl") if path.name not in done]
     else:  # killed after the commit, before that was noted
         [newest] = directory.glob("000002*")
@@ -208,7 +201,7 @@ def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     EntryNotes(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
     trash.restore(str(NAME))
     assert undone(layout) == {"e1", "e2", "e3", "e99"}
-    age(taken_back)
+    set_at_rest(taken_back)
     assert reasons(daemon.extract(NAME)) == {"undone": 3}
     trash.delete(NAME, permanent=True)
     assert list(layout.history.iterdir()) == []

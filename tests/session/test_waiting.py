@@ -17,15 +17,8 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
 from tests.needs import require_linux
-from tests.session.conftest import (
-    NAME,
-    Clock,
-    age,
-    conversation,
-    entry,
-    make_surgeon,
-    write,
-)
+from tests.openclaw_tree import set_at_rest
+from tests.sessions import NAME, Clock, conversation, entry, make_surgeon, write
 from tests.verbs import performed
 
 _QUIET = 10.0
@@ -38,7 +31,7 @@ def surgeon_of(layout: Layout, clock: Clock, wait: float = 0.0, quiet: float = _
 
 def test_who_is_too_early_learns_when_to_come_again(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
-    age(path, 4.0)
+    set_at_rest(path, 4.0)
     surgeon = surgeon_of(layout, clock)
     result = surgeon.extract(NAME)
     assert result.status is Status.BUSY
@@ -76,7 +69,7 @@ def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) 
     """A commit that brings nobody's lines with it does not make a session quieter than it is."""
     require_linux()
     path = write(layout, conversation())
-    age(path, 5.0)
+    set_at_rest(path, 5.0)
     assert surgeon_of(layout, clock, quiet=4.0).extract(NAME).status is Status.EXTRACTED
     clock.ahead += 2.5
     surgeon = surgeon_of(layout, clock, quiet=60.0)
@@ -111,7 +104,7 @@ def test_a_session_whose_quiet_time_is_too_long_is_not_waited_for(
     layout: Layout, clock: Clock
 ) -> None:
     path = write(layout, conversation())
-    age(path, 1.0)
+    set_at_rest(path, 1.0)
     assert surgeon_of(layout, clock, 30.0, quiet=60.0).extract(NAME).status is Status.BUSY
     assert clock.slept == []
     assert surgeon_of(layout, clock, 30.0, quiet=20.0).extract(NAME).status is Status.EXTRACTED

@@ -34,11 +34,6 @@ SESSION = b"".join(LINES)
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
-
-
-@pytest.fixture
 def history(layout: Layout) -> History:
     return History(layout, NAME)
 

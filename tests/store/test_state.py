@@ -15,6 +15,7 @@ import pytest
 
 from bsd.foundation.errors import Forbidden, TemporaryFailure
 from bsd.foundation.layout import SessionName
+from bsd.store.entry_notes import Stamp, Stamps, learn
 from bsd.store.state import Checkpoint, Left, StateDb, guard
 from bsd.text.change import Edit, Identity, Written, edited
 from bsd.text.reader import BytesTranscript, TranscriptFile
@@ -258,3 +259,15 @@ def test_many_who_come_first_at_the_same_moment_find_the_same_tables(
             list(pool.map(come, states))
         assert load(states[0], session) is not None
     assert told == []
+
+
+# --- what stood where a `_restored` of ours stands is what stood there before the first of them ---
+
+
+@pytest.mark.parametrize("before", [None, b'"theirs"'])
+def test_later_stamps_stand_for_what_was_before_the_first(before: bytes | None) -> None:
+    known: Stamps = {}
+    learn(known, [Stamp("e1", b'"1"', present=before, original=before)])
+    learn(known, [Stamp("e1", b'"2"', present=b'"1"', original=b'"1"')])
+    learn(known, [Stamp("e1", b'"3"', present=b'"2"', original=before)])
+    assert known == {"e1": {b'"1"': before, b'"2"': before, b'"3"': before}}

@@ -9,7 +9,7 @@ from typing import Any
 from bsd.agents.dialect import Format, Turn
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.text.reader import BytesTranscript, parse_entry
-from tests.surgery.in_memory import HEADER, jsonl
+from tests.sessions import HEADER, jsonl
 
 Blocks = list[dict[str, Any]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, count
@@ -26,7 +26,6 @@ from bsd.text.reader import BytesTranscript
 
 NOW = 1_800_000_000.0
 DATA = Path(__file__).parents[3] / "shared" / "data"
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01T00:00:00Z"}
 
 
 def data(name: str) -> bytes:
@@ -39,13 +38,6 @@ def data(name: str) -> bytes:
 
 def config(**fields: Any) -> PruningConfig:
     return PruningConfig.checked(fields)
-
-
-def jsonl(*entries: Mapping[str, Any] | bytes) -> bytes:
-    return b"".join(
-        entry if isinstance(entry, bytes) else json.dumps(entry).encode() + b"\n"
-        for entry in entries
-    )
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bsd.agents.dialect import Format
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
-from tests.surgery.in_memory import HEADER
+from tests.sessions import HEADER
 
 _texts = st.sampled_from(
     [

@@ -16,7 +16,6 @@ from bsd.agents.flat import FLAT
 from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict, Invalid
-from bsd.sample import session_lines
 from bsd.surgery.conversation import read_through
 from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Plan
@@ -25,8 +24,9 @@ from bsd.surgery.replace import plan_replace, texts_of
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.targets import ContextChanged, Discard, Replacement
 from bsd.surgery.view import line_hash
+from tests.sessions import jsonl, sample
 from tests.surgery.calls import Talk, call, faults, text, thought
-from tests.surgery.in_memory import NOW, data, jsonl
+from tests.surgery.in_memory import NOW, data
 from tests.surgery.test_undo import Patient
 from tests.text import nasty
 
@@ -198,7 +198,7 @@ def test_made_up_sessions(write: Callable[[Random], bytes], fmt: Format, chance:
 def recorded(name: str) -> bytes:
     """A recorded session, or a made-up one that is as long."""
     if name == "sample":
-        return b"".join(session_lines(turns=5, seed=3))
+        return sample(5, 3)
     return _beginning(data(f"openclaw-v3-{name}.jsonl"), 600_000 if name == "long" else 250_000)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.sessions import HEADER, jsonl
 from tests.surgery.calls import text, thought
-from tests.surgery.in_memory import HEADER, Session, jsonl
+from tests.surgery.in_memory import Session
 
 SIGNED = thought("hm") | {"thinkingSignature": "s"}
 

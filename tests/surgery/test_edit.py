@@ -27,7 +27,8 @@ from bsd.surgery.edit import (
     write_document,
 )
 from bsd.text.reader import BytesTranscript, parse_entry
-from tests.surgery.in_memory import HEADER, NOW, Session, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session
 from tests.surgery.sessions import sessions
 from tests.surgery.test_properties import EXAMPLES
 from tests.text import nasty

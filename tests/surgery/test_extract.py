@@ -11,7 +11,8 @@ from bsd.store.extracted import FileSpan
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.survey import Judged
 from bsd.text.splice import edit
-from tests.surgery.in_memory import HEADER, NOW, Session, config, data, jsonl, without_restored
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session, config, data, without_restored
 
 LONG = "long text " * 60
 SIGNATURE = "s" * 700

@@ -21,7 +21,8 @@ from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.text.reader import BytesTranscript, parse_entry
 from bsd.text.splice import SpliceError, edit
-from tests.surgery.in_memory import NOW, jsonl
+from tests.sessions import jsonl
+from tests.surgery.in_memory import NOW
 from tests.surgery.sessions import sessions
 from tests.surgery.test_properties import EXAMPLES
 from tests.surgery.test_undo import Memory, Patient, something

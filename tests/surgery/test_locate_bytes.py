@@ -13,7 +13,7 @@ from bsd.foundation.errors import NotFound
 from bsd.surgery import locate as locating
 from bsd.surgery.locate import locate
 from bsd.text.reader import BytesTranscript, parse_entry
-from tests.surgery.in_memory import HEADER, jsonl
+from tests.sessions import HEADER, jsonl
 
 
 @pytest.fixture

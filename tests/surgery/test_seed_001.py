@@ -7,7 +7,8 @@ from typing import Any
 
 from bsd.agents.flat import FLAT
 from bsd.foundation.spelling import iso_utc
-from tests.surgery.in_memory import NOW, Session, jsonl
+from tests.sessions import jsonl
+from tests.surgery.in_memory import NOW, Session
 
 MINUTE = 60
 

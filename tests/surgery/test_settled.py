@@ -20,7 +20,8 @@ from bsd.surgery.rules import Policy, Reason
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey, fingerprint
 from bsd.text.reader import BytesTranscript
-from tests.surgery.in_memory import HEADER, NOW, Session, config, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session, config
 from tests.surgery.sessions import sessions
 from tests.surgery.test_extract import message, turn
 from tests.surgery.test_prefix import entries

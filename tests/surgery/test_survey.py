@@ -15,7 +15,8 @@ from bsd.surgery.rules import Policy
 from bsd.surgery.sight import id_hash
 from bsd.surgery.survey import Survey
 from bsd.text.reader import BytesTranscript
-from tests.surgery.in_memory import HEADER, NOW, config, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, config
 from tests.surgery.test_extract import LONG, message, turn
 
 BOUND = "claude-opus-6"

@@ -18,7 +18,8 @@ from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.targets import Discard, Replacement
 from bsd.surgery.tokens import Meter, Rate
 from bsd.surgery.view import line_hash
-from tests.surgery.in_memory import HEADER, Session, config, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import Session, config
 
 TEXT = "x" * 3000
 

@@ -25,7 +25,8 @@ from bsd.surgery.plan import Plan
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.undo import Undone, _already_undone, plan_undo, tell_history
 from bsd.text.reader import parse_entry
-from tests.surgery.in_memory import HEADER, NOW, Session, data, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import NOW, Session, data
 from tests.surgery.sessions import sessions
 from tests.surgery.test_properties import EXAMPLES, policies
 from tests.text import nasty

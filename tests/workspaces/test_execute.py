@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from bsd.workspaces import (
 )
 from tests.daemon.running import is_alive
 from tests.needs import as_ordinary_user, require_linux
+from tests.waiting import wait_for
 from tests.workspaces.spaces import (
     clock,
     fake_bubblewrap,
@@ -60,13 +60,6 @@ def run(request: pytest.FixtureRequest, root: Path) -> Run:
         return execute("a", ["sh", "-c", script], root, isolate=boxed, **how)
 
     return run
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _DEADLINE
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_it_runs_inside_with_a_clean_environment(

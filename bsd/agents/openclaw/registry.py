@@ -100,14 +100,12 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
     """List the conversations in a registry's content."""
     for key, value in content.items():
         if isinstance(value, dict):
-            updated = value.get("updatedAt")
             file = text_of(value.get("sessionFile"))
             yield Registered(
                 key,
                 session_id=text_of(value.get("sessionId")),
                 session_file=Path(file).name if file else None,
                 status=text_of(value.get("status")),
-                updated_ms=float(updated) if isinstance(updated, (int, float)) else None,
                 parent=text_of(value.get("parentSessionId")),
                 title=_called(value),
             )

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from bsd import __version__
+from bsd.doors.cli.arguments import wing_command
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
-from bsd.doors.cli.verbs import wing_command
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import Invalid
 from bsd.memory import verbs

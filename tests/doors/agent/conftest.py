@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,9 +21,11 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
+from tests.openclaw_tree import set_at_rest
 
 NAME = SessionName("main", "s1")
 LONG = "lorem ipsum dolor sit amet " * 40
+UNKNOWN = "Tool not found"
 HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-02-01T00:00:00Z"}
 
 
@@ -59,8 +60,11 @@ class Desk:
         """Write as the owner does, and rest for an hour."""
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(one) + "\n" for one in entries)
-        then = time.time() - 3600
-        os.utime(self.path, (then, then))
+        self.rest()
+
+    def rest(self) -> None:
+        """Let an hour pass since the last line."""
+        set_at_rest(self.path)
 
     def look(self) -> bool:
         """What the daemon does with a session at rest: calls first, then the extraction."""
@@ -118,11 +122,14 @@ def _never(seconds: float) -> None:
 def call(desk: Desk, tool: str, *, rest: bool = True, **arguments: Any) -> dict[str, Any]:
     """Call a tool as an agent does, out of band."""
     if rest:
-        then = time.time() - 3600
-        os.utime(desk.path, (then, then))
+        desk.rest()
     asked = read_call(tool, arguments)
     name = Scope(client=lambda _: ()).find(desk.layout, asked.session, asked.lacks)
     return carry_out(asked, name, Hands(desk))
+
+
+def text_of(entry: dict[str, Any]) -> str:
+    return str(entry["message"]["content"][0]["text"])
 
 
 @pytest.fixture

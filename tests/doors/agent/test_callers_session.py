@@ -26,6 +26,7 @@ from tests.agents.sources.tree import Home
 from tests.doors.agent.conftest import NAME, Desk
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import wait_for
 
 ME = os.getpid()
 
@@ -36,10 +37,8 @@ def process(*argv: str, cwd: Path, program: str = "/bin/sleep") -> Iterator[int]
     with subprocess.Popen(argv, executable=program, cwd=cwd) as child:
         try:
             # It is begun a moment before the system knows what it was called with.
-            deadline = time.monotonic() + 30
-            while os.path.isdir("/proc") and not running(child.pid):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            if os.path.isdir("/proc"):
+                wait_for(lambda: running(child.pid), "what it was called with")
             yield child.pid
         finally:
             child.kill()

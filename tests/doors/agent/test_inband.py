@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from typing import Any
 
 import pytest
@@ -13,17 +11,12 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk, Flat
+from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
 from tests.verbs import performed
 
-UNKNOWN = "Tool not found"
 PIN = {"action": "set_extractable", "value": False}
 NOISE = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-
-
-def text_of(entry: dict[str, Any]) -> str:
-    return str(entry["message"]["content"][0]["text"])
 
 
 def call_of(entry: dict[str, Any]) -> dict[str, Any]:
@@ -204,9 +197,9 @@ def test_neither_a_lost_state_nor_an_undo_makes_it_twice(
     assert (text_of(desk.entry(answer)) == UNKNOWN) is kept
     StateDb(desk.layout.state_db).forget(NAME)
     assert not desk.look()
-    at_rest(desk)
+    desk.rest()
     performed.undo(desk.surgeon(), NAME)
-    at_rest(desk)
+    desk.rest()
     assert text_of(desk.entry(log)) == NOISE
     assert not desk.look(), "a person has taken it back"
     agent.user("and now?")
@@ -214,11 +207,6 @@ def test_neither_a_lost_state_nor_an_undo_makes_it_twice(
     assert not desk.look()
     assert text_of(desk.entry(log)) == NOISE
     assert len(desk.audit()) == 1
-
-
-def at_rest(desk: Desk) -> None:
-    then = time.time() - 3600
-    os.utime(desk.path, (then, then))
 
 
 def test_a_kept_call_stays_as_it_is_but_for_a_note(desk: Desk, agent: Agent) -> None:
@@ -395,7 +383,7 @@ def test_foreign_tools_of_the_same_name_are_left_alone(desk: Desk, agent: Agent)
 def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> None:
     old = agent.past()
     desk.look()
-    at_rest(desk)
+    desk.rest()
     done = performed.restore(desk.surgeon(), NAME, old)
     agent.user("again")
     asks = agent.calls(("c1", "mcp__bsd__restore", {"session": "s1", "entry_id": old}))

@@ -15,9 +15,10 @@ import pytest
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.layout import Layout
 from bsd.foundation.spelling import iso_utc
-from tests.daemon.running import Running, configure, launched, wait_for
+from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,6 @@ _TIMES = re.compile(rb'"(_restored|at)":"[^"]*"')
 
 def plain(session: bytes) -> bytes:
     return _TIMES.sub(b"", session)
-
-
-def at_rest(desk: Desk) -> None:
-    then = time.time() - 3600
-    os.utime(desk.path, (then, then))
 
 
 def prepare(root: Path, *, kept: bool) -> None:
@@ -77,11 +71,11 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
     assert len(killed) > 1
     for number in killed:
         desk = Desk(Layout(tmp_path / number.decode()))
-        at_rest(desk)
+        desk.rest()
         desk.surgeon().operator.recover()
         for _ in range(2):
             desk.look()
-            at_rest(desk)
+            desk.rest()
         assert plain(desk.path.read_bytes()) == expected, number
         history = desk.surgeon().history(NAME)
         assert [one.action for one in history if one.state == "done"] == [

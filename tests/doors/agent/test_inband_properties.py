@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +120,6 @@ def check(desk: Desk) -> None:
     assert not waiting
 
 
-def at_rest(desk: Desk) -> None:
-    then = time.time() - 3600
-    os.utime(desk.path, (then, then))
-
-
 @settings(max_examples=int(os.environ.get("BSD_EXAMPLES", "8")), deadline=None)
 @given(_turns, st.booleans(), st.booleans())
 def test_calls_of_all_kinds(
@@ -147,10 +141,10 @@ def test_calls_of_all_kinds(
             assert changed or desk.path.read_bytes() == before
             check(desk)
             assert not desk.look()
-            at_rest(desk)
+            desk.rest()
         done = [one for one in desk.surgeon().history(NAME) if one.action == "in_band"]
         if done and desk.surgeon().history(NAME)[0] == done[0] and changed:
             performed.undo(desk.surgeon(), NAME)
             assert desk.path.read_bytes() == before
-            at_rest(desk)
+            desk.rest()
             assert not desk.look(), "a person has taken it back"

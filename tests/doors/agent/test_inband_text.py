@@ -9,8 +9,8 @@ import pytest
 
 from bsd.daemon.instance import SingleInstance
 from tests import forked
-from tests.doors.agent.conftest import LONG, NAME, Agent, Desk, call
-from tests.doors.agent.test_inband import UNKNOWN, call_of, text_of
+from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
+from tests.doors.agent.test_inband import call_of
 from tests.openclaw_tree import set_status
 from tests.verbs import performed
 

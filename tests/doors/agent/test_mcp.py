@@ -20,13 +20,14 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings_tables import SourceSettings
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.sample import session_lines
 from bsd.session.surgeon import Surgeon
 from tests.agents.sources import CLAUDE_CODE
 from tests.agents.sources.claude_code import claude_code_lines
 from tests.agents.sources.tree import Home
-from tests.daemon.running import DEADLINE_SECONDS, configure, running
+from tests.daemon.running import configure, running
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
     from mcp.client import Client
@@ -69,7 +70,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     root = tmp_path_factory.mktemp("mcp") / "root"
     root.mkdir()
     for number, name in enumerate(("main/alpha", "main/beta", "other/gamma")):
-        add_session(root, name, b"".join(session_lines(turns=6, seed=number)))
+        add_session(root, name, sample(6, number))
         set_status(root, name, "done")
     configure(root, retention="never")
     surgeon = Surgeon(layout := Layout(root), ConfigService(layout.config_file))

@@ -24,9 +24,9 @@ from bsd.surgery.view import Context, ExtractedContent
 from bsd.verbs.read_extracted import ReadExtracted, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Verb
+from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
-DEADLINE_SECONDS = 20.0
 LOOK = {"action": "get_context"}
 
 

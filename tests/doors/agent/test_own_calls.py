@@ -16,7 +16,8 @@ from bsd.doors.agent.own_calls import OwnCall, own_calls
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
 from bsd.text.reader import BytesTranscript, Line
-from tests.surgery.in_memory import HEADER, config, jsonl
+from tests.sessions import HEADER, jsonl
+from tests.surgery.in_memory import config
 
 DONE = {"restored": True, "entry_id": "e", "keys_restored": ["x"], "sizes_bytes": {}}
 

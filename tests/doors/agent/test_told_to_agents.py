@@ -17,7 +17,7 @@ from bsd.doors.cli.commands import COMMANDS
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.targets import Refused, Replacement
 from bsd.text.reader import BytesTranscript
-from tests.surgery.in_memory import HEADER, jsonl
+from tests.sessions import HEADER, jsonl
 
 HOME = Path(__file__).parents[3] / "contrib" / "openclaw"
 SKILL = HOME / "skills" / "brainsurgeon"

@@ -15,11 +15,10 @@ import pytest
 
 from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
-from bsd.sample import session_lines
 from tests.doors.cli.fake_surgeon import Cli, listening
 from tests.openclaw_tree import add_session, set_at_rest, set_status
-
-DEADLINE_SECONDS = 60.0
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,6 @@ class Call:
         out, err = self.capture.readouterr()
         assert "internal error" not in err, err
         return Ended(code, out, err)
-
-
-def sample(turns: int, seed: int) -> bytes:
-    return b"".join(session_lines(turns=turns, seed=seed))
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:

@@ -1,37 +1,15 @@
-"""`--json` is a contract: one document, these fields, for every command."""
+"""What the documents of `--json` say is so; tests/golden holds which fields each of them has."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bsd.foundation.pruning_fields import SETTINGS
-from tests.doors.cli.conftest import Call, lines_of, out_of, rest, snapshot
-
-_RESULT = {
-    *("session", "status", "dry_run", "entries", "values", "bytes_before", "bytes_after"),
-    *(
-        "bytes_saved",
-        "tokens_saved",
-        "characters_per_token",
-        "tokens_by",
-        "reasons",
-        "unavailable",
-        "warnings",
-        "reason",
-        "hint",
-    ),
-}
-_TALLY = {"dry_run", "sessions", "totals", "interrupted", "interrupted_session", "not_begun"}
-_VIEW = {
-    *("index", "id", "type", "role", "size", "position", "extracted", "keys", "extracted_size"),
-    *("extracted_at", "extractable", "restored", "hash", "preview"),
-    *("time", "calls", "result_of", "tool"),
-}
+from tests.doors.cli.conftest import Call, out_of, rest, snapshot
 
 
 @pytest.fixture
@@ -48,39 +26,13 @@ def _an_extracted_entry(bsd: Call) -> dict[str, Any]:
     return found
 
 
-def test_sessions(extracted: Call) -> None:
-    document = extracted("sessions", "--json").document
-    assert set(document) == {"sessions", "agents", "total_size"}
-    assert {one["session"] for one in document["sessions"]} == {
-        *("main/alpha", "main/beta", "main/foreign", "other_agent/gamma")
-    }
-    alpha = out_of(document, "main/alpha")
-    assert set(alpha) == {
-        *("session", "agent", "id", "title", "label", "status", "parent", "size", "updated"),
-        *("extracted_entries", "extracted_bytes"),
-    }
-    assert alpha["extracted_entries"] > 0
-    assert [(one["name"], one["sessions"], one["note"]) for one in document["agents"]] == [
-        ("main", 3, None),
-        ("other_agent", 1, None),
-    ]
-
-
-def test_sessions_of_one_agent(bsd: Call) -> None:
-    document = bsd("sessions", "--agent", "main", "--limit", "2", "--json").document
-    assert len(document["sessions"]) == 2
-    assert {one["agent"] for one in document["sessions"]} == {"main"}
-
-
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_extract(bsd: Call, dry_run: bool) -> None:
     before = {path: path.read_bytes() for path in bsd.root.glob("agents/*/sessions/*.jsonl")}
     ended = bsd("extract", "--json", *(["--dry-run"] if dry_run else []))
     document = ended.document
     assert ended.code == 0
-    assert set(document) == _TALLY
     assert document["dry_run"] is dry_run
-    assert all(set(one) == _RESULT for one in document["sessions"])
     assert out_of(document, "main/foreign")["status"] == "left_alone"
     alpha = out_of(document, "main/alpha")
     assert alpha["status"] == "extracted"
@@ -100,32 +52,7 @@ def test_a_dry_run_foretells_the_extraction(bsd: Call) -> None:
 
 def test_show(extracted: Call) -> None:
     document = extracted("show", "main/alpha", "--from", "1", "--limit", "3", "--json").document
-    assert set(document) == {"session", "entries"}
     assert [entry["index"] for entry in document["entries"]] == [1, 2, 3]
-    assert all(set(entry) == _VIEW for entry in document["entries"])
-
-
-def test_show_in_full_has_the_line_and_what_was_taken_out(extracted: Call) -> None:
-    entry = _an_extracted_entry(extracted)
-    document = extracted("show", "main/alpha", "--entry", entry["id"], "--full", "--json").document
-    (full,) = document["entries"]
-    assert set(full) == _VIEW | {"line", "content", "unavailable"}
-    file = extracted.root / "agents" / "main" / "sessions" / "alpha.jsonl"
-    assert full["line"] == lines_of(file)[entry["index"]].decode()
-    assert set(full["content"]) == set(entry["keys"])
-
-
-def test_context(extracted: Call) -> None:
-    document = extracted("context", "main/alpha", "--json").document
-    assert set(document) == {
-        *("session", "total_entries", "extracted_entries", "extracted_ids"),
-        *("extractable_entries", "size_bytes", "extracted_size_bytes", "last_extracted_at"),
-        "entries",
-    }
-    assert len(document["extracted_ids"]) == document["extracted_entries"] > 0
-    assert re.fullmatch("[0-9a-f]{6,}", document["entries"][0]["hash"])
-    as_a_tool = extracted("purge_control", "get_context", "--session", "alpha", "--json").document
-    assert as_a_tool == document
 
 
 def test_show_one_value_and_nothing_else(extracted: Call) -> None:
@@ -159,15 +86,6 @@ def test_show_a_value_that_is_none(extracted: Call) -> None:
     assert "extracted file missing" in ended.err
 
 
-def test_restore(extracted: Call) -> None:
-    entry = _an_extracted_entry(extracted)
-    document = extracted("restore", "main/alpha", entry["id"], "--json").document
-    assert set(document) == {"restored", "entry_id", "keys_restored", "sizes_bytes"}
-    assert document["restored"] is True
-    assert document["entry_id"] == entry["id"]
-    assert set(document["keys_restored"]) == set(document["sizes_bytes"]) == set(entry["keys"])
-
-
 def test_restore_remote_is_restore(extracted: Call) -> None:
     entry = _an_extracted_entry(extracted)
     tool = ("restore_remote", "--session", "alpha", "--entry", entry["id"])
@@ -190,35 +108,8 @@ def test_restore_all_leaves_no_trace(bsd: Call) -> None:
 
 def test_restore_all(extracted: Call) -> None:
     document = extracted("restore-all", "--yes", "--json").document
-    assert set(document) == _TALLY
     assert out_of(document, "main/alpha")["status"] == "restored"
     assert extracted("config", "get", "enabled", "--json").document == {"enabled": False}
-
-
-def test_set_extractable(bsd: Call) -> None:
-    entry = bsd("show", "main/alpha", "--from", "3", "--limit", "1", "--json").document["entries"][
-        0
-    ]
-    document = bsd("set-extractable", "main/alpha", entry["id"], "false", "--json").document
-    assert document == {
-        "updated": True,
-        "entry_id": entry["id"],
-        "extractable": False,
-        "previous": None,
-    }
-
-
-@pytest.mark.parametrize("repair", [[], ["--repair"]])
-def test_verify(extracted: Call, repair: list[str]) -> None:
-    ended = extracted("verify", "--json", *repair)
-    document = ended.document
-    assert ended.code == 0
-    assert set(document) == {
-        *("clean", "sessions", "placeholders", "expired", "unmarked", "files", "findings"),
-        "elsewhere",
-    }
-    assert document["clean"] is True
-    assert document["files"] > 0
 
 
 def test_verify_fails_when_content_is_missing(extracted: Call) -> None:
@@ -272,11 +163,4 @@ def test_doctor(extracted: Call) -> None:
     failed = [check for check in checks if check["level"] == "fail"]
     assert ended.document["ok"] is not bool(failed)
     assert ended.code == (1 if failed else 0)
-
-
-def test_tables_hold_the_same(extracted: Call) -> None:
-    assert "main/alpha" in extracted("sessions").out
-    assert "📎" in extracted("show", "main/alpha").out
-    assert "all as it should be" in extracted("verify").out
-    assert "keep_recent" in extracted("config", "show").out
-    assert "\x1b" not in extracted("doctor").out  # not a terminal
+    assert "\x1b" not in extracted("doctor").out, "not a terminal"

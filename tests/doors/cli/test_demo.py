@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ import pytest
 from bsd.doors.cli import demo
 from bsd.doors.cli.demo_stage import Stage
 from bsd.doors.cli.main import run
-from tests.doors.cli.conftest import DEADLINE_SECONDS, Program, snapshot
+from tests.doors.cli.conftest import Program, snapshot
 from tests.needs import require_linux
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 
 @pytest.fixture
@@ -117,11 +117,7 @@ def test_when_it_is_broken_off_nothing_is_left(
     require_linux()
     process = program.start("demo", TMPDIR=str(place))
     try:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not any("demo_stage" in each for each in processes_in(place)):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: any("demo_stage" in each for each in processes_in(place)), "its agent")
         assert any("run" in words.split("\0") for words in processes_in(place))
         process.send_signal(number)
         _, err = process.communicate(timeout=DEADLINE_SECONDS)

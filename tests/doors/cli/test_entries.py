@@ -44,11 +44,6 @@ def test_restore_gives_the_seeds_advice(cli: Cli) -> None:
     assert "2026-02-20T17:30:00Z. consider setting _extractable: false" in cli.out
 
 
-def test_restore_prints_the_answer_as_it_is(cli: Cli) -> None:
-    cli.surgeon.answer = _RESTORED
-    assert cli.document("restore", "main/a", "e1") == _RESTORED
-
-
 def test_what_is_unavailable_is_told(cli: Cli) -> None:
     missing = "[Content unavailable - extracted file missing]"
     cli.surgeon.answer = _RESTORED | {"keys_restored": [], "unavailable": {"output": missing}}

@@ -11,8 +11,8 @@ import pytest
 
 from tests.doors.cli.conftest import Call, Ended, rest
 from tests.openclaw_tree import add_session
+from tests.sessions import HEADER
 
-HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
 LONG = "4f2a1111-aaaa-4bbb-8ccc-000000000001"
 
 

@@ -17,10 +17,10 @@ from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.main import bsd as all_commands
 from tests.doors.cli.conftest import Ended, open_up
 from tests.needs import NOBODY, python_for_all
+from tests.waiting import DEADLINE_SECONDS
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 _NAMELESS = 54321
-_DEADLINE_SECONDS = 60.0
 
 
 _AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
@@ -43,7 +43,7 @@ class Program:
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=_DEADLINE_SECONDS,
+            timeout=DEADLINE_SECONDS,
             cwd="/",
             env=os.environ | {"PYTHONPATH": path} | env,
         )

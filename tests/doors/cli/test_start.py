@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
+from tests.sessions import sample
 
 _HEAVY = {
     *("pydantic", "pydantic_settings", "structlog", "rich", "orjson", "filelock", "croniter"),
@@ -69,7 +69,7 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
 ) -> None:
     sessions = tmp_path / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
-    (sessions / "a.jsonl").write_bytes(b"".join(session_lines(turns=2)))
+    (sessions / "a.jsonl").write_bytes(sample(2))
     loaded = _modules_after("--root", str(tmp_path), *command.split())
     too_much = {
         "pydantic",

@@ -20,8 +20,9 @@ from bsd.doors.cli.client import Client, find_client
 from bsd.doors.cli.main import run
 from bsd.doors.cli.status_text import quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
-from tests.doors.http.api import DEADLINE_SECONDS, serving
+from tests.doors.http.api import serving
 from tests.doors.http.fake_daemon import FakeDaemon, sample_job, sample_status
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.daemon
 

@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from tests.doors.cli.conftest import DEADLINE_SECONDS, Program
+from tests.doors.cli.conftest import Program
+from tests.waiting import DEADLINE_SECONDS
 
 
 def _on_a_terminal(argv: list[str], **env: str) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings, load_settings
 from bsd.session.rest import Patience
 from tests.doors.http.fake_daemon import FakeDaemon
-
-DEADLINE_SECONDS = 20.0
+from tests.unix import UnixConnection
+from tests.waiting import DEADLINE_SECONDS
 
 
 def settings_for(root: Path, **environ: str) -> Settings:
@@ -47,17 +46,6 @@ def serving(
         yield server, settings
     finally:
         assert server.stop()
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("bsd", timeout=DEADLINE_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(DEADLINE_SECONDS)
-        self.sock.connect(str(self._path))
 
 
 def request(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bsd.sample import session_lines
 from tests.daemon.running import configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
 
 pytestmark = pytest.mark.daemon
 
@@ -20,7 +20,7 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path) -> None:
     root.mkdir(mode=0o700)
     # Nothing is due to the daemon itself: so what happens is what was asked for.
     configure(root, enabled=False)
-    path = add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    path = add_session(root, "main/sample", sample(12, 1))
     before = path.read_bytes()
     base = "/api/sessions/main/sample"
     with running(root, tmp_path) as daemon:

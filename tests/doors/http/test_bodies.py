@@ -15,6 +15,7 @@ from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from tests.doors.http.fake_daemon import FakeDaemon, ask
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
 from tests.wording import LIBRARY
 
 VALUES = [
@@ -43,7 +44,7 @@ def bodies(fields: list[str]) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(("method", "route"), list(FIELDS))
 def test_no_body_is_an_internal_error(tmp_path: Path, method: str, route: str) -> None:
-    path = add_session(tmp_path, "main/sample", b"".join(session_lines(turns=2, seed=1)))
+    path = add_session(tmp_path, "main/sample", sample(2, 1))
     layout = Layout(tmp_path)
     config = ConfigService(layout.config_file)
     desk = Desk(layout, config, Patience(wait=0.1, quiet=0.0))

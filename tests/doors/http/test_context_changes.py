@@ -22,13 +22,6 @@ Ask = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
-
-
-@pytest.fixture
 def serve(root: Path) -> Iterator[Ask]:
     with serving(root) as (_, settings):
 

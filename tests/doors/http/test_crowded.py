@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 from bsd.doors.http.answer import Answer
 from bsd.doors.http.connection import MOST_CONNECTIONS, Door, TimeLimits, places
 from bsd.doors.http.server import ApiServer
-from bsd.sample import session_lines
-from tests.daemon.running import configure, running, wait_for
-from tests.doors.http.api import DEADLINE_SECONDS, over_socket, over_tcp, serving, settings_for
+from tests.daemon.running import configure, running
+from tests.doors.http.api import over_socket, over_tcp, serving, settings_for
 from tests.logs import capture_logs
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -81,13 +82,6 @@ class Scene:
         client.connect(tuple(self.server.addresses[0]) if tcp else str(self.path))
         client.sendall(said)
         return client
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
 
 
 @contextmanager
@@ -300,7 +294,7 @@ def test_a_crowd_keeps_nobody_from_work(root: Path, tmp_path: Path) -> None:
             clients.enter_context(tcp).sendall(head("/api/events")[: number % 40])
             local = clients.enter_context(socket.socket(socket.AF_UNIX))
             local.connect(str(daemon.socket))  # waits to be let in
-        session = add_session(root, "main/one", b"".join(session_lines(turns=12, seed=1)))
+        session = add_session(root, "main/one", sample(12, 1))
         wait_for(lambda: b"[[extracted-" in session.read_bytes(), "the session to be extracted")
         assert daemon.bsd("status").returncode == 0
         assert len(daemon.log()) < 1_000_000

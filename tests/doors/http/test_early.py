@@ -12,8 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bsd.doors.http.answer import Answer
 from bsd.doors.http.early import Early
 from tests.doors.http.fake_daemon import FakeDaemon, ask
-
-DEADLINE_SECONDS = 20.0
+from tests.waiting import DEADLINE_SECONDS
 
 
 async def routes(scope: Scope, receive: Receive, send: Send) -> None:

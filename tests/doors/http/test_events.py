@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,12 @@ import pytest
 
 from bsd.daemon.events import Events
 from bsd.doors.http.feed import MOST_LISTENERS, EventStream, Feed
-from tests.doors.http.api import DEADLINE_SECONDS, UnixConnection, over_socket, serving
+from tests.doors.http.api import over_socket, serving
 from tests.doors.http.fake_daemon import FakeDaemon
+from tests.unix import UnixConnection
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
 
 
 def listen(socket: Path) -> tuple[UnixConnection, http.client.HTTPResponse]:
@@ -45,10 +39,7 @@ def next_event(answer: http.client.HTTPResponse) -> tuple[str, Any]:
 
 
 def wait_until_nobody_listens(daemon: FakeDaemon) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while daemon.events._listeners and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert daemon.events._listeners == []
+    wait_for(lambda: daemon.events._listeners == [], "listeners to leave")
 
 
 def test_events_come_to_all_who_listen_and_end_with_the_server(root: Path) -> None:

@@ -26,7 +26,6 @@ from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
@@ -34,6 +33,7 @@ from tests.doors.http.api import settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
+from tests.sessions import sample
 from tests.verbs import performed
 
 if TYPE_CHECKING:  # it takes long to import, and each of the workers would
@@ -46,7 +46,7 @@ EXAMPLES = 3  # for each route, of what is allowed and of what is not
 # It goes on for ever; `test_api_sessions_events` listens.
 ENDLESS = "/api/events"
 SAMPLE = SessionName("main", "sample")
-_CONTENT = b"".join(session_lines(turns=4, seed=1))
+_CONTENT = sample(4, 1)
 
 
 class _ToSocket(HTTPAdapter):

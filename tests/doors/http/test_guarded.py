@@ -17,12 +17,13 @@ from bsd.doors.http.app import create_app
 from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
-from tests.doors.http.api import UnixConnection, over_tcp, request, serving
+from tests.doors.http.api import over_tcp, request, serving
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
+from tests.unix import UnixConnection
 
 pytestmark = pytest.mark.daemon
 
@@ -48,7 +49,7 @@ def routes() -> list[tuple[str, str]]:
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
-    add_session(root, "main/sample", b"".join(session_lines(turns=2, seed=1)))
+    add_session(root, "main/sample", sample(2, 1))
     layout = Layout(root)
     # What is there after the first start, and after the first work on the session.
     assert ConfigService(layout.config_file).current.enabled

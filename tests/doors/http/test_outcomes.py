@@ -17,12 +17,12 @@ from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from bsd.sample import session_lines
 from bsd.session import operate
 from bsd.session.rest import Patience
 from tests.doors.http.api import over_socket, over_tcp, serving, settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import sample
 
 pytestmark = pytest.mark.daemon
 
@@ -34,7 +34,7 @@ ALL = b'{"prefix_bound":"extract"}'
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
-    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
+    add_session(root, "main/sample", sample(12, 1))
     return root
 
 

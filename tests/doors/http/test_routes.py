@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from bsd.doors.http.answer import LARGEST_BODY
 from bsd.doors.http.app import create_app
 from bsd.doors.http.body import Wish
 from bsd.doors.http.desk import Desk
+from bsd.doors.http.routes.threads import Threads
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -241,36 +244,6 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
     document = ask(app, "GET", "/api/openapi.json").json()
     OpenAPI.model_validate(document)
     assert document["openapi"].startswith("3.1")
-    wings = ("/api/memory/", "/api/workspaces")  # they have tests of their own
-    assert {path for path in document["paths"] if not path.startswith(wings)} == {
-        "/api/health",
-        "/api/status",
-        "/api/metrics",
-        "/api/jobs",
-        "/api/jobs/{name}/run",
-        "/api/config",
-        "/api/events",
-        "/api/agents",
-        "/api/sessions",
-        "/api/sessions/{agent}/{session}",
-        "/api/sessions/{agent}/{session}/context",
-        "/api/sessions/{agent}/{session}/extract",
-        "/api/sessions/{agent}/{session}/history",
-        "/api/sessions/{agent}/{session}/replace",
-        "/api/sessions/{agent}/{session}/summary",
-        "/api/sessions/{agent}/{session}/undo",
-        "/api/sessions/{agent}/{session}/entries",
-        "/api/sessions/{agent}/{session}/entries/{entry}",
-        "/api/sessions/{agent}/{session}/entries/{entry}/extracted",
-        "/api/sessions/{agent}/{session}/entries/{entry}/meta",
-        "/api/sessions/{agent}/{session}/entries/{entry}/restore",
-        "/api/search",
-        "/api/trash",
-        "/api/trash/{id}",
-        "/api/trash/{id}/restore",
-        "/api/retention/run",
-        "/api/savings",
-    }
     assert references(document)
     for reference in references(document):
         target: Any = document
@@ -307,3 +280,38 @@ def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
     assert not any(fields)
     assert ask(app, "GET", "/api/openapi.json").status == 200
     assert "Undo" in asked
+
+
+# --- work beside the event loop: by a few threads, and never on the loop itself ---
+
+
+def test_no_more_threads_than_allowed_work_at_once() -> None:
+    most = 3
+    working: set[int] = set()
+    seen: list[int] = []
+    together = threading.Barrier(most)
+    guard = threading.Lock()
+
+    def work() -> int:
+        with guard:
+            working.add(threading.get_ident())
+            seen.append(len(working))
+        together.wait(20)  # so all that may work do so at the same time
+        with guard:
+            working.discard(threading.get_ident())
+        together.wait(20)
+        return threading.get_ident()
+
+    async def all_at_once() -> list[int]:
+        threads = Threads("test", most)
+        return await asyncio.gather(*(threads.run(work) for _ in range(3 * most)))
+
+    idents = asyncio.run(all_at_once())
+    assert max(seen) == most
+    assert threading.get_ident() not in idents
+
+
+def test_each_event_loop_has_its_own() -> None:
+    threads = Threads("again", 1)
+    for _ in range(2):
+        assert asyncio.run(threads.run(lambda: 7)) == 7

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,14 @@ import pytest
 from bsd.doors.http.local_protocol import LocalProtocol
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
-from tests.doors.http.api import (
-    DEADLINE_SECONDS,
-    UnixConnection,
-    over_socket,
-    over_tcp,
-    serving,
-    settings_for,
-)
+from tests.doors.http.api import over_socket, over_tcp, serving, settings_for
 from tests.doors.http.fake_daemon import FakeDaemon, sample_status
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_program
+from tests.unix import UnixConnection
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
-    return root
 
 
 def api_threads() -> list[str]:
@@ -50,10 +37,7 @@ def api_threads() -> list[str]:
 
 
 def wait_until_gone() -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while api_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert api_threads() == []
+    wait_for(lambda: api_threads() == [], "threads to end")
 
 
 def test_it_answers_on_the_socket(root: Path) -> None:

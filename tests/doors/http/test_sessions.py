@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bsd.foundation.layout import Layout
-from bsd.sample import session_lines
 from tests.doors.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, set_at_rest, set_status
+from tests.sessions import sample
 
 pytestmark = pytest.mark.daemon
 
@@ -26,9 +26,9 @@ EXTRACT_ALL = b'{"trigger_types":["thinking","tool_result"],"prefix_bound":"extr
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
-    add_session(root, "main/sample", b"".join(session_lines(turns=12, seed=1)))
-    add_session(root, "main/other", b"".join(session_lines(turns=2, seed=2)))
-    add_session(root, "second/sample", b"".join(session_lines(turns=2, seed=3)))
+    add_session(root, "main/sample", sample(12, 1))
+    add_session(root, "main/other", sample(2, 2))
+    add_session(root, "second/sample", sample(2, 3))
     set_status(root, "main/sample", "done")
     set_status(root, "main/other", "failed")
     return root
@@ -94,7 +94,7 @@ def test_the_list_is_filtered(ask: Ask, query: str, expected: set[str]) -> None:
 
 def test_paging_leaves_nothing_out_while_sessions_change(ask: Ask, root: Path) -> None:
     for number in range(9):
-        path = add_session(root, f"main/n{number}", b"".join(session_lines(turns=1, seed=4)))
+        path = add_session(root, f"main/n{number}", sample(1, 4))
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
     seen: list[str] = []
     cursor, pages = "", 0

@@ -21,10 +21,10 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import recover
 from bsd.text.change import Change, Edit, Identity
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 NAME = SessionName("main", "s1")
 HEADER = b'{"type":"session","version":3,"id":"s1"}\n'
-DEADLINE_SECONDS = 20.0
 STRONG = Strength("strong", "ext2/3/4", "test")
 WEAK = Strength("weak", "overlayfs", "test")
 
@@ -47,14 +47,6 @@ def edit_of(old: bytes, new: bytes, within: bytes = SESSION) -> Edit:
 
 
 SHORTEN = edit_of(line(3), SHORT)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Poll with a deadline, never longer than needed."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting until {what}"
-        time.sleep(0.002)
 
 
 def once_at(step: str, action: Callable[[], object]) -> Step:
@@ -179,7 +171,7 @@ class Scene:
     def start_blocked(self, inode: int, *command: str) -> None:
         """Start a program and wait until it waits for the lease on `inode`."""
         self.children.append(subprocess.Popen(command))
-        wait_until(lambda: somebody_is_blocked_on(inode), f"{command} waits for the lease")
+        wait_for(lambda: somebody_is_blocked_on(inode), f"{command} waits for the lease")
 
     def start_and_wait(self, *command: str) -> None:
         """Run a program that is expected not to wait for a lease."""
@@ -197,7 +189,7 @@ class Scene:
         """Let somebody open the leased session, write, and keep it until told a second line."""
         child = self.start(_HOLD, first.decode())
         inode = self.path.stat().st_ino
-        wait_until(lambda: somebody_is_blocked_on(inode), "the holder waits for the lease")
+        wait_for(lambda: somebody_is_blocked_on(inode), "the holder waits for the lease")
         return child
 
     def finish_children(self) -> None:

@@ -26,8 +26,9 @@ from tests.session.commit.scene import (
     let_go,
     line,
     once_at,
-    wait_until,
+    somebody_is_blocked_on,
 )
+from tests.waiting import wait_for
 
 LATE = line(90)
 LATER = line(91)
@@ -122,7 +123,7 @@ def test_lines_written_to_the_new_file_return_with_the_old_one(scene: Scene) -> 
         if step == "exchanged":
             new = scene.path.stat().st_ino
             scene.start(two_lines, LATE.decode(), LATER.decode())
-            wait_until(lambda: _waits_for(new), "the appender waits for the new file")
+            wait_for(lambda: somebody_is_blocked_on(new), "the appender waits for the new file")
 
     outcome = scene.commit(after_step=both)
     assert outcome.gave_up is GiveUp.DRAIN_TIMEOUT
@@ -132,11 +133,6 @@ def test_lines_written_to_the_new_file_return_with_the_old_one(scene: Scene) -> 
     assert {one.state for one in scene.recover()} <= {State.WATCHED}
     assert {one.state for one in scene.recover(61)} == {State.FINISHED}
     assert scene.content == SESSION + LATE + LATER
-
-
-def _waits_for(inode: int) -> bool:
-    leases = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    return any("BREAKING" in one and f":{inode} " in one for one in leases)
 
 
 def test_an_old_file_rewritten_meanwhile_is_put_back(scene: Scene) -> None:
@@ -162,7 +158,7 @@ def test_a_single_byte_rewritten_meanwhile_is_noticed(scene: Scene, where: int) 
     def poke() -> None:
         scene.start(code, str(where), LATE.decode())
         inode = scene.path.stat().st_ino
-        wait_until(lambda: _waits_for(inode), "the writer waits")
+        wait_for(lambda: somebody_is_blocked_on(inode), "the writer waits")
 
     outcome = commit_while(scene, "verified", poke)
     assert outcome.gave_up is GiveUp.CHANGED
@@ -171,7 +167,7 @@ def test_a_single_byte_rewritten_meanwhile_is_noticed(scene: Scene, where: int) 
 
 def _rewrite_blocked(scene: Scene, inode: int, data: bytes) -> None:
     scene.start("import sys; open(sys.argv[1], 'wb').write(sys.argv[2].encode())", data.decode())
-    wait_until(lambda: _waits_for(inode), "the writer waits")
+    wait_for(lambda: somebody_is_blocked_on(inode), "the writer waits")
 
 
 def test_the_new_file_rewritten_while_the_old_one_is_kept_stays(scene: Scene) -> None:

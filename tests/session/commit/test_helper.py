@@ -23,8 +23,8 @@ from tests.session.commit.scene import (
     edit_of,
     line,
     once_at,
-    wait_until,
 )
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_helper_ends_with_whoever_started_it() -> None:
     pid = int(os.read(read, 32))
     os.close(read)
     os.close(write)
-    wait_until(lambda: not _alive(pid), "the helper has left")
+    wait_for(lambda: not _alive(pid), "the helper has left")
 
 
 def _alive(pid: int) -> bool:

@@ -15,15 +15,14 @@ from bsd.care.doctor import examine
 from bsd.daemon.guarantee import Mounts
 from bsd.foundation import filesystem
 from bsd.foundation.errors import LeftAlone
-from bsd.sample import session_lines
 from bsd.session.commit.inflight import InFlight
 from tests import forked
-from tests.daemon.running import configure, running, wait_for
+from tests.daemon.running import configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session
 from tests.session.commit.scene import EDITED, SESSION, Scene
-
-DEADLINE_SECONDS = 60.0
+from tests.sessions import sample
+from tests.waiting import wait_for
 
 
 @pytest.fixture(params=[errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
@@ -129,7 +128,7 @@ def _bsd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_bindfs(bindfs: Path, tmp_path: Path) -> None:
     root = bindfs / "root"
     root.mkdir(mode=0o700)
-    path = add_session(root, "main/s", b"".join(session_lines(turns=8, seed=1)))
+    path = add_session(root, "main/s", sample(8, 1))
     os.utime(path, (1e9, 1e9))
     before = path.read_bytes()
     configure(root)

@@ -19,11 +19,6 @@ NAME = SessionName("main", "abc")
 OTHER = SessionName("main", "other")
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path)
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

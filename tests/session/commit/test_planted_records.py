@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.recovery import retire
 from bsd.text.change import Identity
-from tests.needs import NOBODY
 from tests.session.commit.scene import EDITED, HEADER, SESSION, Scene, line
+from tests.untrusted import WAYS
 
 THEIRS = HEADER + line(66)
 _NAME = "0123456789abcdef"
@@ -119,21 +118,6 @@ def test_a_record_that_gets_at_its_session_by_a_link(scene: Scene) -> None:
     assert scene.content == SESSION
 
 
-def _given_away(path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to be somebody else as well")
-    os.chown(path, NOBODY, NOBODY)
-
-
-def _by_a_link(path: Path) -> None:
-    path.rename(path.with_suffix(".else"))
-    path.symlink_to(path.with_suffix(".else"))
-
-
-def _linked(path: Path) -> None:
-    path.with_suffix(".else").hardlink_to(path)
-
-
 def _pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path, 0o600)
@@ -144,15 +128,7 @@ def _directory(path: Path) -> None:
     path.mkdir(0o700)
 
 
-KINDS: dict[str, Callable[[Path], None]] = {
-    "another's": _given_away,
-    "writable for a group": lambda path: path.chmod(0o660),
-    "writable for all": lambda path: path.chmod(0o606),
-    "link": _by_a_link,
-    "of two names": _linked,
-    "pipe": _pipe,
-    "directory": _directory,
-}
+KINDS = {**WAYS, "pipe": _pipe, "directory": _directory}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,10 +10,10 @@ from typing import Any
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.layout import Layout
-from bsd.sample import session_lines
 from tests.doors.http.fake_daemon import FakeDaemon, sample_result
 from tests.doors.http.web.sample import text
 from tests.openclaw_tree import add_session
+from tests.sessions import sample
 
 _MODEL = "claude-opus-4-5"
 _HOUR = 3600.0
@@ -45,7 +45,7 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
     add_session(root, "main/flaky-berth-tests", b"".join(_conversation(now)))
     registry["main"]["agent:main:main"] = {"sessionId": "flaky-berth-tests", "status": "done"}
     for seed, (key, agent, session, turns, hours, status, parent) in enumerate(_OTHERS):
-        lines = b"".join(session_lines(turns=turns, seed=seed))
+        lines = sample(turns, seed)
         path = add_session(root, f"{agent}/{session}", lines)
         os.utime(path, (now - hours * _HOUR,) * 2)
         entry = {"sessionId": session, "status": status}

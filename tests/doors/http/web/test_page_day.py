@@ -13,11 +13,12 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.daemon.running import Running, configure, running, wait_for
+from tests.daemon.running import Running, configure, running
 from tests.doors.http.web.browser import chromium, watched
 from tests.doors.http.web.looks import low_contrast, nameless, too_wide
 from tests.doors.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 from tests.openclaw_tree import set_at_rest
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
 

@@ -1,20 +1,19 @@
-"""A small OpenClaw directory and a surgeon whose waiting takes no time."""
+"""Sessions of OpenClaw, made up line by line, and a surgeon whose waiting takes no time."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.sample import session_lines
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from tests.openclaw_tree import add_session
 
 NAME = SessionName("main", "s1")
 LONG = "x" * 600
@@ -35,23 +34,6 @@ class Clock:
         self.slept.append(seconds)
         self.ahead += seconds
         self.meanwhile()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
-    (layout.agents / "main" / "sessions").mkdir(parents=True)
-    return layout
-
-
-@pytest.fixture
-def surgeon(layout: Layout, clock: Clock) -> Surgeon:
-    return make_surgeon(layout, clock)
 
 
 def make_surgeon(layout: Layout, clock: Clock, wait: float = 30.0) -> Surgeon:
@@ -89,14 +71,17 @@ def conversation(results: int = 3) -> list[dict[str, Any]]:
 
 def write(layout: Layout, entries: list[dict[str, Any]], name: SessionName = NAME) -> Path:
     """Write a session that nobody has touched for an hour."""
-    path = layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in entries))
-    age(path)
-    return path
+    return add_session(layout.root, str(name), jsonl(*entries))
 
 
-def age(path: Path, seconds: float = 3600.0) -> None:
-    """Make a file look as if it had last been written to so long ago."""
-    then = time.time() - seconds
-    os.utime(path, (then, then))
+def jsonl(*entries: Mapping[str, Any] | bytes) -> bytes:
+    """Entries as a file has them; bytes stay as they are."""
+    return b"".join(
+        entry if isinstance(entry, bytes) else json.dumps(entry).encode() + b"\n"
+        for entry in entries
+    )
+
+
+def sample(turns: int, seed: int = 1) -> bytes:
+    """A generated session."""
+    return b"".join(session_lines(turns=turns, seed=seed))

@@ -1,0 +1,32 @@
+"""A watcher of a real directory, of each kind, and who listens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bsd.daemon.inotify import InotifyWatches
+from bsd.daemon.watcher import Watcher
+from bsd.daemon.watches import ObserverWatches
+from bsd.foundation.layout import Layout
+from tests.daemon.told import Heard, Kind
+
+
+@pytest.fixture(params=[InotifyWatches, ObserverWatches])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
+    watcher = Watcher(layout, heard, watching=kind)
+    watcher.step(0.0)
+    heard.clear()
+    yield watcher
+    watcher.close()

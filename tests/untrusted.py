@@ -1,0 +1,31 @@
+"""Ways in which a file becomes one that others have made, or may change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.needs import NOBODY
+
+
+def _given_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else as well")
+    os.chown(path, NOBODY, NOBODY)
+
+
+def _by_a_link(path: Path) -> None:
+    path.rename(path.with_suffix(".else"))
+    path.symlink_to(path.with_suffix(".else"))
+
+
+WAYS: dict[str, Callable[[Path], None]] = {
+    "another's": _given_away,
+    "writable for a group": lambda path: path.chmod(0o660),
+    "writable for all": lambda path: path.chmod(0o606),
+    "link": _by_a_link,
+    "of two names": lambda path: path.with_suffix(".else").hardlink_to(path),
+}

@@ -1,0 +1,49 @@
+"""Every verb is named, does one thing, and is reached where it says; tests/golden holds how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.doors.models import answer_model
+from bsd.verbs.names import NAMES
+from bsd.verbs.verb import Verb, all_verbs
+
+VERBS = all_verbs()
+every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
+
+
+def test_each_has_a_module_and_each_module_of_a_verb_is_named() -> None:
+    room = Path(sys.modules["bsd.verbs"].__file__ or "").parent
+    defining = {path.stem for path in room.glob("*.py") if "= Verb(\n" in path.read_text()}
+    assert defining == set(NAMES)
+
+
+@every_verb
+def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
+    ways = [way for way in (verb.plan, verb.query, verb.act, verb.ask) if way is not None]
+    assert len(ways) == 1
+    assert verb.changes or verb.plan is None
+    name = next(name for name, one in VERBS.items() if one is verb)
+    assert verb.route or verb.tools or NAMES[name].command
+    assert NAMES[name].locks == (verb.changes and NAMES[name].command is not None)
+
+
+def test_what_an_answer_says_is_what_its_model_says() -> None:
+    answer = VERBS["restore"].answer(entry_id="e1", restored=True)
+    shown = answer.as_json()
+    assert shown == {"restored": True, "entry_id": "e1", "keys_restored": [], "sizes_bytes": {}}
+    assert set(answer_model(VERBS["restore"].answer).model_json_schema()["required"]) == set(shown)
+
+
+def test_verbs_load_neither_pydantic_nor_http_nor_click() -> None:
+    program = "import sys; from bsd.verbs.verb import all_verbs; all_verbs(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"pydantic", "fastapi", "starlette", "click", "mcp", "uvicorn", "http"}
