@@ -165,21 +165,20 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.care.interrupted import recover
-        from bsd.session.rest import Patience
-        from bsd.session.surgeon import Surgeon
+        from bsd.care import interrupted
+        from bsd.session import rest, surgeon
 
         config = self._config(create=writes)
-        patience = Patience(wait, sleep=sleep or _sleep_and_say_so())
+        patience = rest.Patience(wait, sleep=sleep or _sleep_and_say_so())
         if self.settings:
             patience = replace(patience, quiet=self.settings.quiet_seconds)
-        surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
+        hired = surgeon.Surgeon(self.layout, config, actor=actor, patience=patience)
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes:
-                recover(surgeon)
-        return surgeon
+                interrupted.recover(hired)
+        return hired
 
 
 def _sleep_and_say_so() -> Callable[[float], None]:
@@ -210,11 +209,9 @@ class _SessionType(click.ParamType[SessionName]):
             layout = None
         if layout is None:
             return SessionName.parse(value)
-        from bsd.doors.cli.names import say_who, session_named
-
-        name = session_named(layout, value)
+        name: SessionName = complete.names().session_named(layout, value)
         if str(name) != value:
-            say_who(value, str(name))
+            complete.names().say_who(value, str(name))
         return name
 
     def shell_complete(

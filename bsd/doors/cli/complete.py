@@ -48,27 +48,28 @@ def _safely(names: Iterable[str], incomplete: str) -> Iterator[str]:
     return islice(fitting, MOST)
 
 
-def _names() -> Any:
-    from bsd.doors.cli import names  # what reads sessions, which few commands need to be described
+def names() -> Any:
+    """The module that knows sessions and entries, which is not needed to describe a command."""
+    from bsd.doors.cli import names as found  # loads the catalog, and all agents
 
-    return names
+    return found
 
 
 def sessions(context: click.Context, incomplete: str) -> Items:
     """The sessions whose names, or ids, begin so."""
     try:
-        return list(_names().offered_sessions(context.find_root().obj.layout, incomplete))
+        return list(names().offered_sessions(context.find_root().obj.layout, incomplete))
     except Exception:  # noqa: BLE001 - as above
         return []
 
 
 def _entries(call: Call, context: click.Context) -> Iterable[str]:
-    found: Iterable[str] = _names().offered_entries(call, context)
+    found: Iterable[str] = names().offered_entries(call, context)
     return found
 
 
 def _agents(call: Call, _: click.Context) -> Iterable[str]:
-    found: Iterable[str] = _names().offered_agents(call)
+    found: Iterable[str] = names().offered_agents(call)
     return found
 
 

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 from bsd import __version__
 from bsd.doors.cli.call import Call, global_options
 from bsd.doors.cli.commands import COMMANDS, PIPE_CLOSED, help_page
+from bsd.doors.cli.complete import answer_shell
 from bsd.doors.cli.interrupt import Stopped
 from bsd.doors.cli.output import print_json
 
@@ -84,9 +85,6 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: list[str], call: Call) -> int:
     if instruction := os.environ.get(_COMPLETE):
-        # Nobody but the tab key needs it.
-        from bsd.doors.cli.complete import answer_shell
-
         return answer_shell(bsd, call, _COMPLETE, instruction)
     try:
         with bsd.make_context("bsd", argv, obj=call) as context:

@@ -84,9 +84,8 @@ def print_table(
 def _padded(text: str, width: int, right: bool) -> str:
     room = width - _cells(text)
     if room < 0:
-        from rich.cells import set_cell_size  # see below
-
-        return set_cell_size(text, width - 1) + "…"
+        shown: str = _rich_cells().set_cell_size(text, width - 1)
+        return shown + "…"
     return " " * room + text if right else text + " " * room
 
 
@@ -94,9 +93,14 @@ def _cells(text: str) -> int:
     """How wide a terminal shows it."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # only here: most tables are quicker made than this is loaded
+    width: int = _rich_cells().cell_len(text)
+    return width
 
-    return cell_len(text)
+
+def _rich_cells() -> Any:
+    from rich import cells  # only here: most tables are quicker made than this is loaded
+
+    return cells
 
 
 def _finite(value: Any) -> Any:

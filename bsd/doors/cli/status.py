@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import click
 
+from bsd.care.disk_use import disk_use
 from bsd.doors.cli.call import BsdCommand, Call, command
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.commands import COMMANDS
@@ -64,8 +65,6 @@ def status(call: Call, /, watch: bool, every: float) -> int:
 
 def _without_daemon(call: Call, problem: NotRunning) -> int:
     """Tell what there is all the same: what bsd takes on disk."""
-    from bsd.care.disk_use import disk_use  # as heavy as all else: who has a daemon goes without
-
     shown = problem_of(problem, None)
     document, disk, clock = shown.as_json(), None, None
     with suppress(BsdError):  # without a root, or with broken settings, there is no more to say
