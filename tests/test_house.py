@@ -225,7 +225,6 @@ _TWICE = {
     "Health",
     "Savings",
     "Status",
-    "Tool",
     "_Job",
 }
 

@@ -19,7 +19,6 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from bsd import __version__
 from bsd.agents.owner import Free, HeldLock, LockState, Stale
@@ -29,6 +28,7 @@ from bsd.care.disk_use import in_flight_use
 from bsd.care.file_owners import wrongly_owned
 from bsd.care.verify import verify
 from bsd.foundation.ages import look
+from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError
 from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
@@ -54,22 +54,13 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Answer):
     """One thing that was looked at."""
 
     name: str
     level: Level
     message: str
     hint: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "name": self.name,
-            "level": self.level.value,
-            "message": self.message,
-            "hint": self.hint,
-        }
 
 
 def examine(layout: Layout) -> Iterator[Check]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bsd.foundation.ages import Ages
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Busy, os_problem
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
@@ -62,8 +64,8 @@ class Shelf(Protocol):
 
 
 @immutable
-class Cleaned:
-    """How much was deleted (bytes), and how much could not be."""
+class Cleaned(Answer):
+    """How much was deleted (bytes), and how much could not be: seed 000's fields."""
 
     cleaned: int = 0
     bytes: int = 0
@@ -74,46 +76,50 @@ class Cleaned:
             self.cleaned + other.cleaned, self.bytes + other.bytes, self.errors + other.errors
         )
 
-    def as_json(self) -> dict[str, int]:
-        """Seed 000's fields."""
-        return {"cleaned": self.cleaned, "bytes": self.bytes, "errors": self.errors}
+
+@immutable
+class ExpiredFile(Answer):
+    """One file that goes, and since when it is old enough. Times are ISO 8601."""
+
+    path: str
+    size: int
+    modified: str
+    expired: str
+
+
+def _expired_files(found: Forecast) -> tuple[ExpiredFile, ...]:
+    lifetime = lifetime_seconds(found.keep) or 0.0
+    return tuple(
+        ExpiredFile(str(one.path), one.size, iso_utc(one.mtime), iso_utc(one.mtime + lifetime))
+        for one in found.going
+    )
 
 
 @immutable
-class Forecast:
+class Forecast(Answer):
     """What a run at `at` (epoch seconds) would delete, and what comes after it."""
 
-    at: float
+    at: float = field(metadata=INTERNAL)
     keep: str
-    going: tuple[Thing, ...]  # the oldest first
-    next_expiry: float | None  # of what stays: epoch seconds
+    going: tuple[Thing, ...] = field(metadata=INTERNAL)  # the oldest first
+    next_expiry: float | None = field(metadata=INTERNAL)  # of what stays: epoch seconds
+    cleaned: int = field(init=False, metadata=contract(by=lambda one: len(one.going)))
+    bytes: int = field(
+        init=False, metadata=contract(by=lambda one: sum(thing.size for thing in one.going))
+    )
     staying: int
-    held: str | None = None  # why nothing is deleted, whatever its age
-
-    @property
-    def bytes(self) -> int:
-        return sum(thing.size for thing in self.going)
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        lifetime = lifetime_seconds(self.keep) or 0.0
-        return {
-            "keep": self.keep,
-            "cleaned": len(self.going),
-            "bytes": self.bytes,
-            "staying": self.staying,
-            "held": self.held,
-            "next_expiry": None if self.next_expiry is None else iso_utc(self.next_expiry),
-            "files": [
-                {
-                    "path": str(thing.path),
-                    "size": thing.size,
-                    "modified": iso_utc(thing.mtime),
-                    "expired": iso_utc(thing.mtime + lifetime),
-                }
-                for thing in self.going
-            ],
-        }
+    held: str | None = field(
+        default=None, metadata=contract("Why nothing is deleted, whatever its age")
+    )
+    expires: str | None = field(
+        init=False,
+        metadata=contract(
+            "When the first of what stays will be old enough",
+            name="next_expiry",
+            by=lambda one: None if one.next_expiry is None else iso_utc(one.next_expiry),
+        ),
+    )
+    files: tuple[ExpiredFile, ...] = field(init=False, metadata=contract(by=_expired_files))
 
 
 def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False) -> Cleaned:

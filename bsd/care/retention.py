@@ -13,13 +13,13 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bsd.care.expiry import (
     Cleaned,
     Expired,
+    ExpiredFile,
     Forecast,
     Lot,
     Thing,
@@ -31,6 +31,7 @@ from bsd.care.search import forget_stored
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName
@@ -51,49 +52,66 @@ _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 _LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.escape(DAMAGED)}")
 # An extraction holds a session's lock for a moment; what is still locked then goes next time.
 _WAIT_SECONDS = 5.0
+_HELD = "Why nothing is deleted: the clock is not believed"
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedAll:
-    """What a run has deleted; `held` and `held_others` say why something was not."""
+class CleanedPlace(Answer):
+    """What a run has deleted in one place (bytes), and how much could not be."""
 
     keep: str
-    keep_others: str
-    store: Cleaned
-    history: Cleaned
-    trash: Cleaned
-    held: str | None  # of what was extracted
-    held_others: str | None  # of history and trash, which are kept equally long
+    held: str | None = field(metadata=contract(_HELD))
+    done: Cleaned = field(metadata=INTERNAL)
+    cleaned: int = field(init=False, metadata=contract(by=lambda one: one.done.cleaned))
+    bytes: int = field(init=False, metadata=contract(by=lambda one: one.done.bytes))
+    errors: int = field(init=False, metadata=contract(by=lambda one: one.done.errors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention(Answer):
+    """What was deleted, or with dry_run what would be: of what was extracted, and of the rest."""
+
+    store: CleanedPlace | Forecast = field(metadata=INTERNAL)
+    dry_run: bool
+    keep: str = field(init=False, metadata=contract(by=lambda one: one.store.keep))
+    held: str | None = field(init=False, metadata=contract(_HELD, by=lambda one: one.store.held))
+    cleaned: int = field(init=False, metadata=contract(by=lambda one: one.store.cleaned))
+    bytes: int = field(init=False, metadata=contract(by=lambda one: one.store.bytes))
+    history: CleanedPlace | Forecast
+    trash: CleanedPlace | Forecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanedAll(Retention):
+    """What a run has deleted."""
+
+    store: CleanedPlace = field(metadata=INTERNAL)
+    history: CleanedPlace
+    trash: CleanedPlace
+    dry_run: bool = False
+    errors: int = field(init=False, metadata=contract(by=lambda one: one.store.errors))
 
     @property
-    def errors(self) -> int:
+    def failures(self) -> int:
+        """How much could not be deleted, wherever it lies."""
         return self.store.errors + self.history.errors + self.trash.errors
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        others = {"keep": self.keep_others, "held": self.held_others}
-        return {
-            "dry_run": False,
-            "keep": self.keep,
-            "held": self.held,
-            **self.store.as_json(),
-            "history": {**others, **self.history.as_json()},
-            "trash": {**others, **self.trash.as_json()},
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class ForecastAll:
+@dataclass(frozen=True, kw_only=True)
+class ForecastAll(Retention):
     """What a run would delete."""
 
-    store: Forecast
+    store: Forecast = field(metadata=INTERNAL)
     history: Forecast
     trash: Forecast
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        more = {"history": self.history.as_json(), "trash": self.trash.as_json()}
-        return {"dry_run": True, **self.store.as_json(), **more}
+    dry_run: bool = True
+    staying: int = field(init=False, metadata=contract(by=lambda one: one.store.staying))
+    expires: str | None = field(
+        init=False, metadata=contract(name="next_expiry", by=lambda one: one.store.expires)
+    )
+    files: tuple[ExpiredFile, ...] = field(
+        init=False, metadata=contract(by=lambda one: one.store.files)
+    )
 
 
 class RetentionRun:
@@ -123,14 +141,13 @@ class RetentionRun:
     def clean_all(self, config: PruningConfig) -> CleanedAll:
         """Delete what has been kept long enough, as far as the clock can be believed."""
         keep, others = config.retention, config.trash_retention
+        held, held_others = map(self._ages.why_held, map(lifetime_seconds, (keep, others)))
+        store = self.clean_store(keep)
+        history, trash = self.clean_history(others), self.clean_trash(others)
         return CleanedAll(
-            keep,
-            others,
-            self.clean_store(keep),
-            self.clean_history(others),
-            self.clean_trash(others),
-            self._ages.why_held(lifetime_seconds(keep)),
-            self._ages.why_held(lifetime_seconds(others)),
+            store=CleanedPlace(keep, held, store),
+            history=CleanedPlace(others, held_others, history),
+            trash=CleanedPlace(others, held_others, trash),
         )
 
     def clean_store(self, keep: str) -> Cleaned:
@@ -185,9 +202,9 @@ def forecast_all(layout: Layout, config: PruningConfig, ages: Ages) -> ForecastA
     """Say what would go; changes nothing. Raises BsdError."""
     keep, others = config.retention, config.trash_retention
     return ForecastAll(
-        forecast(StoreShelf(layout, keep), ages),
-        forecast(HistoryShelf(layout, others), ages),
-        forecast(TrashShelf(layout, others), ages),
+        store=forecast(StoreShelf(layout, keep), ages),
+        history=forecast(HistoryShelf(layout, others), ages),
+        trash=forecast(TrashShelf(layout, others), ages),
     )
 
 

@@ -21,9 +21,9 @@ from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
 from bsd.care.trashed import (
     Aim,
-    DeletedSessions,
+    Deleted,
     Journal,
-    ReturnedSessions,
+    Returned,
     Trashed,
     TrashPlace,
     count_lines,
@@ -95,8 +95,6 @@ class Trash:
                 found.append(self._read(TrashPlace(self.layout.trash_dir(), each)))
             except NotFound:
                 continue
-            except OSError as error:
-                raise os_problem(error, "reading the trash") from error
         return found
 
     def find(self, text: str) -> Trashed:
@@ -126,6 +124,9 @@ class Trash:
             item = known_from_names(self.layout, place, problem)
         except Conflict as damaged:
             item = known_from_names(self.layout, place, damaged.message)
+        except OSError as error:
+            problem = os_problem(error, f"reading {place.meta}").message
+            item = known_from_names(self.layout, place, problem)
         return replace(item, expires_at=self._expiry(item.trashed_at))
 
     def _expiry(self, trashed_at: float) -> float | None:
@@ -140,7 +141,7 @@ class Trash:
 
     # --- into the trash ---
 
-    def delete(self, name: SessionName, *, permanent: bool = False) -> DeletedSessions:
+    def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
         """Move a session and its children to the trash, or `permanent`ly away.
 
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
@@ -165,7 +166,7 @@ class Trash:
         self._forget(journal)
         if head in moves.refused:
             raise moves.refused[head]
-        return DeletedSessions(tuple(journal.items), permanent)
+        return Deleted(tuple(journal.items), permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
         """Raise LeftAlone for what only its owner can delete: not for what is left of it."""
@@ -261,7 +262,7 @@ class Trash:
 
     # --- out of the trash ---
 
-    def restore(self, text: str) -> ReturnedSessions:
+    def restore(self, text: str) -> Returned:
         """Bring a session back, and the children that went with it.
 
         Raises NotFound, Busy, LeftAlone, and Conflict if a session of that name is there again.
@@ -285,7 +286,7 @@ class Trash:
         if head.id in moves.refused:
             raise moves.refused[head.id]
         stayed = {**refused, **moves.refused}
-        return ReturnedSessions(
+        return Returned(
             tuple(journal.items),
             tuple(key for done in moves.put_back.values() for key in done.taken),
             {each: problem.message for each, problem in stayed.items()},

@@ -15,12 +15,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError, Conflict, Invalid, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
@@ -296,60 +297,81 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedSessions:
-    """What a delete moved or removed; the session that was asked for first, then its children."""
+class DeletedSession(Answer):
+    """One session that a delete took. Sizes are bytes."""
 
-    items: tuple[Trashed, ...]
-    permanent: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        head, *children = self.items
-        return {
-            "deleted": True,
-            "session": str(head.name),
-            "moved_to_trash": not self.permanent,
-            "trash_id": None if self.permanent else head.id,
-            "children_deleted": len(children),
-            "bytes": sum(item.size for item in self.items),
-            "extracted_files": sum(item.extracted_files for item in self.items),
-            "extracted_bytes": sum(item.extracted_bytes for item in self.items),
-            "sessions": [
-                {
-                    "session": str(item.name),
-                    "trash_id": None if self.permanent else item.id,
-                    "size": item.size,
-                    "extracted_files": item.extracted_files,
-                    "extracted_bytes": item.extracted_bytes,
-                    "keys": item.keys,
-                }
-                for item in self.items
-            ],
-        }
+    session: str
+    trash_id: str | None
+    size: int
+    extracted_files: int
+    extracted_bytes: int
+    keys: list[str] = field(metadata=contract("Those of its owner's list that named it"))
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnedSessions:
-    """What came back from the trash; `keys_taken` are somebody else's in its owner's list."""
+class Deleted(Answer):
+    """What a delete moved or removed; the session that was asked for first, then its children."""
 
-    items: tuple[Trashed, ...]
-    keys_taken: tuple[str, ...]
-    not_restored: dict[str, str]  # children that had to stay: id, and why
+    items: tuple[Trashed, ...] = field(metadata=INTERNAL)
+    permanent: bool = field(metadata=INTERNAL)
+    deleted: bool = field(init=False, default=True)
+    session: str = field(init=False, metadata=contract(by=lambda one: str(one.items[0].name)))
+    moved_to_trash: bool = field(init=False, metadata=contract(by=lambda one: not one.permanent))
+    trash_id: str | None = field(
+        init=False, metadata=contract(by=lambda one: None if one.permanent else one.items[0].id)
+    )
+    children_deleted: int = field(init=False, metadata=contract(by=lambda one: len(one.items) - 1))
+    bytes: int = field(init=False, metadata=contract(by=lambda one: _sum_of(one.items, "size")))
+    extracted_files: int = field(
+        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_files"))
+    )
+    extracted_bytes: int = field(
+        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_bytes"))
+    )
+    sessions: tuple[DeletedSession, ...] = field(
+        init=False,
+        metadata=contract(
+            by=lambda one: tuple(
+                DeletedSession(
+                    str(item.name),
+                    None if one.permanent else item.id,
+                    item.size,
+                    item.extracted_files,
+                    item.extracted_bytes,
+                    item.keys,
+                )
+                for item in one.items
+            )
+        ),
+    )
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        head = self.items[0]
-        return {
-            "restored": True,
-            "id": head.id,
-            "session": str(head.name),
-            "sessions": [str(item.name) for item in self.items],
-            "bytes": sum(item.size for item in self.items),
-            "extracted_files": sum(item.extracted_files for item in self.items),
-            "extracted_bytes": sum(item.extracted_bytes for item in self.items),
-            "keys_taken": list(self.keys_taken),
-            "not_restored": self.not_restored,
-        }
+
+@dataclass(frozen=True, slots=True)
+class Returned(Answer):
+    """What came back from the trash: the session that was asked for first, then its children."""
+
+    items: tuple[Trashed, ...] = field(metadata=INTERNAL)
+    restored: bool = field(init=False, default=True)
+    id: str = field(init=False, metadata=contract(by=lambda one: one.items[0].id))
+    session: str = field(init=False, metadata=contract(by=lambda one: str(one.items[0].name)))
+    sessions: list[str] = field(
+        init=False, metadata=contract(by=lambda one: [str(item.name) for item in one.items])
+    )
+    bytes: int = field(init=False, metadata=contract(by=lambda one: _sum_of(one.items, "size")))
+    extracted_files: int = field(
+        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_files"))
+    )
+    extracted_bytes: int = field(
+        init=False, metadata=contract(by=lambda one: _sum_of(one.items, "extracted_bytes"))
+    )
+    keys_taken: tuple[str, ...] = field(
+        metadata=contract("Keys of its owner's list that are somebody else's by now")
+    )
+    not_restored: dict[str, str] = field(metadata=contract("Children that had to stay, by id: why"))
+
+
+def _sum_of(items: tuple[Trashed, ...], name: str) -> int:
+    return sum(getattr(item, name) for item in items)
 
 
 class Aim(StrEnum):
@@ -453,14 +475,15 @@ def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed
 
     A name that was too long to stand in the trash whole is the beginning of one.
     """
-    transcript, entries = None, 0
-    with suppress(FileNotFoundError):
+    transcript, entries, files, amount = None, 0, 0, 0
+    with suppress(OSError):
         found = place.transcript.lstat()
         mode = stat.S_IMODE(found.st_mode)
         transcript = (found.st_ino, found.st_size, found.st_mtime_ns, mode)
         with suppress(OSError, NotPlain):
             entries = count_lines(place.transcript)
-    files, amount = weigh(place.store)
+    with suppress(OSError):
+        files, amount = weigh(place.store)
     return Trashed(
         id=place.id,
         name=place.name(layout) or _beginning_of_a_name(place.base),

@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bsd.care import catalog
 from bsd.care.leftovers import adds_nothing, lone_stores
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
+from bsd.foundation.answers import Answer
 from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.json_text import is_too_large
@@ -53,7 +54,7 @@ _MOVING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Answer):
     """One thing that is not as it should be."""
 
     kind: str
@@ -67,10 +68,6 @@ class Finding:
     def is_open(self) -> bool:
         """Whether something is still wrong."""
         return not (self.repaired or self.harmless)
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -191,7 +191,7 @@ class Chores:
         if not self._stopping():
             self._rests.keep_only(self._is_there)
             self._config.note_run("last_retention_run_at", started)
-        return done.store
+        return done.store.done
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._layout.transcript(name))

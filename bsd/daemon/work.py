@@ -48,7 +48,6 @@ class Extractor(Protocol):
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,

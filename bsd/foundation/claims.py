@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import secrets
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -24,7 +23,13 @@ from filelock import FileLock, Timeout
 
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound, TemporaryFailure, os_problem
-from bsd.foundation.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.foundation.files import (
+    LARGEST_NOTE,
+    make_private_dir,
+    plain_file,
+    read_plain,
+    write_private,
+)
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout
 from bsd.foundation.locations import home
@@ -268,19 +273,12 @@ def _sessions(source: Source) -> Iterator[str]:
 
 
 def _holds_marker(path: str) -> bool:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with suppress(OSError):
-        descriptor = os.open(path, flags)
-        try:
-            rest = b""
-            while stat.S_ISREG(os.fstat(descriptor).st_mode) and (
-                block := os.read(descriptor, _BLOCK)
-            ):
-                if _MARKER in rest + block:
-                    return True
-                rest = block[-len(_MARKER) :]
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), plain_file(path) as stream:
+        rest = b""
+        while block := stream.read(_BLOCK):
+            if _MARKER in rest + block:
+                return True
+            rest = block[-len(_MARKER) :]
     return False
 
 

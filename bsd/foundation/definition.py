@@ -31,6 +31,7 @@ class Argument:
     expected: str | None = None  # in words, where its type alone does not say it
     names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
     query: bool = False  # HTTP: it stands in the query, not in the body
+    people_only: bool = False  # said at a terminal; HTTP and tools do not take it
     schema: Mapping[str, Any] | None = None  # JSON schema, where the type does not say it all
 
 
@@ -42,6 +43,20 @@ def argument(doc: str = "", **said: Any) -> Mapping[str, Any]:
 def arguments_of(kind: Any) -> dict[str, tuple[Field[Any], Argument]]:
     """The arguments that a dataclass has, by name."""
     return {one.name: (one, one.metadata.get(_KEY, Argument())) for one in fields(kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What HTTP takes in a body that is read in a way of its own.
+
+    `read` is given the bytes, and where the body holds `settings`, the JSON object; it returns
+    arguments by name, and raises Invalid.
+    """
+
+    read: Callable[[Any], Mapping[str, Any]]
+    schema: Mapping[str, Any] | None = None
+    settings: tuple[str, ...] = ()  # names; then the schema is known from them
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,8 @@ class Route:
     doc: str
     tag: str = "sessions"
     hint: str | None = None  # what to try, for whoever sends what it does not take
+    body: Body | None = None  # None: its members are the arguments that stand nowhere else
+    needs_body: bool = False  # though no single one of them has to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,7 @@ class Tool:
     description: str
     destroys: bool = False  # what it takes away a person has to bring back
     pictures: bool = False  # it may give pictures, and then its answer is not JSON alone
+    takes: tuple[str, ...] = ()  # of the verb's arguments, in this order; empty: all
 
 
 _H = TypeVar("_H")

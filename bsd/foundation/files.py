@@ -187,6 +187,11 @@ def sync_dir(directory: Path) -> None:
         os.close(descriptor)
 
 
+def create_private(path: Path | str) -> int:
+    """A descriptor to write to a new file with mode 0600; raises OSError, FileExistsError too."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 def write_all(descriptor: int, data: bytes | bytearray) -> None:
     """Write all of `data`, however few bytes the system takes at a time."""
     rest = memoryview(data)
@@ -195,8 +200,7 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
 
 
 def _write_new(path: Path, data: bytes | bytearray) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = create_private(path)
     try:
         os.fchmod(descriptor, 0o600)  # a umask may have taken more than it should
         write_all(descriptor, data)

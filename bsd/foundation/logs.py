@@ -1,9 +1,10 @@
 """The log: five levels, JSON lines in `<root>/logs/brainsurgeon.log`, stderr for those who watch.
 
-Modules log through the standard library, as the libraries do that they use. `log_form` makes the
-lines, and is loaded with the first one. Nothing is written before `configure_logs`, and nothing
-ever goes to stdout. Of lines that repeat for ever, so many are left out that they do not fill the
-disk. At trace, functions and methods that are `traced` say that they begin (SP-09).
+Modules log through the standard library, as the libraries do that they use. Nothing is written
+before `configure_logs`, and nothing ever goes to stdout. Lines for people are made in the way that
+structlog describes for programs whose libraries use logging: ours and theirs go through the same
+processors. Of lines that repeat for ever, so many are left out that they do not fill the disk. At
+trace, functions and methods that are `traced` say that they begin (SP-09).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -22,7 +23,9 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from bsd.foundation.files import make_private_dir, open_plain, write_all
+from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout, SessionName, inside
+from bsd.foundation.spelling import iso_utc
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
 # The journal's priorities, as sd-daemon describes them.
@@ -160,12 +163,6 @@ def _is_service(environ: Mapping[str, str]) -> bool:
     return environ.get("XPC_SERVICE_NAME", "0") not in {"", "0"} and os.getppid() == 1
 
 
-def _form(*, console: bool = False, colors: bool = False) -> logging.Formatter:
-    from bsd.foundation import log_form  # noqa: PLC0415 - most commands that log nothing go without
-
-    return log_form.console_form(colors=colors) if console else log_form.JsonForm()
-
-
 class Output(logging.Handler):
     """Where lines go. Whatever happens to it, the work goes on, and a flood does not fill it."""
 
@@ -173,12 +170,12 @@ class Output(logging.Handler):
         self,
         where: str,
         threshold: int,
-        form: Callable[[], logging.Formatter] = _form,
+        form: Callable[[], logging.Formatter] | None = None,
         limit: Limit | None = None,
     ) -> None:
         super().__init__(threshold)
         self._where = where
-        self._form = form
+        self._form = form or JsonForm
         self._limit = limit or Limit()
         self._lost = 0
 
@@ -287,7 +284,9 @@ class _Stderr(Output):
         console = fmt == "console" or (fmt == "auto" and terminal)
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         super().__init__(
-            "stderr", threshold, partial(_form, console=console, colors=terminal and not plain)
+            "stderr",
+            threshold,
+            partial(console_form, colors=terminal and not plain) if console else JsonForm,
         )
         self._prefixed = is_journal(environ)
 
@@ -455,3 +454,68 @@ def _told_of(value: object) -> str:
         return str(value)
     name = getattr(value, "name", None)
     return str(name) if isinstance(name, SessionName) else ""
+
+
+# --- how lines look ---
+
+
+class JsonForm(logging.Formatter):
+    """One line of JSON for a record, whatever its fields hold."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = members_of(record)
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = self.formatException(record.exc_info)
+        return document(line, _in_words).decode()
+
+
+def members_of(record: logging.LogRecord) -> dict[str, object]:
+    """What a record says, first things first; no field may take their places."""
+    head = {
+        "time": iso_utc(record.created),
+        "level": level_of(record),
+        "module": module_of(record),
+        "event": record.getMessage(),
+    }
+    return {**head, **getattr(record, "fields", {}), **head}
+
+
+def _in_words(value: object) -> object:
+    """Say in JSON's words what JSON cannot say."""
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value) if isinstance(value, os.PathLike | BaseException) else repr(value)
+
+
+def console_form(*, colors: bool) -> logging.Formatter:
+    """Lines for people; only a traceback takes more than one."""
+    import structlog  # noqa: PLC0415 - it takes a tenth of a second, which JSON lines need not wait for
+
+    styles = structlog.dev.ConsoleRenderer.get_default_level_styles(colors)
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors,
+        pad_event_to=0,
+        timestamp_key="time",
+        level_styles={level: styles.get(level, styles["debug"]) for level in LEVELS},
+        exception_formatter=structlog.dev.plain_traceback,
+        sort_keys=False,
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[_members, structlog.processors.format_exc_info, _tamed, renderer]
+    )
+
+
+def _members(_: object, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    line = members_of(event["_record"])
+    return line | ({"exc_info": event["exc_info"]} if "exc_info" in event else {})
+
+
+def _tamed(_: object, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Texts from transcripts must not steer the terminal; tracebacks keep their lines."""
+    return {key: value if key == "exception" else _tame(value) for key, value in event.items()}
+
+
+def _tame(value: object) -> object:
+    if isinstance(value, str) and not value.isprintable():
+        return ascii(value)[1:-1]
+    return value

@@ -6,7 +6,6 @@ Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -122,14 +121,20 @@ def format_size(count: int) -> str:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean …?` if one of `known` looks very much like `word`, else nothing."""
-    near = difflib.get_close_matches(word.casefold(), known, n=1, cutoff=_NEAR)
+    near = _closest(word, known, _NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the one of `known` (at least one) that looks most like `word`."""
     folded = {name.casefold(): name for name in known}
-    return folded[difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.0)[0]]
+    return folded[_closest(word, folded, 0.0)[0]]
+
+
+def _closest(word: str, known: Iterable[str], cutoff: float) -> list[str]:
+    import difflib  # noqa: PLC0415 - `bsd status` writes sizes and times, and has misspelt nothing
+
+    return difflib.get_close_matches(word.casefold(), known, n=1, cutoff=cutoff)
 
 
 def shown(value: object) -> str:

@@ -1,6 +1,6 @@
 """What can be done with the memory, as data: doors are made from it (see `foundation.definition`).
 
-The tools of agents are those of the plugin, with its names and words: `doors.agent.memory_tools`.
+Agents have the tools of the plugin, with its names and words: `tools`.
 """
 
 from __future__ import annotations

@@ -122,12 +122,12 @@ class Notes:
 
     def undone(self, name: SessionName, answer: Undone, report: Report) -> None:
         """An operation on a session was taken back."""
-        _log.info(f"undo: {name}, {answer.deed}", actor=self._actor, entries=report.entries)
+        _log.info(f"undo: {name}, {answer.of}", actor=self._actor, entries=report.entries)
         self._record(
             "undo",
             name,
-            operation=answer.deed.number,
-            undone=answer.deed.act.action,
+            operation=answer.of.number,
+            undone=answer.of.act.action,
             entries=report.entries,
             bytes_before=report.bytes_before,
             bytes_after=report.bytes_after,

@@ -54,34 +54,32 @@ class Session:
 
     def open(self) -> tuple[TranscriptFile, Format]:
         """Open it to edit it, and tell its dialect; raises LeftAlone, NotFound, Forbidden."""
-        source, fmt, why_not = self._open()
-        if why_not is None and fmt is not None:
-            return source, fmt
-        source.close()
-        raise LeftAlone(why_not or "foreign")
+        return self._open(to_read=False)
 
     def open_to_read(self) -> tuple[TranscriptFile, Format]:
         """The same of one that need not be ours to edit, as long as its lines are understood."""
-        source, fmt, why_not = self._open()
-        if fmt is not None:
-            return source, fmt
-        source.close()
-        raise LeftAlone(why_not or "foreign")
+        return self._open(to_read=True)
 
-    def _open(self) -> tuple[TranscriptFile, Format | None, str | None]:
-        """Opened, its dialect if it can be read, and why it is left alone if it may not be."""
+    def _open(self, *, to_read: bool) -> tuple[TranscriptFile, Format]:
         if database := self.owner.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         source = TranscriptFile(self.path)
-        found = self.owner.detect(line.raw for line in source.lines())
+        try:
+            found = self.owner.detect(line.raw for line in source.lines())
+        except BaseException:  # nobody else has it to close
+            source.close()
+            raise
         if _log.is_enabled("debug"):
             found_as = found.reason if isinstance(found, NotOurs) else found.name
             known = source.identity
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
-        if isinstance(found, NotOurs):
-            return source, found.reads, found.reason
-        return source, found, None
+        if not isinstance(found, NotOurs):
+            return source, found
+        if to_read and found.reads is not None:
+            return source, found.reads
+        source.close()
+        raise LeftAlone(found.reason)
 
     def lock(
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep

@@ -25,7 +25,6 @@ from bsd.store.entry_notes import RootRecords
 from bsd.store.extracted import Missing, SessionStore
 from bsd.store.history import History
 from bsd.store.state import StateDb
-from bsd.surgery.edit import Edited, Wish, plan_edit
 from bsd.surgery.extract import plan_extraction
 from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Means, Plan, Report
@@ -75,7 +74,6 @@ class Surgeon(Examiner):
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
         by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
@@ -88,8 +86,6 @@ class Surgeon(Examiner):
         is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
         Forbidden, Invalid for a wrong name or setting.
         """
-        if dry_run:
-            return self.extraction(name, by_hand=by_hand, overrides=overrides, progress=progress)
         config = self._settings(overrides)
         self.layout.session_file(name)
         tell = self.notes.teller(name)
@@ -199,23 +195,6 @@ class Surgeon(Examiner):
         if done.outcome:
             self.notes.changed_several("remark", name, done.plan.report, entries)
         return entries
-
-    def edit(
-        self, name: SessionName, entry: str, wish: Wish, seen: str | None = None
-    ) -> dict[str, Any]:
-        """Change values of an entry; `seen` is the hash of the line that the wish was made on.
-
-        The answer is {edited, entry_id, index, changed, operation}. Raises NotFound, Invalid,
-        Busy, and EntryChanged (a Conflict).
-        """
-
-        def plan(source: TranscriptFile, fmt: Format, _: SessionStore) -> tuple[Plan, Edited]:
-            return plan_edit(source, fmt, entry, wish, seen)
-
-        done, answer = self.operator.carry_out(name, plan)
-        if done.outcome:
-            self.notes.changed("edit", name, done.plan.report, entry=answer.entry_id)
-        return {**answer.as_json(), "operation": done.number}
 
     def perform(
         self,

@@ -17,6 +17,7 @@ from bsd.foundation.files import (
     LARGEST_LINE,
     NotPlain,
     TooLarge,
+    create_private,
     make_durable_dir,
     plain_file,
     read_plain,
@@ -39,7 +40,6 @@ _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
 _FEW_LOOKS = 100
 _READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @immutable
@@ -282,7 +282,7 @@ class SessionStore:
         stem = self._stem(keep.ref)
         if keep.ref + _FINISHED in present:
             raise TemporaryFailure(f"{stem}{_FINISHED} appeared while its name was to be used")
-        target = os.open(stem + _UNFINISHED, _NEW, 0o600)
+        target = create_private(stem + _UNFINISHED)
         self._unfinished.append(stem)
         try:
             hasher = hashlib.sha256()

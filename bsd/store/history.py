@@ -25,6 +25,7 @@ from bsd.foundation.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.foundation.files import (
     LARGEST_RECORD,
     NotPlain,
+    create_private,
     make_durable_dir,
     plain_file,
     plain_stream,
@@ -255,8 +256,7 @@ class History:
         recorder = _Recorder(source, store, {keep.index: keep for keep in keeps})
         try:
             make_durable_dir(self.directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(path, flags, 0o600), "wb", _BUFFER) as stream:
+            with open(create_private(path), "wb", _BUFFER) as stream:
                 self._begun = path
                 head = {"version": _VERSION, "session": str(self.name), "operation": number}
                 stream.write(_json({**head, "entries": len(edits), **asdict(act)}))

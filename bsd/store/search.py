@@ -131,6 +131,8 @@ class SearchHit:
     score: float  # the greater the better
 
 
+# --- the index ---
+
 _log = get_logger("search")
 
 TRANSCRIPT, EXTRACTED = 0, 1
@@ -139,8 +141,6 @@ _MERGED_PAGES = 2000
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 
 Result = TypeVar("Result")
-
-
 _KNOWN = tuple(Known.__dataclass_fields__)
 
 
@@ -229,14 +229,15 @@ class SearchIndex:
 
     def known_as(self, name: SessionName) -> Known | None:
         """One of them."""
-        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE name = ?"  # noqa: S608 - the same
-        row = self._db.execute(query, (str(name),)).fetchone()
-        return Known(*row) if row else None
+        return self._known("name", str(name))
 
     def kept_in(self, store: str) -> Known | None:
         """The one whose store directory is called so."""
-        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE store = ?"  # noqa: S608 - the same
-        row = self._db.execute(query, (store,)).fetchone()
+        return self._known("store", store)
+
+    def _known(self, column: str, value: str) -> Known | None:
+        query = f"SELECT {', '.join(_KNOWN)} FROM sessions WHERE {column} = ?"  # noqa: S608 - the same
+        row = self._db.execute(query, (value,)).fetchone()
         return Known(*row) if row else None
 
     def models(self, agent: str | None = None) -> dict[str, str]:

@@ -219,13 +219,13 @@ def _by_history(
     for at, one in unknown.items():
         read = partial(revised.read, one.offset, one.length)
         trails[one.entry_id] = _Trail(at, digest(read()), read)
-    for deed in reversed(past.operations()):
+    for operation in reversed(past.operations()):
         with suppress(NotFound, HistoryDamaged):  # it tells nothing
-            for line in past.lines(deed):
+            for line in past.lines(operation):
                 trail = trails.get(line.entry_id or "")
                 if trail is None or trail.at in found or not trail.leads_to(line):
                     continue
-                was = past.former(deed, line, as_ended(line, trail.read()), stored)
+                was = past.former(operation, line, as_ended(line, trail.read()), stored)
                 if isinstance(was, Missing) or (entry := parse_kept(was)) is None:
                     continue
                 if RESTORED not in entry:

@@ -44,12 +44,12 @@ class Past(Protocol):
         """All operations that are kept, the oldest first."""
         ...
 
-    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
+    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
         """The lines that an operation changed."""
         ...
 
     def former(
-        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
     ) -> bytes | Missing:
         """The bytes that a line had before; `now` are those that it had afterwards."""
         ...
@@ -59,10 +59,10 @@ class Past(Protocol):
 class Undone(Answer):
     """What is undone."""
 
-    deed: KeptOperation = field(metadata=INTERNAL)
-    undone: int = field(init=False, metadata=contract(by=lambda one: one.deed.number))
-    action: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.action))
-    at: str = field(init=False, metadata=contract(by=lambda one: one.deed.act.at))
+    of: KeptOperation = field(metadata=INTERNAL)
+    undone: int = field(init=False, metadata=contract(by=lambda one: one.of.number))
+    action: str = field(init=False, metadata=contract(by=lambda one: one.of.act.action))
+    at: str = field(init=False, metadata=contract(by=lambda one: one.of.act.at))
     entries: tuple[str, ...] = field(
         metadata=contract("Ids, or `#` and the line number of those that have none")
     )
@@ -97,24 +97,28 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
 
     Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
     """
-    deeds = past.operations()
-    undone = undone_entries(deeds)
+    operations = past.operations()
+    undone = undone_entries(operations)
     if number is None:
-        for deed in reversed(deeds):
-            left = undone[deed.number] < deed.entries and deed.number not in passed_over
-            if deed.act.undoes is None and left:
-                return deed
+        for operation in reversed(operations):
+            left = (
+                undone[operation.number] < operation.entries and operation.number not in passed_over
+            )
+            if operation.act.undoes is None and left:
+                return operation
         raise Conflict(
             "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
         )
-    for deed in deeds:
-        if deed.number == number:
-            if undone[number] >= deed.entries:
-                by = max(d.number for d in deeds if d.act.undoes == number and not undone[d.number])
-                raise Conflict(
-                    f"{deed} is undone already", hint=f"to do it again, undo operation {by}"
+    for operation in operations:
+        if operation.number == number:
+            if undone[number] >= operation.entries:
+                by = max(
+                    d.number for d in operations if d.act.undoes == number and not undone[d.number]
                 )
-            return deed
+                raise Conflict(
+                    f"{operation} is undone already", hint=f"to do it again, undo operation {by}"
+                )
+            return operation
     raise NotFound(
         f"there is no operation {number}",
         hint="`bsd history AGENT/SESSION` lists those that are kept",
@@ -127,34 +131,34 @@ def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
     changed: dict[int, tuple[str, ...]] = {}  # names only: all lines of all operations are many
-    deeds = []
-    for deed in past.operations():
+    operations = []
+    for operation in past.operations():
         try:
-            lines = past.lines(deed)
+            lines = past.lines(operation)
         except (NotFound, HistoryDamaged):
             lines = []
-        if not deed.pending or (source and lines and happened(source, lines)):
-            deeds.append(deed)
-            changed[deed.number] = tuple(_name(line) for line in lines)
-    undone = undone_entries(deeds)
-    return [_told(deed, changed[deed.number], undone[deed.number]) for deed in reversed(deeds)]
+        if not operation.pending or (source and lines and happened(source, lines)):
+            operations.append(operation)
+            changed[operation.number] = tuple(_name(line) for line in lines)
+    undone = undone_entries(operations)
+    return [_told(one, changed[one.number], undone[one.number]) for one in reversed(operations)]
 
 
-def _told(deed: KeptOperation, names: tuple[str, ...], undone: int) -> PastOperation:
-    act = deed.act
+def _told(operation: KeptOperation, names: tuple[str, ...], undone: int) -> PastOperation:
+    act = operation.act
     state: Literal["done", "undone", "partly_undone", "damaged"]
     if undone:
-        state = "undone" if undone >= deed.entries else "partly_undone"
+        state = "undone" if undone >= operation.entries else "partly_undone"
     else:
         state = "done" if names else "damaged"
     return PastOperation(
-        operation=deed.number,
+        operation=operation.number,
         action=act.action,
         at=act.at,
         actor=act.actor,
         state=state,
         undoes=act.undoes,
-        entries=deed.entries,
+        entries=operation.entries,
         entry_ids=names,
         values=act.values,
         bytes_before=act.bytes_before,
@@ -177,16 +181,16 @@ def plan_undo(
     """
     passed_over: set[int] = set()
     while True:
-        deed = choose(past, number, passed_over)
-        lines = past.lines(deed)
-        over = _already_undone(past, deed)
-        found, gone = _find(source, fmt, past, deed, over)
+        operation = choose(past, number, passed_over)
+        lines = past.lines(operation)
+        over = _already_undone(past, operation)
+        found, gone = _find(source, fmt, past, operation, over)
         if found:
             break
         if number is not None or not over:
-            raise _changed_by_others(deed, [], gone)
-        passed_over.add(deed.number)  # what is left of it is nowhere
-    undoing = _Undoing(source, fmt, past, stored, deed)
+            raise _changed_by_others(operation, [], gone)
+        passed_over.add(operation.number)  # what is left of it is nowhere
+    undoing = _Undoing(source, fmt, past, stored, operation)
     new_bytes, complete = 0, True
     # Between lines that come back and the others there is a tie, or they would not have gone.
     at_once = any(line.came or line.went for line in lines)
@@ -196,18 +200,18 @@ def plan_undo(
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
     undoing.note_gaps()
     entries = tuple(_name(lines[touch.undoes or 0]) for touch in undoing.touched)
-    answer = Undone(deed, entries, tuple(_name(line) for line in gone))
+    answer = Undone(operation, entries, tuple(_name(line) for line in gone))
     return undoing.plan(complete=complete), answer
 
 
 def _find(
-    source: Transcript, fmt: Format, past: Past, deed: KeptOperation, over: Container[int]
+    source: Transcript, fmt: Format, past: Past, operation: KeptOperation, over: Container[int]
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
     """Where the lines of an operation are that are not undone yet, and those that are gone.
 
     Raises Conflict if somebody has changed one since, or if one is gone that others are tied to.
     """
-    lines = past.lines(deed)
+    lines = past.lines(operation)
     wanted = [at for at in range(len(lines)) if at not in over]
     places = find_lines(source, [lines[at] for at in wanted])
     places |= find_gaps(source, [lines[at] for at in wanted], identifier(fmt))
@@ -222,11 +226,11 @@ def _find(
         for at in missing
         if lines[at].entry_id and lines[at].entry_id not in present and not tied
     ]
-    _check_later(past, deed, [lines[at] for at in wanted], {lines[at].entry_id for at in gone})
+    _check_later(past, operation, [lines[at] for at in wanted], {lines[at].entry_id for at in gone})
     if len(gone) < len(missing):
         others = [lines[at] for at in missing if at not in gone]
         raise _changed_by_others(
-            deed,
+            operation,
             [line for line in others if line.entry_id in present],
             [line for line in others if line.entry_id not in present],
         )
@@ -242,17 +246,17 @@ class _Undoing:
     """Takes back one line after the other."""
 
     def __init__(
-        self, source: Transcript, fmt: Format, past: Past, stored: Stored, deed: KeptOperation
+        self, source: Transcript, fmt: Format, past: Past, stored: Stored, operation: KeptOperation
     ) -> None:
         self._source = source
         self._fmt = fmt
         self._past = past
         self._stored = stored
-        self._deed = deed
+        self._operation = operation
         self._edits: list[Edit] = []
         self._keeps: list[Keep] = []
         self._refs: set[str] = set()  # of these
-        self._of_extraction = _began_with(past, deed).act.action in {"extract", "undo"}
+        self._of_extraction = _began_with(past, operation).act.action in {"extract", "undo"}
         self._back: list[str] = []  # entries whose extraction is taken back with this
         self._away: list[str] = []  # entries whose values leave again
         self.touched: list[TouchedLine] = []
@@ -260,7 +264,7 @@ class _Undoing:
     def take_back(self, at: int, line: ChangedLine, place: LinePlace, *, trial: bool) -> int:
         """Give one line its former bytes; returns how many."""
         now = self._source.read(place.offset, place.length)
-        former = self._past.former(self._deed, line, as_ended(line, now), self._stored)
+        former = self._past.former(self._operation, line, as_ended(line, now), self._stored)
         if isinstance(former, Missing):
             raise self._content_lost(line, former)
         was = with_end(former, line, now)
@@ -346,7 +350,8 @@ class _Undoing:
         what = f"the stored file {file}" if file else "the history"
         how = "gone" if why is Missing.GONE else "damaged"
         return Conflict(
-            f"{self._deed} cannot be undone: {what} of {_name(line)} is {how}; nothing was changed",
+            f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "
+            "nothing was changed",
             hint="`bsd verify` lists what is missing; the setting `retention` says how long "
             "extracted content is kept",
         )
@@ -357,23 +362,23 @@ class _Undoing:
             self._source.identity,
             self._edits,
             self.touched,
-            values=self._deed.act.values,
+            values=self._operation.act.values,
         )
         return replace(
             plan,
             keeps=tuple(self._keeps),
-            undoes=self._deed.number,
+            undoes=self._operation.number,
             complete=complete,
             noting=Noting(undone=tuple(self._back), freed=tuple(self._away)),
         )
 
 
-def _began_with(past: Past, deed: KeptOperation) -> KeptOperation:
+def _began_with(past: Past, operation: KeptOperation) -> KeptOperation:
     """The operation that was undone, done again and so on; or what is kept of that row."""
-    deeds = {one.number: one for one in past.operations()}
-    while deed.act.undoes in deeds:
-        deed = deeds[deed.act.undoes]
-    return deed
+    operations = {one.number: one for one in past.operations()}
+    while operation.act.undoes in operations:
+        operation = operations[operation.act.undoes]
+    return operation
 
 
 def _away_in(entry: Entry) -> set[str]:
@@ -382,15 +387,15 @@ def _away_in(entry: Entry) -> set[str]:
     return set(away_paths(entry, marker)) if marker else set()
 
 
-def _already_undone(past: Past, deed: KeptOperation) -> set[int]:
+def _already_undone(past: Past, operation: KeptOperation) -> set[int]:
     """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
-    deeds = past.operations()
-    undone = undone_entries(deeds)
-    if not undone[deed.number]:
+    operations = past.operations()
+    undone = undone_entries(operations)
+    if not undone[operation.number]:
         return set()
     lines: set[int] = set()
-    for other in deeds:
-        if other.act.undoes == deed.number and undone[other.number] < other.entries:
+    for other in operations:
+        if other.act.undoes == operation.number and undone[other.number] < other.entries:
             back = _already_undone(past, other)
             of = [line.undoes for line in past.lines(other)]
             lines.update(at for turn, at in enumerate(of) if at is not None and turn not in back)
@@ -398,7 +403,7 @@ def _already_undone(past: Past, deed: KeptOperation) -> set[int]:
 
 
 def _check_later(
-    past: Past, deed: KeptOperation, lines: Sequence[ChangedLine], gone: Container[str | None]
+    past: Past, operation: KeptOperation, lines: Sequence[ChangedLine], gone: Container[str | None]
 ) -> None:
     """Raise Conflict if a later operation that still stands changed one of these lines.
 
@@ -408,11 +413,15 @@ def _check_later(
     ids = {line.entry_id for line in lines} - {None}
     beside = {one for line in lines if line.gap for one in line.gap.neighbours}
     hashes = {line.now for line in lines}
-    deeds = past.operations()
-    undone = undone_entries(deeds)
-    for later in reversed(deeds):
-        cancels_later = later.act.undoes is not None and later.act.undoes > deed.number
-        if later.number <= deed.number or cancels_later or undone[later.number] >= later.entries:
+    operations = past.operations()
+    undone = undone_entries(operations)
+    for later in reversed(operations):
+        cancels_later = later.act.undoes is not None and later.act.undoes > operation.number
+        if (
+            later.number <= operation.number
+            or cancels_later
+            or undone[later.number] >= later.entries
+        ):
             continue
         over = _already_undone(past, later)
         touched = [
@@ -428,19 +437,21 @@ def _check_later(
         ]
         if touched:
             raise Conflict(
-                f"{deed} cannot be undone: {later} changed {_list(touched)} afterwards",
+                f"{operation} cannot be undone: {later} changed {_list(touched)} afterwards",
                 hint=f"undo operation {later.number} first",
             )
 
 
 def _changed_by_others(
-    deed: KeptOperation, changed_lines: Sequence[ChangedLine], gone_lines: Sequence[ChangedLine]
+    operation: KeptOperation,
+    changed_lines: Sequence[ChangedLine],
+    gone_lines: Sequence[ChangedLine],
 ) -> Conflict:
     """Say which lines are not as the operation left them, though bsd did nothing to them since."""
     changed, gone = ([_name(line) for line in lines] for lines in (changed_lines, gone_lines))
     what = [f"{_list(changed)} changed"] * bool(changed) + [f"{_list(gone)} gone"] * bool(gone)
     return Conflict(
-        f"{deed} cannot be undone: another program has been at the session since "
+        f"{operation} cannot be undone: another program has been at the session since "
         f"({', '.join(what)})",
         hint="`bsd show AGENT/SESSION` shows its entries as they are; "
         "older operations may still be undone by their number",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bsd.foundation.value_path import ValuePath
-from bsd.text.scan import Member, ScanResult
+from bsd.text.spans import Member, ScanResult
 
 Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
 

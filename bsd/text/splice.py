@@ -18,7 +18,7 @@ import orjson
 
 from bsd.foundation.value_path import ValuePath, format_path
 from bsd.text.members import Members, Patch
-from bsd.text.scan import (
+from bsd.text.spans import (
     BrokenLine,
     DuplicateKey,
     NoSuchValue,

@@ -62,7 +62,7 @@ class ChangeContext:
         object.__setattr__(self, "targets", read_targets(self.action, self.targets))
 
 
-def _plan(
+def plan_change(
     source: Transcript, fmt: Format, asked: ChangeContext, means: Means
 ) -> tuple[Plan, ContextChanged]:
     config = means.config()
@@ -81,7 +81,7 @@ CHANGE_CONTEXT = Verb(
     name="context",
     arguments=ChangeContext,
     answer=ContextChanged,
-    plan=_plan,
+    plan=plan_change,
     changes=True,
     entries=lambda answer: answer.entry_ids,
     route=Route(

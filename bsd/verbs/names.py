@@ -20,8 +20,10 @@ class Name:
         after: str = "",
         help: str = "",
         locks: bool = False,
+        module: str | None = None,
     ) -> None:
-        self.verb = verb  # its module in this room; there it is the constant of this name
+        self.verb = verb
+        self.module = module or verb  # in this room; there the verb is the constant of its name
         self.command = command  # None: not for people
         self.after = after  # the command that it follows on the help page
         self.help = help
@@ -75,6 +77,16 @@ NAMES = {
         Name("list_entries"),
         Name("get_meta"),
         Name("search"),
+        Name("extract"),
+        Name("restore_all"),
+        Name("edit"),
+        Name("replace"),
+        Name("delete", module="trash"),
+        Name("trash_list", module="trash"),
+        Name("trash_restore", module="trash"),
+        Name("trash_delete", module="trash"),
+        Name("trash_empty", module="trash"),
+        Name("retention"),
         Name("read_extracted"),
         Name("change_context"),
         Name("search_extracted"),

@@ -11,7 +11,7 @@ from bsd.store.extracted import Missing
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import Restored, plan_restore
 from bsd.text.reader import Transcript
-from bsd.verbs.verb import Route, Tool, Verb, argument
+from bsd.verbs.verb import Route, Verb, argument
 
 ENTRY = argument(
     "The id in the placeholder [[extracted-ID]].",
@@ -63,26 +63,6 @@ RESTORE = Verb(
         "restore",
         "Put an entry's values back.",
         tag="entries",
-    ),
-    tools=(
-        Tool(
-            "restore_remote",
-            "Restore an extracted entry",
-            "Get the text that a placeholder [[extracted-ID]] stands for, at once: `entry` is the "
-            "ID. If the session is at rest the text is put back inline, too; your own is in use "
-            "now, and `inline` of the answer says what becomes of it. To find out whether you need "
-            "the text, search_extracted is cheaper.",
-            pictures=True,
-        ),
-        Tool(
-            "restore",
-            "Restore an extracted entry",
-            "Get the text that a placeholder [[extracted-ID]] stands for, at once, and put it back "
-            "inline if the session is at rest: `entry_id` is the ID. What came back is not taken "
-            "out again for some minutes; an entry that you need again and again is kept by "
-            "purge_control with action set_extractable and value false.",
-            pictures=True,
-        ),
     ),
     about="""
     ENTRY is the id in the placeholder [[extracted-ENTRY]]. A key is a value's path (`bsd show`

@@ -39,7 +39,7 @@ def _act(hands: Hands, name: SessionName, asked: Undo, _: Meanwhile) -> Undone:
     hands.layout.session_file(name)
     # More than one plan, perhaps: each takes back as much as a commit may hold.
     for done, answer in surgeon.operator.carry_out_all(name, plan):
-        chosen = answer.deed.number
+        chosen = answer.of.number
         entries += answer.entries
         if done.number is not None:
             operations.append(done.number)

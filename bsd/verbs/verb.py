@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.answers import Answer
-from bsd.foundation.definition import Argument, Definition, Route, Tool, argument, arguments_of
+from bsd.foundation.definition import (
+    Argument,
+    Body,
+    Definition,
+    Route,
+    Tool,
+    argument,
+    arguments_of,
+)
 from bsd.foundation.layout import Layout, SessionName
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.text.reader import Transcript
@@ -23,6 +31,8 @@ from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
     from bsd.care.outlines import Outlines
+    from bsd.care.trash import Trash
+    from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
     from bsd.verbs.list_sessions import SearchState
@@ -30,8 +40,10 @@ if TYPE_CHECKING:  # who only asks loads no surgeon
 # What the module of a verb needs, from one place.
 __all__ = [
     "Argument",
+    "Body",
     "Hands",
     "Meanwhile",
+    "RootHands",
     "Route",
     "Server",
     "Tool",
@@ -39,6 +51,7 @@ __all__ = [
     "all_verbs",
     "argument",
     "arguments_of",
+    "no_one_waits",
     "perform",
     "verb_named",
 ]
@@ -53,7 +66,33 @@ class Hands(Protocol):
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon: ...
 
 
-class Server(Hands, Protocol):
+class RootHands(Hands, Protocol):
+    """Who does what concerns more than lines of one session, too."""
+
+    @property
+    def config(self) -> ConfigService: ...
+
+    @property
+    def actor(self) -> str: ...
+
+    def trash(self, *, writes: bool) -> Trash: ...
+
+    def clock(self) -> float: ...
+
+    def progressed(self, done: int) -> None:
+        """Hear how many bytes of a session are read; may raise, to end the work."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether what is not begun shall not be begun any more."""
+        ...
+
+    def cleaned(self) -> None:
+        """Hear that something was deleted for good."""
+        ...
+
+
+class Server(RootHands, Protocol):
     """Hands of the daemon, which keeps something from one call to the next."""
 
     @property
@@ -78,7 +117,7 @@ class Verb(Definition[_A, _R]):
 
     plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
     query: Callable[[Transcript, Format, _A, Means], _R] | None = None
-    # The hands are `Hands`; those of a verb that only HTTP reaches are `Server`.
+    # The hands are of either kind; `Server` only where nothing but HTTP reaches it.
     act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
     ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
     # Writes down more than that a session was changed; without a report nothing was.
@@ -93,7 +132,7 @@ class Verb(Definition[_A, _R]):
         return str(getattr(arguments, "action", self.name))
 
 
-def _nobody_waits(_: Answer) -> None: ...
+def no_one_waits(_: Answer) -> None: ...
 
 
 def perform(
@@ -101,7 +140,7 @@ def perform(
     hands: Hands,
     name: SessionName | None,
     arguments: _A,
-    meanwhile: Meanwhile = _nobody_waits,
+    meanwhile: Meanwhile = no_one_waits,
 ) -> _R:
     """Do what a verb says to one session, and return its answer; raises what its parts raise.
 
@@ -151,7 +190,7 @@ def _carry_out(verb: Verb[_A, _R], hands: Hands, name: SessionName, arguments: _
 
 def verb_named(name: str) -> Verb[Any, Any]:
     """The verb of this name."""
-    module = import_module(f"bsd.verbs.{name}")
+    module = import_module(f"bsd.verbs.{NAMES[name].module}")
     found: Verb[Any, Any] = getattr(module, name.upper())
     return found
 

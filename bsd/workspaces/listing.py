@@ -22,6 +22,7 @@ from bsd.workspaces.place import (
     check_id,
     open_directory,
     open_root,
+    own_if_there,
     system_errors,
     workspace_in_use,
 )
@@ -94,14 +95,11 @@ def describe_session(
         system_errors(f"looking at workspace {session_id}"),
     ):
         amount = _size(root, session_id)
-        own = root.open_own(create=False)
         try:
-            known = record.understood(record.read_truth(space, own), session_id)
+            with own_if_there(root) as own:
+                known = record.read(space, own)
         except Unusable as problem:
             return Workspace(session_id, None, None, problem.skip.value, problem.detail, amount)
-        finally:
-            if own is not None:
-                os.close(own)
         return Workspace(session_id, known, round(known.age_hours(now), 3), bytes=amount)
 
 
@@ -139,8 +137,7 @@ def survey(root: Root) -> WorkspaceSurvey:
             (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
             for entry in entries
         ]
-    own = root.open_own(create=False)
-    try:
+    with own_if_there(root) as own:
         witnesses = _witnesses(own)
         for name, is_link, is_directory in sorted(names):
             if name.startswith(AWAY) and is_directory:
@@ -154,9 +151,6 @@ def survey(root: Root) -> WorkspaceSurvey:
                 found.left[name] = problem
             except FileNotFoundError:  # pruned by somebody else just now
                 continue
-    finally:
-        if own is not None:
-            os.close(own)
     return found
 
 
@@ -198,7 +192,6 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
     except PermissionError:
         raise Unusable(Skip.UNREADABLE_METADATA, "opening it: permission denied") from None
     try:
-        truth = record.read_truth(OpenWorkspace(root, name, descriptor), own)
-        return record.understood(truth, name)
+        return record.read(OpenWorkspace(root, name, descriptor), own)
     finally:
         os.close(descriptor)

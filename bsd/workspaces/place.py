@@ -170,13 +170,19 @@ def open_directory(root: Root, session_id: str) -> int:
 
 
 @contextmanager
-def workspace_in_use(
-    root: Root, session_id: str, *, wait: float = _WAIT_SECONDS
-) -> Iterator[OpenWorkspace]:
-    """Open a workspace and hold it, so that no pruning takes it; raises NotFound, Busy, Forbidden.
+def own_if_there(root: Root) -> Iterator[int | None]:
+    """Open our own directory in the root; None if there is none."""
+    descriptor = root.open_own(create=False)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
-    Any number of users may hold it at once.
-    """
+
+@contextmanager
+def open_workspace(root: Root, session_id: str) -> Iterator[OpenWorkspace]:
+    """Open a workspace, which is not held by that; raises NotFound, Invalid, Forbidden."""
     with system_errors(f"opening workspace {session_id}"):
         try:
             descriptor = open_directory(root, check_id(session_id))
@@ -185,15 +191,26 @@ def workspace_in_use(
         except Unusable as problem:
             raise Forbidden(f"workspace {session_id} is {problem.detail}") from None
     try:
-        space = OpenWorkspace(root, session_id, descriptor)
+        yield OpenWorkspace(root, session_id, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def workspace_in_use(
+    root: Root, session_id: str, *, wait: float = _WAIT_SECONDS
+) -> Iterator[OpenWorkspace]:
+    """Open a workspace and hold it, so that no pruning takes it; raises NotFound, Busy, Forbidden.
+
+    Any number of users may hold it at once.
+    """
+    with open_workspace(root, session_id) as space:
         with system_errors(f"locking workspace {session_id}"):
             what = f"workspace {session_id}"
             # Whoever is deleting it holds the lock to the end: so look whether it is still there.
-            lock(descriptor, what, shared=True, wait=wait, check=space.must_be_there)
+            lock(space.fd, what, shared=True, wait=wait, check=space.must_be_there)
             space.must_be_there()
         yield space
-    finally:
-        os.close(descriptor)
 
 
 def no_workspace(root: Root, session_id: str) -> NotFound:

@@ -413,7 +413,7 @@ class Remover:
             raise FileNotFoundError
 
     def _look_again(self, space: OpenWorkspace, planned: SessionMetadata) -> None:
-        now = record.understood(record.read_truth(space, self._own), space.session_id)
+        now = record.read(space, self._own)
         if now.updated_at != planned.updated_at:
             raise Unusable(Skip.IN_USE, "it was used meanwhile")
 

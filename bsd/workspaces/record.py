@@ -226,10 +226,15 @@ def read_truth(space: OpenWorkspace, own: int | None) -> bytes | None:
     return read_file(space.fd)
 
 
+def read(space: OpenWorkspace, own: int | None) -> SessionMetadata:
+    """What is noted of a workspace; raises Unusable."""
+    return understood(read_truth(space, own), space.session_id)
+
+
 def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
     """What is noted of a workspace; None, with a warning, if nothing that can be read."""
     try:
-        return understood(read_truth(space, own), space.session_id)
+        return read(space, own)
     except Unusable as problem:
         _log.warning(
             "session.metadata.unusable",

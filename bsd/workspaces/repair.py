@@ -21,11 +21,10 @@ from bsd.workspaces.place import (
     Root,
     Skip,
     Unusable,
-    check_id,
-    no_workspace,
-    open_directory,
     open_root,
+    open_workspace,
     own_directory,
+    own_if_there,
     system_errors,
     try_lock,
 )
@@ -73,7 +72,7 @@ def repair_session_metadata(
         open_root(Path(workspace_root)) as root,
         system_errors(f"repairing workspace {session_id}"),
     ):
-        return _repair(root, check_id(session_id), clock(), dry_run=dry_run)
+        return _repair(root, session_id, clock(), dry_run=dry_run)
 
 
 def repair_all(
@@ -105,37 +104,25 @@ def repair_all(
 
 
 def _repair(root: Root, session_id: str, now: float, *, dry_run: bool) -> Repair:
-    try:
-        descriptor = open_directory(root, session_id)
-    except FileNotFoundError:
-        raise no_workspace(root, session_id) from None
-    except Unusable as problem:
-        raise Forbidden(f"workspace {session_id} is {problem.detail}") from None
-    try:
-        space = OpenWorkspace(root, session_id, descriptor)
-        if not try_lock(descriptor, shared=False):
+    with open_workspace(root, session_id) as space:
+        if not try_lock(space.fd, shared=False):
             raise Conflict(
                 f"workspace {session_id} is in use", hint="try again when its program has ended"
             )
         space.must_be_there()
         return _mend(space, now, dry_run=dry_run)
-    finally:
-        os.close(descriptor)
 
 
 def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
-    own = space.root.open_own(create=False)
     raw: bytes | None = None
     try:
-        raw = record.read_truth(space, own)
+        with own_if_there(space.root) as own:
+            raw = record.read_truth(space, own)
         metadata = record.understood(raw, space.session_id)
     except Unusable as found:
         problem = found
     else:
         return Repair(session_id=space.session_id, metadata=metadata, dry_run=dry_run)
-    finally:
-        if own is not None:
-            os.close(own)
     if problem.skip is Skip.UNKNOWN_VERSION:
         raise Conflict(problem.detail, hint="use the newer bsd")
     if problem.skip is Skip.UNREADABLE_METADATA:

@@ -23,6 +23,7 @@ from bsd.workspaces.place import (
     metadata_lock,
     open_root,
     own_directory,
+    own_if_there,
     system_errors,
     workspace_in_use,
 )
@@ -108,13 +109,12 @@ def read_session_metadata(
     session_id: str, workspace_root: Path = DEFAULT_ROOT
 ) -> SessionMetadata | None:
     """What is noted of a workspace; None if nothing that can be read. Raises NotFound."""
-    with open_root(Path(workspace_root)) as root, workspace_in_use(root, session_id) as space:
-        own = root.open_own(create=False)
-        try:
-            return record.look(space, own)
-        finally:
-            if own is not None:
-                os.close(own)
+    with (
+        open_root(Path(workspace_root)) as root,
+        workspace_in_use(root, session_id) as space,
+        own_if_there(root) as own,
+    ):
+        return record.look(space, own)
 
 
 def _open(root: Root, own: int, session_id: str) -> bool:

@@ -70,12 +70,6 @@ class WorkspaceRoot:
             )
         return self.root
 
-    def sessions(self, *, sizes: bool = False) -> list[Workspace]:
-        return list_sessions(self.place, sizes=sizes, clock=self.clock)
-
-    def describe(self, session_id: str) -> Workspace:
-        return describe_session(session_id, self.place, clock=self.clock)
-
     def create(self, session_id: str | None = None) -> SessionSandbox:
         made = create_session_sandbox(session_id, self.place, clock=self.clock)
         if made.created:
@@ -94,9 +88,6 @@ class WorkspaceRoot:
             user=done.user,
         )
         return done
-
-    def touch(self, session_id: str) -> SessionMetadata | None:
-        return touch_session(session_id, self.place, clock=self.clock)
 
     def prune(
         self,
@@ -284,6 +275,16 @@ def _verb(
     )
 
 
+def _list(root: WorkspaceRoot, asked: ListWorkspaces) -> Workspaces:
+    found = list_sessions(root.place, sizes=asked.sizes, clock=root.clock)
+    return Workspaces(str(root.place), found)
+
+
+def _touch(root: WorkspaceRoot, asked: WhichWorkspace) -> TouchedWorkspace:
+    known = touch_session(asked.session_id, root.place, clock=root.clock)
+    return TouchedWorkspace(asked.session_id, known)
+
+
 def _create(root: WorkspaceRoot, asked: CreateWorkspace) -> Created:
     made = root.create(asked.session_id)
     return Created(made.session_id, str(made.path), made.created)
@@ -293,7 +294,7 @@ LIST = _verb(
     "workspaces",
     ListWorkspaces,
     Workspaces,
-    lambda root, asked: Workspaces(str(root.place), root.sessions(sizes=asked.sizes)),
+    _list,
     "GET",
     "All workspaces, the longest unused first; `sizes` looks at every file in them.",
     about="List the workspaces, the longest unused first.",
@@ -302,7 +303,7 @@ SHOW = _verb(
     "workspace",
     WhichWorkspace,
     Workspace,
-    lambda root, asked: root.describe(asked.session_id),
+    lambda root, asked: describe_session(asked.session_id, root.place, clock=root.clock),
     "GET /{session_id}",
     "One workspace, with its size.",
 )
@@ -319,7 +320,7 @@ TOUCH = _verb(
     "touch",
     WhichWorkspace,
     TouchedWorkspace,
-    lambda root, asked: TouchedWorkspace(asked.session_id, root.touch(asked.session_id)),
+    _touch,
     "POST /{session_id}/touch",
     "Note that it is used now; `metadata` is null for one without any, which gets none.",
     about="Note that a workspace is used now. Exit code 1 if it has no metadata to note that in.",

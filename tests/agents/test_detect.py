@@ -21,6 +21,8 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
         [b'{"type":"session","version":3,"id":"a"}\n', b'{"type":"message"}\n'],
         [b'{"type":"session","version":4}\n'],
         [b"\n", b'{"version":3, "type":"session"}\r\n'],
+        # Half a character, as JavaScript cuts one: every other line may hold it, too.
+        [b'{"type":"session","version":3,"id":"a","title":"cut \\ud83d"}\n'],
     ],
 )
 def test_a_header_with_a_version_from_2_on_is_openclaw(lines: list[bytes]) -> None:

@@ -247,7 +247,7 @@ def test_it_keeps_bsd_out_in_its_own_way(home: Home, clock: Clock) -> None:
 def test_what_ties_its_lines_together_is_not_edited(home: Home, clock: Clock) -> None:
     surgeon = make_surgeon(home.layout, clock)
     with pytest.raises(Invalid, match="after"):
-        surgeon.edit(home.name, "n1", setting([(("after",), "n7")]))
+        performed.edit(surgeon, home.name, "n1", setting([(("after",), "n7")]))
 
 
 def test_calls_in_its_sessions_are_carried_out_and_leave(home: Home, clock: Clock) -> None:

@@ -12,7 +12,7 @@ from bsd.agents.dialect import Format
 from bsd.agents.entry import LONGEST_TITLE, Rank, Title, better, in_short
 from bsd.agents.flat import FLAT
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.agents.openclaw.registry import registered
+from bsd.agents.openclaw.home import registered
 from bsd.agents.pi import PI
 from bsd.agents.values import words_of
 

@@ -28,10 +28,8 @@ BAD = "agents/main/sessions/bad.jsonl"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(root: Path) -> Path:
     """A root with two sessions."""
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     for name in ("bad", "good"):
         os.utime(add_session(root, f"main/{name}", CONTENT), (1e9, 1e9))
     configure(root)
@@ -99,6 +97,26 @@ def test_the_other_sessions_go_on(root: Path, failing: Path) -> None:
     assert PLACED not in (root / BAD).with_name("good.jsonl").read_bytes()
 
 
+def test_the_rest_of_the_trash_is_listed(root: Path, failing: Path) -> None:
+    for name in ("bad", "good"):
+        assert bsd(root, failing, "none", "delete", f"main/{name}", "--yes").returncode == 0
+    (meta,) = (root / "trash").glob("main_bad_*.meta.json")
+    file = str(meta.relative_to(root))
+    told = bsd(root, failing, file, "--json", "trash", "list")
+    assert told.returncode == 1
+    problems = {one["session"]: one["problem"] for one in json.loads(told.stdout)["sessions"]}
+    assert problems == {"main/bad": f"reading {meta}: Input/output error", "main/good": None}
+    shown = bsd(root, failing, file, "trash", "list")
+    assert shown.returncode == 1
+    assert "main/good" in shown.stdout
+    assert f"{meta}: Input/output error" in shown.stderr
+    back = bsd(root, failing, file, "trash", "restore", "main/bad")
+    assert back.returncode == 1
+    assert "Input/output error" in back.stderr
+    assert bsd(root, failing, "none", "trash", "restore", "main/bad").returncode == 0
+    assert (root / BAD).read_bytes() == CONTENT
+
+
 def test_what_cannot_be_searched_is_named(root: Path, failing: Path) -> None:
     word = next(word for word in CONTENT.decode().split() if word.isalpha() and len(word) > 5)
     found = bsd(root, failing, BAD, "search", word)
@@ -151,6 +169,7 @@ def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str
     assert verify(Layout(root), repair=True).clean
 
 
+@pytest.mark.daemon
 def test_the_daemon_goes_on(root: Path, failing: Path, tmp_path: Path) -> None:
     env = {"LD_PRELOAD": str(failing), "FAILING_FILE": BAD}
     with running(root, tmp_path, **env) as daemon:

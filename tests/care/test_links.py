@@ -27,8 +27,7 @@ OUT = "leads out of"
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
+def layout(layout: Layout) -> Layout:
     layout.own.mkdir(parents=True)
     write(layout, conversation(2))
     return layout

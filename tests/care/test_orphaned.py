@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,8 @@ LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","c
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(layout: Layout) -> Layout:
     """A session of which values have left."""
-    layout = Layout(tmp_path / "root")
     write(layout, conversation(8))
     (layout.root / "original").write_bytes(layout.session_file(NAME).read_bytes())
     make_surgeon(layout, Clock()).extract(NAME)

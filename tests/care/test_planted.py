@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.agents.openclaw.registry import running as running_by
+from bsd.agents.openclaw.home import running as running_by
 from bsd.care.verify import verify
 from bsd.foundation.layout import Layout
 from bsd.text.change import Identity
@@ -113,12 +113,10 @@ KINDS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with one good session."""
     (tmp_path / "outside").mkdir()
     monkeypatch.setenv("PLANTED_OUTSIDE", str(tmp_path / "outside"))
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     add_session(root, GOOD, CONTENT)
     return root
 
@@ -170,6 +168,7 @@ def test_what_cannot_be_used_is_named(root: Path, kind: str) -> None:
             assert str(root / place) in found
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("kind", ["pipe", "garbage", "deep"])
 def test_the_daemon_goes_on(root: Path, tmp_path: Path, kind: str) -> None:
     configure(plant(root, kind))
@@ -299,6 +298,7 @@ def test_an_agent_of_another_user_gets_at_no_session_but_its_own(
     assert bsd(root, "delete", GOOD, "--yes").returncode == 0, "nobody else keeps it here"
 
 
+@pytest.mark.daemon
 def test_a_daemon_of_root_beside_an_agent_of_another_user(
     root: Path, beside_another: Path, tmp_path: Path
 ) -> None:

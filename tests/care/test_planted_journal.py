@@ -19,9 +19,7 @@ NAME = SessionName("main", "good")
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def layout(root: Path) -> Layout:
     set_at_rest(add_session(root, str(NAME), b'{"type":"session","version":3,"id":"good"}\n'))
     return Layout(root)
 

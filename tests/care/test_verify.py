@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.retention import RetentionRun
 from bsd.care.verify import Finding, verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -16,17 +20,17 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Record
-from tests.openclaw_tree import add_session
-from tests.sessions import sample
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import NAME as OTHER
+from tests.sessions import Clock, conversation, sample, write
 
 NAME = SessionName("main", "s")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SessionStore:
+def store(tmp_path: Path, layout: Layout) -> SessionStore:
     """The store of a session from which something was extracted."""
     add_session(tmp_path / "root", str(NAME), sample(6))
-    layout = Layout(tmp_path / "root")
     Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0)).extract(NAME)
     store = SessionStore(layout, NAME)
     assert len(store.refs()) > 1
@@ -100,3 +104,40 @@ def test_an_index_is_made_anew_of_what_is_there(
     there = {f"{ref}.json" for ref in store.refs()}
     assert all(is_told(store, record) for name, record in before.items() if name in there)
     assert {one.kind for one in found(store)} == kinds & {"missing_file"}
+
+
+def test_content_whose_time_was_up_is_expired_not_missing(
+    layout: Layout, surgeon: Surgeon, clock: Clock
+) -> None:
+    path = write(layout, conversation(3))
+    surgeon.extract(OTHER)
+    before = verify(layout).placeholders
+    clock.sleep(25 * 3600)
+    with path.open("ab") as stream:  # what leaves now has time yet
+        later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
+        stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
+    set_at_rest(path)
+    surgeon.extract(OTHER)
+    store = layout.store_dir(OTHER)
+    for file in store.glob("*.json"):  # the clock's time, not the disk's
+        is_new = file.stat().st_size and b'"fe' in file.read_bytes()
+        os.utime(file, (clock.now(), clock.now()) if is_new else None)
+    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
+
+    found = verify(layout)
+    assert (found.clean, found.expired) == (True, before)
+    assert found.placeholders > before
+    next(store.glob("0*.json")).unlink()
+    assert "missing_file" in {one.kind for one in verify(layout).findings}
+
+
+def test_a_store_that_is_lost_is_missing_whatever_its_age(
+    layout: Layout, surgeon: Surgeon, clock: Clock
+) -> None:
+    write(layout, conversation(3))
+    surgeon.extract(OTHER)
+    shutil.rmtree(layout.store_dir(OTHER))
+    clock.sleep(25 * 3600)
+    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
+    found = verify(layout)
+    assert (found.clean, found.expired) == (False, 0)

@@ -131,7 +131,9 @@ class Patient:
         path, value = self._chance.choice(
             [("note", 1), ("message.content[0].text", "edited"), ("message.isError", True)]
         )
-        self._surgeon.edit(self.name, self._entry(), setting([(parse_path(path), value)]))
+        performed.edit(
+            self._surgeon, self.name, self._entry(), setting([(parse_path(path), value)])
+        )
 
     def _replace(self) -> None:
         source, fmt = Session(self._layout, self.name).open()

@@ -26,8 +26,7 @@ from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
+def layout(layout: Layout) -> Layout:
     write(layout, conversation(2))
     return layout
 

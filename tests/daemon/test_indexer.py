@@ -306,9 +306,7 @@ def test_what_is_appended_and_what_is_deleted_is_followed(daemon: Running) -> No
     wait_for(lambda: listed(daemon, "q=bandicoot") == {"main/short"}, "what came back")
 
 
-def test_a_daemon_that_may_change_nothing_finds_text_too(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def test_a_daemon_that_may_change_nothing_finds_text_too(tmp_path: Path, root: Path) -> None:
     configure(root)
     path = add_session(root, "main/animals", HEADER + said(0, "an aardvark"))
     before = path.stat()

@@ -29,12 +29,10 @@ _HOLD = "import sys; file = open(sys.argv[1], 'ab'); print(flush=True); sys.stdi
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, root: Path) -> Path:
     require_linux()
     if strength(tmp_path).level != "strong":
         pytest.skip("needs a file system with leases that prove something")
-    root = tmp_path / "root"
-    root.mkdir()
     configure(root)
     return root
 

@@ -306,9 +306,7 @@ def test_a_run_that_a_wrong_clock_noted_puts_nothing_off(world: World) -> None:
     assert world.left() == {"right now, too": 0.25}, "it ran after 80 minutes"
 
 
-def test_a_real_daemon_prunes_at_its_start_and_lists_the_job(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
+def test_a_real_daemon_prunes_at_its_start_and_lists_the_job(tmp_path: Path, root: Path) -> None:
     layout = Layout(root)
     with open_memory(layout) as memory:
         store(memory, "right now", expires_at=int(time.time()) - DAY)

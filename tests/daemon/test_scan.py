@@ -18,8 +18,7 @@ B = SessionName("other", "b")
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path / "root")
+def layout(layout: Layout) -> Layout:
     for name in (A, B):
         write(layout, name)
     return layout

@@ -94,6 +94,7 @@ class Routes:
         return self._world.added(".brainsurgeon/audit.jsonl", self._seen)
 
 
+@pytest.mark.daemon
 def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("config", "set", "age_threshold_hours", "0")
     ask("extract", "--keep-recent", "0")

@@ -10,26 +10,16 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.memory.fact import FIELDS
 from bsd.memory.facts import open_memory
-from tests.doors.http.fake_daemon import FakeDaemon, Reply, ask
+from tests.doors.http.fake_daemon import Reply, app_over, ask
 from tests.memory.memories import DAY, NOW, Clock, rows
 
 
 @pytest.fixture
 def app(tmp_path: Path, clock: Clock) -> FastAPI:
-    layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
-    return create_app(
-        FakeDaemon(),
-        config,
-        Desk(layout, config),
-        memory=partial(open_memory, layout, clock=clock),
-    )
+    return app_over(tmp_path, memory=partial(open_memory, Layout(tmp_path), clock=clock))
 
 
 def post(app: FastAPI, verb: str, **body: Any) -> Any:
@@ -146,12 +136,11 @@ def test_what_cannot_be_done(
 
 def test_readonly_may_still_look(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
     with open_memory(layout) as memory:
         from bsd.memory.new_fact import NewFact
 
         memory.store(NewFact("harbour"))
-    app = create_app(FakeDaemon(), config, Desk(layout, config), readonly=True)
+    app = app_over(tmp_path, readonly=True)
     assert len(get(app, "recall?query=harbour")["results"]) == 1
     assert ask(app, "POST", "/api/memory/recall", body=b'{"query": "x"}').status == 403
     assert rows(layout.facts_db, "SELECT recall_count FROM facts") == [(0,)]

@@ -80,6 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(daemon, port)
 
 
+@pytest.mark.daemon
 def test_keys_names_and_origins_are_checked_behind_it(site: Site) -> None:
     assert site.ask("GET", "/api/health", X_API_Key="")[0] == 200
     assert site.ask("GET", "/api/status", X_API_Key="")[0] == 401
@@ -93,6 +94,7 @@ def test_keys_names_and_origins_are_checked_behind_it(site: Site) -> None:
     assert (status, "<script" in page) == (200, True)
 
 
+@pytest.mark.daemon
 def test_a_change_goes_through_and_is_signed(site: Site) -> None:
     path = site.daemon.root / "agents/main/sessions/sample.jsonl"
     set_at_rest(path)
@@ -105,6 +107,7 @@ def test_a_change_goes_through_and_is_signed(site: Site) -> None:
     assert (status, "larger than" in str(refused)) == (413, True), refused
 
 
+@pytest.mark.daemon
 def test_large_content_arrives_whole(site: Site) -> None:
     with site.open("GET", "/api/sessions/main/large/entries/e1/extracted") as answer:
         content = answer.read()
@@ -112,6 +115,7 @@ def test_large_content_arrives_whole(site: Site) -> None:
     assert list(json.loads(content)["content"].values()) == [LARGE]
 
 
+@pytest.mark.daemon
 def test_events_arrive_at_once(site: Site) -> None:
     with site.open("GET", "/api/events") as events:
         assert events.headers["Content-Type"].startswith("text/event-stream")

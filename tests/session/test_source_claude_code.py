@@ -142,7 +142,7 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
 
     def leaves() -> int:
         set_at_rest(home.path)
-        return surgeon.extract(NAME, dry_run=True, overrides=EVERYTHING).values
+        return surgeon.extraction(NAME, overrides=EVERYTHING).values
 
     home.path.write_bytes(raw(lines[:-1]))
     assert leaves() == 0

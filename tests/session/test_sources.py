@@ -104,7 +104,7 @@ def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock:
 
 
 def reasons(home: Home, clock: Clock, **settings: Any) -> Mapping[str, int]:
-    found = make_surgeon(home.layout, clock).extract(home.name, dry_run=True, overrides=settings)
+    found = make_surgeon(home.layout, clock).extraction(home.name, overrides=settings)
     return found.reasons
 
 
@@ -198,10 +198,10 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
     document = json.loads(performed.show_entry(surgeon, home.name, entry).text)
     tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
     with pytest.raises(Invalid):
-        surgeon.edit(home.name, entry, setting([(tie[home.kind.kind], "another")]))
+        performed.edit(surgeon, home.name, entry, setting([(tie[home.kind.kind], "another")]))
     assert home.path.read_bytes() == old
     text = json.dumps(document).replace(LONG, "short")
-    surgeon.edit(home.name, entry, becoming(text))
+    performed.edit(surgeon, home.name, entry, becoming(text))
     assert home.path.read_bytes() == _with_line(old, document, LONG, "short")
 
 

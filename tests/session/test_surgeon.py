@@ -7,12 +7,12 @@ import os
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bsd.care.retention import RetentionRun
 from bsd.care.verify import verify
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -20,10 +20,12 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session import rest, session
 from bsd.session.rest import Patience
+from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
 from bsd.surgery.result import Status
+from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
@@ -86,7 +88,7 @@ def test_a_dry_run_tells_what_the_run_does_and_touches_nothing(
 ) -> None:
     path = write(layout, conversation())
     before = path.read_bytes(), path.stat()
-    trial = surgeon.extract(NAME, dry_run=True)
+    trial = surgeon.extraction(NAME)
     assert (path.read_bytes(), path.stat()) == before
     assert not layout.extracted.exists()
     assert not layout.locks.exists()
@@ -536,6 +538,24 @@ def test_what_a_crash_kept_before_its_commit_is_used(layout: Layout, surgeon: Su
     assert verify(layout).clean
 
 
+def test_a_session_that_cannot_be_read_is_not_held_open(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(layout, conversation())
+    opened: list[TranscriptFile] = []
+
+    class Shrinking(TranscriptFile):
+        def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+            opened.append(self)
+            raise ChangedWhileReading("it is shorter than before")
+
+    monkeypatch.setattr(session, "TranscriptFile", Shrinking)
+    for way in (Session.open, Session.open_to_read):
+        with pytest.raises(ChangedWhileReading):
+            way(Session(layout, NAME))
+    assert [one._fd for one in opened] == [-1, -1]
+
+
 @pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.TranscriptFile"])
 def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -554,40 +574,3 @@ def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     assert (result.status, result.error) == (Status.FAILED, NotFound)
     assert Path(f"{path.parent}.away", path.name).exists()
     assert not path.parent.exists()
-
-
-def test_content_whose_time_was_up_is_expired_not_missing(
-    layout: Layout, surgeon: Surgeon, clock: Clock
-) -> None:
-    path = write(layout, conversation(3))
-    surgeon.extract(NAME)
-    before = verify(layout).placeholders
-    clock.sleep(25 * 3600)
-    with path.open("ab") as stream:  # what leaves now has time yet
-        later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
-        stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
-    set_at_rest(path)
-    surgeon.extract(NAME)
-    store = layout.store_dir(NAME)
-    for file in store.glob("*.json"):  # the clock's time, not the disk's
-        is_new = file.stat().st_size and b'"fe' in file.read_bytes()
-        os.utime(file, (clock.now(), clock.now()) if is_new else None)
-    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
-
-    found = verify(layout)
-    assert (found.clean, found.expired) == (True, before)
-    assert found.placeholders > before
-    next(store.glob("0*.json")).unlink()
-    assert "missing_file" in {one.kind for one in verify(layout).findings}
-
-
-def test_a_store_that_is_lost_is_missing_whatever_its_age(
-    layout: Layout, surgeon: Surgeon, clock: Clock
-) -> None:
-    write(layout, conversation(3))
-    surgeon.extract(NAME)
-    shutil.rmtree(layout.store_dir(NAME))
-    clock.sleep(25 * 3600)
-    RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
-    found = verify(layout)
-    assert (found.clean, found.expired) == (False, 0)

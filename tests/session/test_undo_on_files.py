@@ -40,7 +40,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     surgeon.extract(NAME)
     performed.restore(surgeon, NAME, "e2")
     performed.set_extractable(surgeon, NAME, "e0", False)
-    surgeon.edit(NAME, "e0", setting([read_assignment('message.content[0].text="see"')]))
+    performed.edit(surgeon, NAME, "e0", setting([read_assignment('message.content[0].text="see"')]))
     surgeon.restore_all(NAME)
     assert states(surgeon) == [
         (5, "restore", "done"),
@@ -87,9 +87,9 @@ def test_a_dry_run_and_what_changed_nothing_leave_no_history(
     layout: Layout, surgeon: Surgeon
 ) -> None:
     write(layout, conversation())
-    surgeon.extract(NAME, dry_run=True)
+    surgeon.extraction(NAME)
     performed.set_extractable(surgeon, NAME, "e0", None)
-    answer = surgeon.edit(NAME, "e0", setting([read_assignment('message.role="user"')]))
+    answer = performed.edit(surgeon, NAME, "e0", setting([read_assignment('message.role="user"')]))
     assert answer == {
         "edited": False,
         "entry_id": "e0",
@@ -211,7 +211,7 @@ def test_content_that_retention_deleted(layout: Layout, surgeon: Surgeon) -> Non
 def test_a_damaged_history_is_said(layout: Layout, surgeon: Surgeon) -> None:
     path = write(layout, conversation())
     performed.set_extractable(surgeon, NAME, "e0", False)
-    surgeon.edit(NAME, "e5", setting([read_assignment('message.content[0].text="y"')]))
+    performed.edit(surgeon, NAME, "e5", setting([read_assignment('message.content[0].text="y"')]))
     before = path.read_bytes()
     kept = layout.history_dir(NAME) / "000002_edit.jsonl"
     content = kept.read_bytes()
@@ -239,7 +239,7 @@ def test_names_that_mean_nothing(layout: Layout, surgeon: Surgeon) -> None:
     with pytest.raises(NotFound):
         performed.undo(surgeon, NAME, 3)
     with pytest.raises(NotFound):
-        surgeon.edit(NAME, "nobody", becoming("{}"))
+        performed.edit(surgeon, NAME, "nobody", becoming("{}"))
 
 
 def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surgeon) -> None:
@@ -248,7 +248,7 @@ def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, surgeon: Surg
     performed.set_extractable(surgeon, NAME, "e0", False)
     before = path.read_bytes()
     with pytest.raises(EntryChanged):
-        surgeon.edit(NAME, "e0", becoming(shown.text), shown.seen)
+        performed.edit(surgeon, NAME, "e0", becoming(shown.text), shown.seen)
     assert path.read_bytes() == before
 
 

@@ -56,14 +56,14 @@ def begin(history: History, layout: Layout, act: Act = ACT) -> int:
 
 def test_what_was_begun_comes_back_whole(history: History, layout: Layout) -> None:
     assert begin(history, layout) == 1
-    (deed,) = history.pending()
-    assert deed.pending
+    (operation,) = history.pending()
+    assert operation.pending
     history.done()
     assert history.pending() == []
-    (deed,) = History(layout, NAME).operations()
-    assert (deed.number, deed.act, deed.entries) == (1, ACT, 3)
-    assert str(deed) == "operation 1 (edit, 2026-02-01T00:00:00.000Z)"
-    lines = history.lines(deed)
+    (operation,) = History(layout, NAME).operations()
+    assert (operation.number, operation.act, operation.entries) == (1, ACT, 3)
+    assert str(operation) == "operation 1 (edit, 2026-02-01T00:00:00.000Z)"
+    lines = history.lines(operation)
     assert [(line.index, line.entry_id, line.undoes) for line in lines] == [
         *((0, "a", None), (1, None, None), (2, "c", 5)),
     ]
@@ -71,8 +71,8 @@ def test_what_was_begun_comes_back_whole(history: History, layout: Layout) -> No
     store = SessionStore(layout, NAME)
     for line, now, was in zip(lines, NEW, LINES, strict=True):
         assert (line.now, line.was) == (digest(now), digest(was))
-        assert history.former(deed, line, now, store) == was
-        assert history.former(deed, line, b"something else", store) is Missing.CORRUPT
+        assert history.former(operation, line, now, store) == was
+        assert history.former(operation, line, b"something else", store) is Missing.CORRUPT
 
 
 def test_numbers_go_on(history: History, layout: Layout) -> None:
@@ -84,7 +84,7 @@ def test_numbers_go_on(history: History, layout: Layout) -> None:
     assert begin(history, layout) == 3
     history.done()
     (history.directory / "000001_edit.jsonl").unlink()
-    assert [deed.number for deed in history.operations()] == [2, 3]
+    assert [operation.number for operation in history.operations()] == [2, 3]
     assert begin(history, layout) == 4
 
 
@@ -99,28 +99,28 @@ def test_a_stored_line_is_referred_to(history: History, layout: Layout) -> None:
     store.keep([keep], source)
     history.begin(ACT, edits()[2:], touched()[2:], [keep], source, store)
     history.done()
-    (deed,) = history.operations()
-    assert b"yyyy" not in deed.path.read_bytes()
-    (changed,) = history.lines(deed)
-    assert history.former(deed, changed, NEW[2], store) == line
+    (operation,) = history.operations()
+    assert b"yyyy" not in operation.path.read_bytes()
+    (changed,) = history.lines(operation)
+    assert history.former(operation, changed, NEW[2], store) == line
     store.file("0002_user").write_bytes(b"damaged")
-    assert history.former(deed, changed, NEW[2], store) is Missing.CORRUPT
+    assert history.former(operation, changed, NEW[2], store) is Missing.CORRUPT
     store.file("0002_user").unlink()
-    assert history.former(deed, changed, NEW[2], store) is Missing.GONE
+    assert history.former(operation, changed, NEW[2], store) is Missing.GONE
 
 
 @pytest.mark.parametrize("keep", [0, 20, 200, -1])
 def test_what_is_cut_short_is_damaged(history: History, layout: Layout, keep: int) -> None:
     begin(history, layout)
     history.done()
-    (deed,) = history.operations()
-    deed.path.write_bytes(deed.path.read_bytes()[:keep])
+    (operation,) = history.operations()
+    operation.path.write_bytes(operation.path.read_bytes()[:keep])
     if history.operations():
         with pytest.raises(HistoryDamaged):
-            history.lines(deed)
-    deed.path.unlink()
+            history.lines(operation)
+    operation.path.unlink()
     with pytest.raises(NotFound, match="no longer kept"):
-        history.lines(deed)
+        history.lines(operation)
 
 
 def test_what_stands_nowhere_else_is_durable_before_the_session_changes(
@@ -136,9 +136,9 @@ def test_what_stands_nowhere_else_is_durable_before_the_session_changes(
 
     monkeypatch.setattr(os, "fsync", fsync)
     begin(history, layout)
-    (deed,) = history.pending()
-    whole, name = deed.path.stat().st_size, history.directory.name
-    assert synced[-2:] == [(deed.path.name, whole), (name, 0)], "its content, then its name"
+    (operation,) = history.pending()
+    whole, name = operation.path.stat().st_size, history.directory.name
+    assert synced[-2:] == [(operation.path.name, whole), (name, 0)], "its content, then its name"
 
 
 def test_a_full_disk_leaves_nothing(
@@ -169,14 +169,20 @@ def test_names_never_collide_and_never_leave_the_root(layout: Layout) -> None:
 
 
 def test_an_undone_undo_undoes_nothing() -> None:
-    def deed(number: int, undoes: int | None, entries: int = 2) -> KeptOperation:
+    def operation(number: int, undoes: int | None, entries: int = 2) -> KeptOperation:
         act = Act("x", "cli", "", 0, 0, 0, undoes)
         return KeptOperation(number, act, entries, Path(f"{number}.jsonl"))
 
-    deeds = [deed(1, None), deed(2, 1), deed(3, 2), deed(4, None), deed(5, 4, entries=1)]
-    assert undone_entries(deeds) == {1: 0, 2: 2, 3: 0, 4: 1, 5: 0}
-    assert undone_entries(deeds[:2]) == {1: 2, 2: 0}
-    assert undone_entries(deeds[1:3]) == {2: 2, 3: 0}  # what it undid has expired
+    operations = [
+        operation(1, None),
+        operation(2, 1),
+        operation(3, 2),
+        operation(4, None),
+        operation(5, 4, entries=1),
+    ]
+    assert undone_entries(operations) == {1: 0, 2: 2, 3: 0, 4: 1, 5: 0}
+    assert undone_entries(operations[:2]) == {1: 2, 2: 0}
+    assert undone_entries(operations[1:3]) == {2: 2, 3: 0}  # what it undid has expired
 
 
 def test_lines_are_found_where_they_are_now(history: History, layout: Layout) -> None:
@@ -201,15 +207,15 @@ def test_lines_are_found_where_they_are_now(history: History, layout: Layout) ->
 
 def test_whether_it_happened_is_seen_in_the_session(history: History, layout: Layout) -> None:
     begin(history, layout)
-    (deed,) = history.pending()
-    lines = history.lines(deed)
+    (operation,) = history.pending()
+    lines = history.lines(operation)
     assert happened(BytesTranscript(b"".join(NEW)), lines)
     assert happened(BytesTranscript(b"x\n" + b"".join(NEW)), lines)
     assert not happened(BytesTranscript(SESSION), lines)
     assert not happened(BytesTranscript(SESSION + b"\n" + NEW[0]), lines)
     assert not happened(BytesTranscript(b""), lines)
-    history.settle(deed, happened=True)
-    assert [deed.pending for deed in history.operations()] == [False]
+    history.settle(operation, happened=True)
+    assert [operation.pending for operation in history.operations()] == [False]
 
 
 def test_names_that_a_block_cuts_in_two_are_found(

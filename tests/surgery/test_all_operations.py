@@ -80,7 +80,7 @@ class Surgery:
         assert self.session.raw == self.original
 
     def numbers(self) -> list[int]:
-        return [deed.number for deed in self.session.memory.operations()]
+        return [operation.number for operation in self.session.memory.operations()]
 
     def entry(self) -> str:
         index, _ = self.chance.choice(self.session.entries())

@@ -234,8 +234,8 @@ def test_what_cannot_come_back_stays_a_placeholder_and_is_named() -> None:
 
 def test_a_history_that_is_damaged_tells_nothing() -> None:
     class Broken(Memory):
-        def lines(self, deed: KeptOperation) -> list[ChangedLine]:
-            raise HistoryDamaged(f"{deed}")
+        def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+            raise HistoryDamaged(f"{operation}")
 
     guest, _ = visited()
     guest.witness.known.clear()

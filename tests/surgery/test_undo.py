@@ -39,15 +39,15 @@ class Memory:
         self.acts: list[tuple[KeptOperation, list[ChangedLine], list[bytes]]] = []
 
     def operations(self) -> list[KeptOperation]:
-        return [deed for deed, _, _ in self.acts]
+        return [operation for operation, _, _ in self.acts]
 
-    def lines(self, deed: KeptOperation) -> list[ChangedLine]:
-        return self._find(deed)[1]
+    def lines(self, operation: KeptOperation) -> list[ChangedLine]:
+        return self._find(operation)[1]
 
     def former(
-        self, deed: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
+        self, operation: KeptOperation, line: ChangedLine, now: bytes, stored: Stored
     ) -> bytes | Missing:
-        _, lines, kept = self._find(deed)
+        _, lines, kept = self._find(operation)
         content = stored.load(line.ref, line.hash or "") if line.ref else b""
         if isinstance(content, Missing):
             return content
@@ -55,8 +55,10 @@ class Memory:
         assert digest(was) == line.was
         return was
 
-    def _find(self, deed: KeptOperation) -> tuple[KeptOperation, list[ChangedLine], list[bytes]]:
-        return next(found for found in self.acts if found[0].number == deed.number)
+    def _find(
+        self, operation: KeptOperation
+    ) -> tuple[KeptOperation, list[ChangedLine], list[bytes]]:
+        return next(found for found in self.acts if found[0].number == operation.number)
 
     def note(self, plan: Plan, before: bytes, session: Session) -> None:
         number = len(self.acts) + 1
@@ -87,8 +89,8 @@ class Memory:
                 )
             )
             all_kept.append(kept)
-        deed = KeptOperation(number, act, len(lines), Path(f"{number}.jsonl"))
-        self.acts.append((deed, lines, all_kept))
+        operation = KeptOperation(number, act, len(lines), Path(f"{number}.jsonl"))
+        self.acts.append((operation, lines, all_kept))
 
 
 class Patient(Session):
@@ -111,11 +113,11 @@ class Patient(Session):
         while not complete:
             plan, answer = plan_undo(self.source, self.fmt, number, self.memory, self.shelf, budget)
             self.carry_out(plan)
-            number, complete = answer.deed.number, plan.complete
+            number, complete = answer.of.number, plan.complete
         return answer
 
     def undo_all(self) -> None:
-        while any(deed.act.undoes is None for deed in self.standing()):
+        while any(operation.act.undoes is None for operation in self.standing()):
             self.undo()
 
     def pin(self, entry: str, value: bool | int | None) -> None:
@@ -138,14 +140,16 @@ class Patient(Session):
         return self.fmt.facts(entry).id if entry else None
 
     def standing(self) -> list[KeptOperation]:
-        deeds = self.memory.operations()
-        undone = undone_entries(deeds)
-        return [deed for deed in deeds if undone[deed.number] < deed.entries]
+        operations = self.memory.operations()
+        undone = undone_entries(operations)
+        return [
+            operation for operation in operations if undone[operation.number] < operation.entries
+        ]
 
-    def left_of(self, deed: KeptOperation) -> set[str | None]:
+    def left_of(self, operation: KeptOperation) -> set[str | None]:
         """The entries of an operation that are not undone yet."""
-        over = _already_undone(self.memory, deed)
-        lines = self.memory.lines(deed)
+        over = _already_undone(self.memory, operation)
+        lines = self.memory.lines(operation)
         return {line.entry_id for at, line in enumerate(lines) if at not in over}
 
     def states(self) -> dict[int, str]:
@@ -161,7 +165,7 @@ def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], n
         session.extract(now, **draw(policies))
         return
     if kind in {"undo", "redo"}:
-        numbers = [deed.number for deed in session.memory.operations()]
+        numbers = [operation.number for operation in session.memory.operations()]
         number = draw(st.sampled_from([None, *numbers])) if kind == "redo" else None
         before = session.raw
         try:
@@ -205,10 +209,10 @@ def test_undoing_everything_brings_back_every_byte(
             thrown_away |= throw_away(session, data.draw)
     if not thrown_away:
         session.undo_all()
-        assert all(deed.act.undoes is not None for deed in session.standing())
-    for deed in reversed(session.standing()):
-        if deed.act.undoes is None and session.left_of(deed) - thrown_away:
-            session.undo(deed.number)
+        assert all(operation.act.undoes is not None for operation in session.standing())
+    for operation in reversed(session.standing()):
+        if operation.act.undoes is None and session.left_of(operation) - thrown_away:
+            session.undo(operation.number)
     assert session.raw == without(session, given[0] + appended, thrown_away)
 
 
@@ -268,7 +272,7 @@ def test_newest_first_and_again(session: Patient) -> None:
     session.extract(keep_recent=0)
     session.pin("e1", False)
     extracted_and_pinned = session.raw
-    assert session.undo().deed.act.action == "set_extractable"
+    assert session.undo().of.act.action == "set_extractable"
     assert session.undo().entries == ("e1", "e2", "e3")
     assert session.raw == conversation()
     assert session.states() == {1: "undone", 2: "undone", 3: "done", 4: "done"}
@@ -345,7 +349,7 @@ def test_entries_that_their_owner_has_thrown_away_stand_in_nobodys_way(session: 
     answer = session.undo()
     assert (answer.entries, answer.gone) == (("e2", "e3"), ("e1",))
     assert session.states() == {3: "done", 2: "partly_undone", 1: "done"}
-    assert session.undo().deed.number == 1, "nothing is left of operation 2"
+    assert session.undo().of.number == 1, "nothing is left of operation 2"
     assert session.raw == without(session, conversation(), {"e1"})
     with pytest.raises(Conflict, match="nothing is left"):
         session.undo()
@@ -450,7 +454,7 @@ def test_in_parts_and_interrupted(session: Patient) -> None:
     session.carry_out(plan)  # and then the process ended
     assert session.states() == {1: "partly_undone", 2: "done"}
     answer = session.undo(budget=1)
-    assert answer.deed.number == 1
+    assert answer.of.number == 1
     assert session.raw == conversation()
     assert session.states()[1] == "undone"
     session.undo(3)
@@ -490,8 +494,8 @@ def test_a_redo_is_blocked_by_what_came_after(session: Patient) -> None:
 
 def test_a_pending_operation_counts_only_if_the_session_shows_it(session: Patient) -> None:
     session.pin("e1", True)
-    deed, lines, kept = session.memory.acts[0]
-    session.memory.acts[0] = (replace(deed, path=Path("1.pending")), lines, kept)
+    operation, lines, kept = session.memory.acts[0]
+    session.memory.acts[0] = (replace(operation, path=Path("1.pending")), lines, kept)
     assert list(session.states()) == [1]
     session.raw = conversation()
     assert not session.states()

@@ -12,13 +12,15 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
-from bsd.surgery import edit, view
-from bsd.surgery.edit import EditableEntry
+from bsd.surgery import edit as editing
+from bsd.surgery import view
+from bsd.surgery.edit import EditableEntry, Wish
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
+from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
@@ -66,7 +68,7 @@ def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict
 
 def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
     """One entry as a person may edit it."""
-    return examiner.look(name, lambda source, fmt, _: edit.show_entry(source, fmt, entry))
+    return examiner.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
 
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
@@ -95,6 +97,12 @@ def change_context(
     surgeon: Surgeon, name: SessionName, action: str, targets: Sequence[Any], **how: bool
 ) -> dict[str, Any]:
     return _done(CHANGE_CONTEXT, surgeon, name, ChangeContext(action, targets, **how))
+
+
+def edit(
+    surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
+) -> dict[str, Any]:
+    return _done(EDIT, surgeon, name, EditEntry(entry, wish, seen))
 
 
 def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def test_a_command_takes_its_arguments(words: str, verb: Verb, without: set[str]
 @every_tool
 def test_a_tool_takes_its_arguments_and_tells_its_answer(tool: MemoryTool) -> None:
     taken = tool.schema(("stable",))["properties"]
-    known = set(tool.takes) or set(arguments_of(tool.verb.arguments)) - {"refresh"}
+    known = set(tool.told.takes) or set(arguments_of(tool.verb.arguments)) - {"refresh"}
     assert {name.replace("_", "").lower() for name in known} == {name.lower() for name in taken}
     assert all(one.get("description") for one in taken.values())
     told = tool.output_schema()

@@ -12,7 +12,7 @@ from bsd.foundation.settings import Settings, load_settings
 from bsd.workspaces import PruneResult
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import Rules
-from bsd.workspaces.verbs import WorkspaceRoot, rules_of
+from bsd.workspaces.verbs import LIST, ListWorkspaces, WorkspaceRoot, rules_of
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_never_is_no_age(text: str, hours: float | None, tmp_path: Path) -> None
 
 def test_without_a_root_it_is_said_what_to_set() -> None:
     with pytest.raises(NotFound, match="no workspace root is configured") as caught:
-        WorkspaceRoot(None).sessions()
+        LIST.act(WorkspaceRoot(None), ListWorkspaces())
     assert "workspace_root" in (caught.value.hint or "")

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from bsd.agents.openclaw.home import REGISTRY_FILE
 from bsd.agents.openclaw.lock import SessionLock
-from bsd.agents.openclaw.registry import FILE
 from bsd.agents.owner import PutBack
 from bsd.foundation.errors import Conflict, TemporaryFailure
 from bsd.foundation.files import LARGEST_RECORD, NotPlain, open_plain, sync_dir, write_all
@@ -26,7 +26,7 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import swap_names
 from bsd.text import splice
 from bsd.text.change import Identity
-from bsd.text.scan import Search, encode_key, scan
+from bsd.text.spans import Search, encode_key, scan
 
 # Of the members around one taken out, so many are remembered to find its place again.
 _NEIGHBOURS = 4
@@ -57,7 +57,7 @@ def take_out(
         keep(excerpt(raw, keys))
         return splice.edit(raw, remove=[(key,) for key in keys])
 
-    _edit(sessions / FILE, edit, wait)
+    _edit(sessions / REGISTRY_FILE, edit, wait)
 
 
 def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
@@ -81,7 +81,7 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
             splice.edit(raw, reinsert=[(key,) for key in keys], original=original) if keys else raw
         )
 
-    path = sessions / FILE
+    path = sessions / REGISTRY_FILE
     if not os.path.lexists(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     _edit(path, edit, wait)
@@ -93,13 +93,17 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if not raw.strip():
         return {}
     if is_too_large(raw):
-        raise Conflict(f"{FILE} would take too much memory to be read", hint="mend it, try again")
+        raise Conflict(
+            f"{REGISTRY_FILE} would take too much memory to be read", hint="mend it, try again"
+        )
     try:
         content = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise Conflict(f"{FILE} is not valid JSON", hint="mend it, then try again") from error
+        raise Conflict(
+            f"{REGISTRY_FILE} is not valid JSON", hint="mend it, then try again"
+        ) from error
     if not isinstance(content, dict):
-        raise Conflict(f"{FILE} is not a map of sessions", hint="mend it, then try again")
+        raise Conflict(f"{REGISTRY_FILE} is not a map of sessions", hint="mend it, then try again")
     return content
 
 
@@ -177,7 +181,7 @@ def _write(source: int, temporary: Path, data: bytes) -> None:
             keep_metadata(source, target)
         except MetadataNotKept as error:
             raise Conflict(
-                f"{FILE} cannot be given its owner and mode: {error}",
+                f"{REGISTRY_FILE} cannot be given its owner and mode: {error}",
                 hint="run bsd as the user who owns it",
             ) from error
         os.fsync(target)

@@ -8,40 +8,88 @@ it. The audit says it as well: after an undo the transcript shows the call as it
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bsd.agents.dialect import Format
+from bsd.agents.entry import text_of
+from bsd.agents.marker import EXTRACTABLE, standing_at
 from bsd.agents.owners import owner_of
-from bsd.doors.agent.own_calls import OwnCall, own_calls
-from bsd.doors.agent.rounds import Answered, Round, names_of, search_for
+from bsd.doors.agent.answers import error_answer, read_answer, told, told_error
+from bsd.doors.agent.own_calls import ANSWERED, OwnCall, own_calls
+from bsd.doors.agent.restoring import RestoreInline, in_session
+from bsd.doors.agent.tools import Asked, read_call
+from bsd.foundation.answers import Answer
 from bsd.foundation.audit import AuditLog
+from bsd.foundation.errors import BsdError, Busy, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.foundation.value_path import paths_of
 from bsd.session.notes import Notes
 from bsd.session.remember import Remembered
 from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
+from bsd.store.history import TouchedLine
 from bsd.store.state import StateDb
-from bsd.surgery.plan import Plan
+from bsd.surgery.locate import locate
+from bsd.surgery.plan import Means, Plan, Report, Revised
+from bsd.surgery.redact import CallToRedact, RedactionKind, plan_redact
+from bsd.surgery.restore import Restored
 from bsd.surgery.rules import Policy
-from bsd.text.reader import TranscriptFile
+from bsd.surgery.targets import Refused
+from bsd.text.change import Edit
+from bsd.text.reader import Line, TranscriptFile, parse_entry
+from bsd.text.splice import SpliceError, edit
+from bsd.verbs.verb import perform
 
 _log = get_logger("agent")
 
 _ACTOR = "agent"
+_ACTION = "in_band"
+_REMOTE = "restore_remote"
+_READING = frozenset(("get_context", "search_extracted", "read_extracted"))
+# Tools whose result is their answer, and is not tidied away.
+_STAYING = frozenset(("context", "search_extracted", "read_extracted"))
+_MESSAGES_TO_STAY = 10
+# What our commands print when they fail; a shell's result may not say so in any other way.
+_SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
+_FAILED = re.compile(r"Error: |Restore failed: ")
+
+Found = Mapping[str, Answer | BsdError]  # answers that planners cannot give, by the call's key
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call, and what came of it."""
+
+    call: OwnCall
+    action: str
+    note: str  # for the model, in place of the result
+    failed: bool = False
+    entry_id: str | None = None  # of the entry it was about
+    values: int = 0
+    restored: Restored | None = None
+    how: str | None = None  # it left the agent's sight: consumed, marked
+    # The note as log and audit have it: they outlive what is said in sessions, and must not quote
+    # it. None: the note quotes nothing.
+    outcome: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InBand:
-    """Looks into a session at rest; `surgeon` does it, `state` knows where new lines begin."""
+    """Looks into a session at rest; `by` does it, `state` knows where new lines begin."""
 
     layout: Layout
     config: ConfigService
-    surgeon: Surgeon
+    by: Surgeon
     state: StateDb | None = None
     clock: Callable[[], float] = time.time
 
@@ -61,7 +109,8 @@ class InBand:
         due = [call for call in due if _key(call) not in audited]
         if not due:
             return False
-        found = search_for(self.layout, name, due)
+        names = names_of(self.layout, name)
+        found = self._search(name, due, names)
 
         def plan(
             source: TranscriptFile, fmt: Format, store: SessionStore
@@ -69,16 +118,37 @@ class InBand:
             policy = Policy.of(self.config.current)
             calls = [call for call in own_calls(source, fmt, policy, None) if call.is_due]
             calls = [call for call in calls if _key(call) not in audited]
-            now, names = self.clock(), names_of(self.layout, name)
-            calls_due = Round(source, fmt, store, self.config.current, now, found, names)
-            return calls_due.answer(calls)
+            means = Means(name, store, self.clock(), lambda: self.config.current)
+            hands = _OnePlan(self.layout, Revised(source), fmt, means)
+            return _Round(hands, self.config.current, found, names).answer(calls)
 
-        done, answers = self.surgeon.operator.carry_out(name, plan)
+        done, answers = self.by.operator.carry_out(name, plan)
         if done.outcome is None:
             return False
         for answered in answers:
             self._tell(name, answered)
         return True
+
+    def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - as hands have it
+        """Whoever does what needs no session that is open."""
+        return self.by
+
+    def _search(self, name: SessionName, calls: Sequence[OwnCall], names: Collection[str]) -> Found:
+        """Do the searches among these calls, before the session is locked: they take their time.
+
+        Nothing that changes a session is among them.
+        """
+        found: dict[str, Answer | BsdError] = {}
+        for call in calls:
+            if call.is_done:
+                continue
+            try:
+                asked = _own(call, names)
+                if asked.verb.act is not None and not asked.verb.changes:
+                    found[call.key] = perform(asked.verb, self, name, asked.arguments)
+            except BsdError as error:
+                found[call.key] = error
+        return found
 
     def _due(self, name: SessionName) -> list[OwnCall]:
         """Look without a lock: nearly always there is nothing, and that costs only the tail."""
@@ -123,6 +193,295 @@ class InBand:
             outcome=outcome,
             redacted=answered.how,
         )
+
+
+@dataclass(slots=True)
+class _OnePlan:
+    """Hands for the calls of a session: what verbs plan goes onto one plan, each after the last."""
+
+    layout: Layout
+    revised: Revised
+    fmt: Format
+    means: Means
+    values: int = 0  # that the last plan changes
+
+    def surgeon(self, _: SessionName, *, writes: bool) -> Any:  # noqa: ARG002 - nothing is written
+        """The surgeon of this plan is these hands themselves."""
+        return self
+
+    def look(self, _: SessionName, query: Callable[..., Answer]) -> Answer:
+        """Ask something of the session as it will be."""
+        return query(self.revised, self.fmt, self.means)
+
+    def perform(
+        self,
+        _: SessionName,
+        plan: Callable[..., tuple[Plan, Answer]],
+        _note: object,  # log and audit tell of the call, once all is done
+        *,
+        dry_run: bool,  # noqa: ARG002 - no call asks for that
+    ) -> tuple[None, Answer]:
+        """Put a plan behind those before it."""
+        made, answer = plan(self.revised, self.fmt, self.means)
+        self.revised.take(made)
+        self.values = made.report.values
+        return None, answer
+
+
+class _Round:
+    """All calls of a session that are due, on one plan."""
+
+    def __init__(
+        self, hands: _OnePlan, config: PruningConfig, found: Found, names: Collection[str]
+    ) -> None:
+        self._hands = hands
+        self._revised = hands.revised
+        self._fmt = hands.fmt
+        self._name = hands.means.name
+        self._config = config
+        self._found = found
+        self._names = names  # of the session, as an agent may call it
+
+    def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
+        """Plan all of them in their order; raises only what is no fault of a call."""
+        answers = [answer for call in calls if (answer := self._answer(call)) is not None]
+        redactable = [one for one in answers if self._may_leave(one.call)]
+        gone = self._redact(redactable)
+        final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
+        for one in final:
+            nowhere = one.failed and one.call.result_index is None
+            if one.how is None or nowhere:  # an error wants a place to stand
+                self._mark(one)
+            elif one.how == RedactionKind.MARKED and not (one.call.by_shell and one.call.is_done):
+                self._finish_result(one)
+        return self._revised.plan(_ACTION), final
+
+    def _answer(self, call: OwnCall) -> Answered | None:
+        """Do what a call asks for, unless it was done; None: there is nothing left to do."""
+        if call.by_shell and call.is_done:
+            seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
+            return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
+        if call.by_shell and not self._is_for_us(call):
+            return None
+        if call.is_done:
+            if call.tool in _STAYING or not self._may_leave(call):
+                return None  # its result is its answer
+            return self._redacted(call)
+        try:
+            return self._carry_out(call, _own(call, self._names))
+        except (Busy, TemporaryFailure, Unavailable):
+            raise  # of the session or the disk, not of the call
+        except _Elsewhere as error:
+            if (read_answer(call.result or "") or {}).get("busy"):
+                return None  # a door could have reached it, and has said all there is to say
+            return _failure(call, error)
+        except BsdError as error:
+            return _failure(call, error)
+        except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
+            _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
+            problem = {"error": f"internal error: {error!r}"}
+            return Answered(call, call.tool, told_error(call.tool, problem), failed=True)
+
+    def _is_for_us(self, call: OwnCall) -> bool:
+        """Whether a command that found its session in use meant this one, and can be understood."""
+        given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
+        return given.get("session") in self._names
+
+    def _redacted(self, call: OwnCall) -> Answered:
+        """A call that one of our doors has dealt with; what it said was heard in its turn."""
+        text = call.result or ""
+        answer = read_answer(text)
+        if answer is None:  # in words: they may stay, if they say what went wrong
+            failed = _FAILED.match(text) is not None
+            return Answered(call, "redact", text if failed else "", failed=failed)
+        failed = "error" in answer or answer.get("success") is False
+        note = told_error(call.tool, answer) if failed else ""
+        return Answered(call, "redact", note, failed=failed)
+
+    def _carry_out(self, call: OwnCall, asked: Asked) -> Answered:
+        verb, arguments = asked.verb, asked.arguments
+        if isinstance(arguments, RestoreInline):
+            verb, arguments = in_session(arguments)
+        self._hands.values = 0
+        found = self._found.get(call.key) if verb.act is not None else None
+        if isinstance(found, BsdError):
+            raise found
+        # A search that was written behind the others is done now.
+        answer = found or perform(verb, self._hands, self._name, arguments)
+        document = answer.as_json()
+        restored = answer if isinstance(answer, Restored) else None
+        return Answered(
+            call,
+            verb.action(arguments),
+            told(arguments, document),
+            # Nothing came back: who consumed the call would hear it called again and again.
+            failed=restored is not None and not restored.keys_restored,
+            entry_id=document.get("entry_id") or getattr(arguments, "entry", None),
+            values=self._hands.values,
+            restored=restored,
+            outcome=None if verb.changes else _in_numbers(document),
+        )
+
+    def _stays(self, call: OwnCall) -> bool:
+        """Whether settings or the provider want the call to stay as it is."""
+        remote = call.tool == _REMOTE
+        config = self._config
+        kept = config.keep_restore_remote_calls if remote else config.keep_purge_control_calls
+        return kept or (call.bound and config.prefix_bound == "skip")
+
+    def _may_leave(self, call: OwnCall) -> bool:
+        return not self._stays(call) and not (call.gives_text and self._is_missed(call))
+
+    def _is_missed(self, call: OwnCall) -> bool:
+        """Whether what a result gives is not inline here, so that it would vanish with it."""
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        answer = read_answer(call.result or "") or {}
+        session = answer.get("session", arguments.get("session"))
+        named = (answer.get("entry_id"), arguments.get("entry"), arguments.get("entry_id"))
+        entry = next(filter(None, map(text_of, named)), None)
+        if entry is None or (session is not None and session not in self._names):
+            return True
+        try:
+            located = locate(self._revised, self._fmt, entry)
+        except BsdError:  # of another session, then
+            return True
+        given = answer.get("texts")
+        if isinstance(given, dict):
+            paths = list(paths_of(given).values())
+        else:
+            paths = [value.path for value in self._fmt.values(located.entry)]
+        return any(standing_at(located.entry, path) for path in paths)
+
+    def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
+        """Take calls out of sight; returns how, by where they stood."""
+        wishes: dict[tuple[int, str], CallToRedact] = {}
+        for one in answers:
+            call = one.call
+            consumed = call.tool == _REMOTE and not one.failed
+            wishes[_place(call)] = CallToRedact(
+                call.name,
+                RedactionKind.CONSUMED if consumed else RedactionKind.MARKED,
+                call.call_id or None,
+                call.entry_id,
+                note=one.note,
+            )
+        if not wishes:
+            return {}
+        try:
+            calls = list(wishes.values())
+            plan, answer = plan_redact(self._revised, self._fmt, calls, self._hands.means.stored)
+            self._revised.take(plan)
+        except (Busy, TemporaryFailure, Unavailable):
+            raise
+        except Exception:  # noqa: BLE001 - what was asked for is done all the same, and noted
+            _log.exception("Calls cannot be redacted", session=str(self._name))
+            return {}
+        return {
+            place: str(found.how)
+            for place, wish in wishes.items()
+            for found in answer.redacted
+            if found.how
+            and found.entry_id == wish.entry_id
+            and found.call in {wish.call_id, wish.entry_id}
+        }
+
+    def _mark(self, answered: Answered) -> None:
+        """Note on the entry itself what came of a call that stays as it is."""
+        call = answered.call
+        line = self._line(call.index)
+        before = (parse_entry(line.raw) or {}).get(ANSWERED)
+        notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
+        # Escapes, since texts of transcripts hold lone surrogates.
+        note = json.dumps(notes).encode()
+        with self._unless_odd(call):
+            self._put(line, edit(line.raw, put={ANSWERED: note}), call.entry_id)
+
+    @contextmanager
+    def _unless_odd(self, call: OwnCall) -> Iterator[None]:
+        """Let a line stay as it is that cannot be edited (a key stands in it twice)."""
+        try:
+            yield
+        except SpliceError as error:  # the audit says what came of the call
+            where = f"#{call.index}"
+            _log.warning(
+                "A call cannot be marked", session=str(self._name), line=where, why=str(error)
+            )
+
+    def _finish_result(self, answered: Answered) -> None:
+        """Make the rest of a result fit its new text: its owner knew nothing of that."""
+        if answered.call.result_index is None:
+            return
+        line = self._line(answered.call.result_index)
+        entry = parse_entry(line.raw) or {}
+        truth = b"true" if answered.failed else b"false"
+        said = self._fmt.error_flags(entry)
+        flags = {path: truth for path, flag in said if flag is not answered.failed}
+        with self._unless_odd(answered.call):
+            new = edit(line.raw, replace=flags) if flags else line.raw
+            if answered.action in _READING and not answered.failed and EXTRACTABLE not in entry:
+                # Written when the turn was over, it shall be there when somebody reads it.
+                new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
+            if new != line.raw:
+                self._put(line, new, self._fmt.facts(entry).id)
+
+    def _line(self, index: int) -> Line:
+        return next(line for line in self._revised.lines() if line.index == index)
+
+    def _put(self, line: Line, new: bytes, entry_id: str | None) -> None:
+        self._revised.take(
+            Plan(
+                self._revised.identity,
+                (Edit(line.offset, len(line.raw), new),),
+                Report(_ACTION),
+                touched=(TouchedLine(line.index, entry_id),),
+            )
+        )
+
+
+class _Elsewhere(Forbidden):
+    """A call means another session than the one in which it stands."""
+
+
+def _failure(call: OwnCall, error: BsdError) -> Answered:
+    outcome = None
+    if isinstance(error, Refused):  # it quotes what was searched for, and what is there instead
+        outcome = f"[{call.tool} failed: {', '.join(one.field for one in error.errors)} refused]"
+    note = told_error(call.tool, error_answer(error))
+    return Answered(call, call.tool, note, failed=True, outcome=outcome)
+
+
+def _in_numbers(answer: Mapping[str, Any]) -> str:
+    """How much was found, and nothing of it."""
+    for name, what in (
+        ("texts", "values read"),
+        ("total_entries", "entries listed"),
+        ("results", "places found"),
+    ):
+        if name in answer:
+            many = answer[name] if isinstance(answer[name], int) else len(answer[name])
+            return f"[{many} {what}]"
+    return "[answered]"
+
+
+def _own(call: OwnCall, names: Collection[str]) -> Asked:
+    """Understand a call; raises Invalid, and Forbidden (`_Elsewhere`)."""
+    read = read_call(call.tool, call.arguments)
+    if read.session is not None and read.session not in names:
+        raise _Elsewhere(
+            f"{read.session} is out of reach: a call in a session reaches that session only",
+            hint="leave `session` out",
+        )
+    return read
+
+
+def names_of(layout: Layout, name: SessionName) -> set[str]:
+    """What an agent may call its own session."""
+    ids = owner_of(layout, name.agent).ids_in(name.session)
+    return {*ids, *(f"{name.agent}/{one}" for one in ids)}
+
+
+def _place(call: OwnCall) -> tuple[int, str]:
+    return call.index, call.key
 
 
 def _key(call: OwnCall) -> tuple[str, str]:

@@ -28,13 +28,13 @@ from mcp.server.stdio import stdio_server
 from bsd import __version__
 from bsd.doors.agent import memory_tools
 from bsd.doors.agent.answers import error_answer
-from bsd.doors.agent.instructions import INSTRUCTIONS
 from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
 from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import TOOLS, Meanwhile, Tool, carry_out, in_short, read_call, reads_much
+from bsd.doors.agent.tools import TOOLS, AgentTool, carry_out, in_short, read_call, reads_much
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, Invalid, Unavailable
 from bsd.foundation.logs import get_logger
-from bsd.verbs.verb import Hands
+from bsd.verbs.verb import Hands, Meanwhile
 
 _log = get_logger("mcp")
 
@@ -42,6 +42,25 @@ _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
 _ANSWER_SECONDS = 4.0
 _MOST_LATE = 32  # calls whose answers nobody came for
+
+# What a model must know of bsd to work with it: seed 001's four points, and one more.
+INSTRUCTIONS = """\
+Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
+as long as they are kept (a setting; 24 hours by default).
+
+- What leaves: tool results and thinking of 500 characters or more (settings may say otherwise), \
+once a few newer messages follow. In their place stands [[extracted-ID]].
+- When to restore: only if you need the very text. search_extracted finds words in what is away; \
+read_extracted with entry ID gives the text in its answer, and so does purge_control with action \
+restore. You need not name your own session.
+- What then happens: `inline` of the answer says it. Your own session is in use: you have the text \
+in the answer, and it comes back inline only if you pass inline true, after the turn, and not in \
+every program. What came back is not taken out again for 10 minutes (a setting), and only then are \
+the call and its result tidied away.
+- What must stay: purge_control with action set_extractable, the entry's ID and value false keeps \
+an entry in sight for good: skills, rules, the task itself.
+- Never copy a placeholder [[extracted-ID]] into a file, a command or an answer: it is not the text.
+"""
 
 
 class ServerStopping(Exception):
@@ -56,8 +75,8 @@ class _Work:
     answer: types.CallToolResult | None = None
     meanwhile: dict[str, Any] | None = None  # what is true before that
 
-    def is_under_way(self, answer: dict[str, Any]) -> None:
-        self.meanwhile = answer
+    def is_under_way(self, answer: Answer) -> None:
+        self.meanwhile = answer.as_json()
 
     def so_far(self) -> types.CallToolResult:
         """What whoever can wait no longer is told."""
@@ -149,7 +168,7 @@ class Toolbox:
         with self._idle:
             return self._idle.wait_for(lambda: not self._working, _LEAVE_SECONDS)
 
-    def _described(self, tool: Tool) -> types.Tool:
+    def _described(self, tool: AgentTool) -> types.Tool:
         return types.Tool(
             name=tool.name,
             title=tool.told.title,

@@ -1,309 +1,21 @@
-"""The agent's tools for the memory, over MCP: those of the plugin hybrid-memory, and two more.
-
-Their names, parameters and words are the plugin's; what is asked and answered is data, as with all
-verbs, and what describes and reads it is made from that.
-"""
+"""The agent's tools for the memory, over MCP, made from the verbs in `bsd.memory.tools`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from bsd.doors.agent.arguments import freely, read_arguments, refused, schema_of
+from bsd.doors.agent.arguments import freely, read_arguments, schema_of
 from bsd.doors.models import answer_model, arguments_model
-from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
-from bsd.foundation.definition import Tool, WingVerb, argument, arguments_of
-from bsd.memory.database import normalized_hash
-from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, RecalledFact
+from bsd.foundation.definition import Tool, WingVerb, arguments_of
 from bsd.memory.facts import Memory
-from bsd.memory.new_fact import MOMENT, NewFact
-from bsd.memory.recall import WantedFacts
-from bsd.memory.verbs import INCLUDE_SUPERSEDED, TAG
-
-_MOST_FOUND = 100
-_MOST_CANDIDATES = 10
-_TOLD = 100  # characters of a fact in a sentence about it
-_A_MOMENT = "a date as 2026-11-22, a time as 2026-11-22T08:30:00Z, or epoch seconds"
-
-_AnyFact = dict[str, Any]
-_LIMIT = argument("No more than so many facts.", least=1, most=_MOST_FOUND)
-_ID = argument("The id of a fact, as recall shows it.", least=1)
-
-
-def _need(name: str, text: str | None, when: str = "") -> None:
-    if not (text or "").strip():
-        raise refused(name, f"{name} parameter is required{when}")
-
-
-def _shown(found: Fact | RecalledFact) -> _AnyFact:
-    """Everything that is known of it; what is not would only fill the context."""
-    return {name: value for name, value in found.as_json().items() if value is not None}
-
-
-def _in_short(fact: Fact) -> str:
-    text = " ".join(fact.text.split())
-    return text if len(text) <= _TOLD else f"{text[:_TOLD]}…"
-
-
-# --- keeping facts ---
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryKept(Answer):
-    """Times are epoch seconds; what is not known of a fact is left out."""
-
-    message: str
-    fact: _AnyFact
-    created: bool | Unsaid = field(
-        default=UNSAID, metadata=contract("False: the same was known already.")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmMemory:
-    memory_id: str = field(metadata=_ID)
-
-
-def _store(memory: Memory, asked: NewFact) -> MemoryKept:
-    _need("text", asked.text)
-    stored = memory.store(asked)
-    fact, message = stored.fact, "Similar memory already exists."
-    if stored.created:
-        about = f" [entity: {fact.entity}]" if fact.entity else ""
-        message = f'Stored: "{_in_short(fact)}"{about} [decay: {fact.decay_class}]'
-    return MemoryKept(message, _shown(fact), stored.created)
-
-
-def _confirm(memory: Memory, asked: ConfirmMemory) -> MemoryKept:
-    fact = memory.confirm(asked.memory_id)
-    return MemoryKept(f'Confirmed: "{_in_short(fact)}"', _shown(fact))
-
-
-# --- finding facts ---
-
-
-@dataclass(frozen=True, slots=True)
-class _FindMemories:
-    """What all that finds facts takes."""
-
-    tag: str | None = field(default=None, metadata=TAG)
-    include_superseded: bool = field(default=False, metadata=INCLUDE_SUPERSEDED)
-    as_of: int | None = field(
-        default=None,
-        metadata=argument(
-            "What held then: a date, or epoch seconds.",
-            expected=_A_MOMENT,
-            schema={"anyOf": [{"type": kind} for kind in ("integer", "string", "null")]},
-            **MOMENT,
-        ),
-    )
-
-    def facts(self, entity: str | None = None) -> WantedFacts:
-        return WantedFacts(
-            entity, self.tag, include_superseded=self.include_superseded, as_of=self.as_of
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RecallMemory(_FindMemories):
-    query: str | None = field(
-        default=None,
-        metadata=argument("Words; facts that hold any of them are found.", most=1000),
-    )
-    id: str | None = field(default=None, metadata=argument("Only the fact with this id.", least=1))
-    limit: int = field(default=5, metadata=_LIMIT)
-    entity: str | None = field(
-        default=None, metadata=argument("Only facts about this; does without a query.")
-    )
-    refresh: bool = True  # no parameter: see `MemoryHands`
-
-    def __post_init__(self) -> None:
-        if not any((one or "").strip() for one in (self.query, self.id, self.entity)):
-            raise refused("query", "query parameter is required, or id, or entity")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupMemory(_FindMemories):
-    entity: str = field(metadata=argument("Who or what it is about, in whatever case."))
-    key: str | None = field(default=None, metadata=argument("Only this property."))
-    limit: int = field(default=20, metadata=_LIMIT)
-    refresh: bool = True
-
-    def __post_init__(self) -> None:
-        _need("entity", self.entity)
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFound(Answer):
-    """The best first. Times are epoch seconds."""
-
-    results: list[_AnyFact]
-
-
-def _recall(memory: Memory, asked: RecallMemory) -> MemoryFound:
-    if not memory.exists():
-        return MemoryFound([])  # nobody has stored anything yet
-    if asked.id is not None:
-        return MemoryFound([_shown(memory.get(asked.id, refresh=asked.refresh))])
-    if asked.query and asked.query.strip():
-        found = memory.recall(
-            asked.query,
-            limit=asked.limit,
-            wanted=asked.facts(asked.entity),
-            refresh=asked.refresh,
-        )
-        return MemoryFound([_shown(one) for one in found])
-    return _look_up(memory, asked.entity or "", None, asked)
-
-
-def _look_up(
-    memory: Memory, entity: str, key: str | None, asked: RecallMemory | LookupMemory
-) -> MemoryFound:
-    found = memory.lookup(
-        entity, key, limit=asked.limit, wanted=asked.facts(), refresh=asked.refresh
-    )
-    return MemoryFound([_shown(one) for one in found])
-
-
-def _lookup(memory: Memory, asked: LookupMemory) -> MemoryFound:
-    return _look_up(memory, asked.entity, asked.key, asked) if memory.exists() else MemoryFound([])
-
-
-# --- forgetting facts ---
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetMemory:
-    query: str | None = field(
-        default=None,
-        metadata=argument("The whole text of the fact; of words, candidates.", most=10_000),
-    )
-    memory_id: str | None = field(default=None, metadata=_ID)
-
-    def __post_init__(self) -> None:
-        if self.memory_id is None and not (self.query or "").strip():
-            raise refused("memoryId", "memoryId parameter is required, or query")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryForgotten(Answer):
-    """Either the fact that is gone, or `candidates`, of which one has to be named."""
-
-    message: str
-    forgotten: bool
-    fact: _AnyFact | Unsaid = UNSAID
-    candidates: list[_AnyFact] | Unsaid = UNSAID
-
-
-def _forget(memory: Memory, asked: ForgetMemory) -> MemoryForgotten:
-    if asked.memory_id is not None:
-        return _forgotten(memory, asked.memory_id)
-    query = asked.query or ""
-    found = memory.recall(
-        query,
-        limit=_MOST_CANDIDATES,
-        wanted=WantedFacts(include_expired=True, include_superseded=True),
-        refresh=False,
-    )
-    meant = normalized_hash(query)
-    same = [one.fact.id for one in found if normalized_hash(one.fact.text) == meant]
-    if len(same) == 1:  # words alone could mean another fact, and this one would be gone
-        return _forgotten(memory, same[0])
-    message = "Nothing was forgotten: no memory holds any of these words."
-    if found:
-        message = f"Nothing was forgotten. Found {len(found)} candidates: specify memoryId."
-    return MemoryForgotten(message, forgotten=False, candidates=[_shown(one) for one in found])
-
-
-def _forgotten(memory: Memory, id: str) -> MemoryForgotten:
-    fact = memory.forget(id)
-    return MemoryForgotten(f'Forgotten: "{_in_short(fact)}"', forgotten=True, fact=_shown(fact))
-
-
-@dataclass(frozen=True, slots=True)
-class PruneMemory:
-    mode: Literal["hard", "soft", "both"] = field(
-        default="both",
-        metadata=argument("hard deletes what expired, soft lets fade what nobody recalls."),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPruned(Answer):
-    """What was done, and what is left."""
-
-    message: str
-    done: PrunedFacts = field(metadata=contract(inline=True))
-    by_class: dict[str, int]
-    pending: int = field(metadata=contract("Expired, and still there."))
-
-
-def _prune(memory: Memory, asked: PruneMemory) -> MemoryPruned:
-    done = memory.prune(hard=asked.mode != "soft", soft=asked.mode != "hard")
-    by_class, pending = memory.by_class(), memory.expired()
-    message = (
-        f"Pruned: {done.expired} expired + {done.deleted} low-confidence.\n"
-        f"Remaining by class: {json.dumps(by_class, separators=(',', ':'))}\n"
-        f"Pending expired: {pending}"
-    )
-    return MemoryPruned(message, done, by_class, pending)
-
-
-# --- checkpoints ---
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointMemory:
-    action: Literal["save", "restore"] = field(metadata=argument("What to do."))
-    intent: str | None = field(
-        default=None, metadata=argument("For save: what is about to be done.")
-    )
-    state: str | None = field(default=None, metadata=argument("For save: how things stand."))
-    expected_outcome: str | None = field(
-        default=None, metadata=argument("For save: what should come of it.")
-    )
-    working_files: tuple[str, ...] | None = field(
-        default=None, metadata=argument("For save: the files that matter.")
-    )
-
-    def __post_init__(self) -> None:
-        if self.action == "save":
-            _need("intent", self.intent, " for save action")
-            _need("state", self.state, " for save action")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCheckpoint(Answer):
-    """`fact` of save, `checkpoint` of restore: null if there is none."""
-
-    message: str
-    fact: _AnyFact | Unsaid = UNSAID
-    checkpoint: dict[str, Any] | Unsaid | None = UNSAID
-
-
-def _checkpoint(memory: Memory, asked: CheckpointMemory) -> MemoryCheckpoint:
-    if asked.action == "restore":
-        found = memory.restore_checkpoint()
-        message = "No active checkpoint." if found is None else "The last checkpoint."
-        return MemoryCheckpoint(message, checkpoint=found)
-    fact = memory.save_checkpoint(
-        asked.intent or "",
-        asked.state or "",
-        expected_outcome=asked.expected_outcome,
-        working_files=asked.working_files,
-    )
-    return MemoryCheckpoint(f"Checkpoint saved: {fact.id}", fact=_shown(fact))
-
-
-# --- the tools ---
+from bsd.memory.tools import A_MOMENT, VERBS
 
 
 class _Parameters(BaseModel):
@@ -329,7 +41,7 @@ def _read_moment(moment: Any) -> Any:
         read = datetime.fromisoformat(text)
         return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
-        raise ValueError(f"must be {_A_MOMENT}") from None
+        raise ValueError(f"must be {A_MOMENT}") from None
 
 
 def _reader(annotation: Any) -> Callable[[Any], Any] | None:
@@ -342,7 +54,6 @@ class MemoryTool:
 
     told: Tool
     verb: WingVerb[Memory, Any, Any]
-    takes: tuple[str, ...] = ()  # of its arguments; empty: all
 
     @property
     def name(self) -> str:
@@ -350,8 +61,10 @@ class MemoryTool:
 
     @cached_property
     def _parameters(self) -> type[BaseModel]:
-        known = self.takes or [one for one in arguments_of(self.verb.arguments) if one != "refresh"]
-        return arguments_model(self.verb.arguments, _Parameters, names=known, reader=_reader)
+        # Whether what is found lives on is not for an agent to say.
+        known = [one for one in arguments_of(self.verb.arguments) if one != "refresh"]
+        names = self.told.takes or known
+        return arguments_model(self.verb.arguments, _Parameters, names=names, reader=_reader)
 
     def read(self, arguments: object) -> dict[str, Any]:
         """Understand what a model wrote; raises Invalid that names every bad field."""
@@ -373,119 +86,7 @@ class MemoryTool:
         return schema_of(answer_model(self.verb.answer))
 
 
-def _tool(
-    told: Tool,
-    arguments: type[Any],
-    answer: type[Answer],
-    act: Callable[[Memory, Any], Any],
-    only_looks: Callable[[Any], bool] = lambda asked: not getattr(asked, "refresh", True),
-    takes: tuple[str, ...] = (),
-) -> MemoryTool:
-    verb: WingVerb[Memory, Any, Any] = WingVerb(
-        name=told.name,
-        arguments=arguments,
-        answer=answer,
-        act=act,
-        changes=True,
-        only_looks=only_looks,
-    )
-    return MemoryTool(told, verb, takes)
-
-
-MEMORY_TOOLS = {
-    tool.name: tool
-    for tool in (
-        _tool(
-            Tool(
-                "memory_store",
-                "Remember a fact",
-                "Keep a fact beyond this session: a preference, a decision, how something is done. "
-                "How long it lives follows from its words, or from `decayClass`; what is recalled "
-                "lives on, what nobody asks for fades and is deleted. What changed `supersedes` "
-                "what held before.",
-            ),
-            NewFact,
-            MemoryKept,
-            _store,
-            takes=(
-                *("text", "importance", "category", "entity", "key", "value"),
-                *("decay_class", "tags", "supersedes"),
-            ),
-        ),
-        _tool(
-            Tool(
-                "memory_recall",
-                "Recall facts",
-                "Find facts of earlier sessions by any of the words of `query`, by `id`, or all "
-                "about an `entity`; the best first. Ask before you ask the user for what you may "
-                "have known.",
-            ),
-            RecallMemory,
-            MemoryFound,
-            _recall,
-        ),
-        _tool(
-            Tool(
-                "memory_lookup",
-                "Look up an entity",
-                "Tell what is known about an `entity`, or about one property of it, `key`: the "
-                "surest and newest facts first. Words need not match; to search by words there is "
-                "memory_recall.",
-            ),
-            LookupMemory,
-            MemoryFound,
-            _lookup,
-        ),
-        _tool(
-            Tool(
-                "memory_confirm",
-                "Confirm a fact",
-                "Say that a fact still holds, when the user or the work has shown it: it begins "
-                "anew, with full confidence and the whole lifetime of its class.",
-            ),
-            ConfirmMemory,
-            MemoryKept,
-            _confirm,
-        ),
-        _tool(
-            Tool(
-                "memory_forget",
-                "Forget a fact",
-                "Delete a fact for good, by `memoryId`, or by `query` if that is its whole text; "
-                "other words only name candidates. To correct a fact, store the new one with "
-                "`supersedes`.",
-                destroys=True,
-            ),
-            ForgetMemory,
-            MemoryForgotten,
-            _forget,
-        ),
-        _tool(
-            Tool(
-                "memory_checkpoint",
-                "Keep what you are about to do",
-                "Before something risky or long: save your intent and how things stand, for some "
-                "hours. After an interruption: restore shows the last one that was saved.",
-            ),
-            CheckpointMemory,
-            MemoryCheckpoint,
-            _checkpoint,
-            only_looks=lambda asked: asked.action == "restore",
-        ),
-        _tool(
-            Tool(
-                "memory_prune",
-                "Delete what expired, let fade what nobody recalls",
-                "Delete facts whose time is over, and let fade those that nobody recalls. It is "
-                "done by itself every hour while bsd runs; call it only if you are asked to.",
-                destroys=True,
-            ),
-            PruneMemory,
-            MemoryPruned,
-            _prune,
-        ),
-    )
-}
+MEMORY_TOOLS = {told.name: MemoryTool(told, verb) for verb in VERBS for told in verb.tools}
 
 
 @dataclass(frozen=True, slots=True)

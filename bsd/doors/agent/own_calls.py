@@ -1,9 +1,13 @@
-"""Finds calls of our tools in a transcript: only real ones, and what has become of them. Pure."""
+"""Finds calls of our tools in a transcript: by name, and by the commands of a shell. Pure.
+
+Only real ones, and what has become of each.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +16,32 @@ from bsd.agents.dialect import Facts, Format, ToolCall, Turn
 from bsd.agents.entry import Entry
 from bsd.agents.marker import is_placeholder
 from bsd.doors.agent.answers import gives_text, is_answered, is_for_later, read_answer
-from bsd.doors.agent.names import NEEDLES, own_tool_name, ran_by_shell
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
+from bsd.doors.agent.tools import TOOLS
+from bsd.doors.command_line import split_command
+from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, read_words
+from bsd.doors.tool_commands import TOOLS as COMMANDS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.value_path import value_at
 from bsd.store.state import Checkpoint
 from bsd.surgery.rules import Policy
+from bsd.surgery.targets import ACTIONS
 from bsd.text.reader import Line, Transcript, parse_entry
+
+# Of our other names nobody else has a tool.
+_ANYBODYS = frozenset(("restore", "context"))
+_UNMISTAKABLE = frozenset(TOOLS) - _ANYBODYS
+_PREFIX = "bsd_"  # as some clients write what others write as `mcp__bsd__`
+# What our commands do, as the tool that does the same.
+_COMMANDS = {**{name: name for name in COMMANDS}, "restore": "restore"}
+_SEPARATORS = re.compile(r"&&|\|\||[;|&\n]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+# Bytes without which a line holds no such call. Few, since a first look searches whole files.
+NEEDLES = (
+    b"restore",
+    b'context"',
+    *(name.encode() for name in sorted(_UNMISTAKABLE) if "restore" not in name),
+)
 
 REDACTED = "_redacted"
 # Entry member: id of a call (or of its entry) → what came of it. For calls that stay as they are.
@@ -93,18 +116,18 @@ def own_calls(
 
     A line that cannot hold one costs no more than looking at its bytes, up to the first call.
     """
-    watch = _Watch(policy)
+    found = _CallsSoFar(policy)
     start = (since.offset, since.index) if since else (0, 0)
     for line in source.lines(*start):
-        if not watch.calls and not any(needle in line.raw for needle in NEEDLES):
+        if not found.calls and not any(needle in line.raw for needle in NEEDLES):
             continue
         entry = parse_entry(line.raw)
         if entry is not None:
-            watch.follow(line, entry, fmt)
-    return watch.calls
+            found.follow(line, entry, fmt)
+    return found.calls
 
 
-class _Watch:
+class _CallsSoFar:
     """Follows a session from its first call on."""
 
     def __init__(self, policy: Policy) -> None:
@@ -182,3 +205,58 @@ def _answers(facts: Facts, call: OwnCall) -> bool:
     if facts.result_of is not None:
         return facts.result_of == call.key
     return facts.result_tool == call.name
+
+
+def own_tool_name(name: str, arguments: Any) -> str | None:
+    """Return which of our tools a call means, under whatever prefix an MCP client gave it."""
+    prefix, _, bare = name.rpartition("__")
+    if not prefix and bare.startswith(_PREFIX):
+        prefix, bare = _PREFIX, bare.removeprefix(_PREFIX)
+    if bare in _UNMISTAKABLE:
+        return bare
+    if bare not in _ANYBODYS:
+        return None
+    if prefix:
+        ours = "bsd" in prefix.lower() or "brainsurgeon" in prefix.lower()
+    elif bare == "restore":
+        known = isinstance(arguments, dict) and bool(arguments)
+        ours = not known or not {"entry_id", "entry", "keys"}.isdisjoint(arguments)
+    else:
+        ours = isinstance(arguments, dict) and arguments.get("action") in ACTIONS
+    return bare if ours else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command of ours that a shell has run."""
+
+    tool: str
+    alone: bool  # the shell was asked for nothing else
+    arguments: dict[str, Any] | None = None  # if they can be read
+
+
+def ran_by_shell(command: Any) -> Ran | None:
+    """Return what of ours a command is, given to a shell as a text or as words; None: nothing."""
+    if isinstance(command, list):
+        pieces = [[word for word in command if isinstance(word, str)]]
+    elif isinstance(command, str):
+        pieces = [_words(piece) for piece in _SEPARATORS.split(command)]
+    else:
+        return None
+    pieces = [piece for piece in pieces if piece]
+    for piece in pieces:
+        while piece and _ASSIGNMENT.match(piece[0]):
+            piece = piece[1:]  # noqa: PLW2901 - what a shell takes for the environment
+        if piece and piece[0].rpartition("/")[2] == "bsd":
+            _, ours, words = split_command(piece[1:])
+            if ours in _COMMANDS:
+                read = read_words(ours, words) if ours in COMMANDS else None
+                return Ran(_COMMANDS[ours], len(pieces) == 1, read)
+    return None
+
+
+def _words(piece: str) -> list[str]:
+    try:
+        return shlex.split(piece)
+    except ValueError:  # quotes that do not match: a separator stood between them
+        return piece.split()

@@ -6,20 +6,21 @@ waits for its answer. What becomes of the rest is said as it is (`inline`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from bsd.agents.owners import owner_of
 from bsd.daemon.instance import is_running
+from bsd.foundation.answers import contract
 from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.verbs.read_extracted import OFFSET
+from bsd.surgery.restore import Restored
+from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, ReadExtracted
 from bsd.verbs.reading import Held, held_in
 from bsd.verbs.restore import RESTORE, Restore
-from bsd.verbs.verb import Hands, argument, perform
+from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument, perform
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,25 @@ class Inline(StrEnum):
     NEVER = "not in this program"  # not while it is at work
 
 
-Meanwhile = Callable[[dict[str, Any]], None]
+@dataclass(slots=True, kw_only=True)
+class RestoredText(Restored):
+    """What became of an entry's values, and their text."""
+
+    inline: Inline | None = field(default=None, metadata=contract(omit=True))
+    note: str | None = field(
+        default=None, metadata=contract("What becomes of it inline, in words", omit=True)
+    )
+    texts: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, dict[str, str]] = field(
+        default_factory=dict, metadata=contract("media_type and data, by key", omit=True)
+    )
+    characters_left: int | None = field(default=None, metadata=contract(omit=True))
+    next: dict[str, Any] = field(default_factory=dict, metadata=contract(omit=True))
 
 
-def restore(
-    asked: RestoreInline, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
-) -> dict[str, Any]:
+def _restore(
+    hands: Hands, name: SessionName, asked: RestoreInline, meanwhile: Meanwhile
+) -> RestoredText:
     """Put an entry's values back if the session is at rest; the answer has their text in any case.
 
     `meanwhile` is given the answer that is true while they are being put back. Raises what reading
@@ -65,17 +79,58 @@ def restore(
         return _text_only(asked, found, Inline.NOT_NOW, "What follows the first page is only read.")
     if not found.away and not found.unavailable:
         return _refused(asked, name, hands)
-    page = found.page(asked.keys)
     if asked.inline is False:
         return _text_only(asked, found, Inline.NOT_NOW, "The text is only here, as was asked for.")
     meanwhile(_text_only(asked, found, Inline.UNDER_WAY, "It is being put back, which takes time."))
     try:
-        answer = perform(RESTORE, hands, name, asked).as_json()
+        answer = perform(RESTORE, hands, name, asked)
     except BsdError as problem:
         return _text_only(asked, found, *_what_becomes(problem, asked, name, hands.layout))
-    if answer["restored"]:
-        return {**page, **answer, "inline": Inline.NOW}
-    return {**page, **answer, "inline": Inline.NOT_NOW}
+    inline = Inline.NOW if answer.restored else Inline.NOT_NOW
+    page = found.page(asked.keys)
+    lost = answer.unavailable or page.get("unavailable", {})
+    return _with_text(answer, **{**page, "unavailable": lost, "inline": inline})
+
+
+def _with_text(answer: Restored, **more: Any) -> RestoredText:
+    known = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    return RestoredText(**{**known, **more})
+
+
+RESTORE_INLINE = Verb(
+    name=RESTORE.name,
+    arguments=RestoreInline,
+    answer=RestoredText,
+    act=_restore,
+    changes=True,
+    tools=(
+        Tool(
+            "restore_remote",
+            "Restore an extracted entry",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once: `entry` is the "
+            "ID. If the session is at rest the text is put back inline, too; your own is in use "
+            "now, and `inline` of the answer says what becomes of it. To find out whether you need "
+            "the text, search_extracted is cheaper.",
+            pictures=True,
+        ),
+        Tool(
+            "restore",
+            "Restore an extracted entry",
+            "Get the text that a placeholder [[extracted-ID]] stands for, at once, and put it back "
+            "inline if the session is at rest: `entry_id` is the ID. What came back is not taken "
+            "out again for some minutes; an entry that you need again and again is kept by "
+            "purge_control with action set_extractable and value false.",
+            pictures=True,
+        ),
+    ),
+)
+
+
+def in_session(asked: RestoreInline) -> tuple[Verb[Any, Any], Restore | ReadExtracted]:
+    """What is meant where the call stands in the session: it comes back, or its text is read."""
+    if asked.inline is False:
+        return READ_EXTRACTED, ReadExtracted(asked.entry, asked.keys, asked.offset)
+    return RESTORE, asked
 
 
 def explained(busy: Busy, name: SessionName, layout: Layout) -> Busy:
@@ -100,13 +155,13 @@ def will_carry_out(layout: Layout) -> bool:
     return is_running(layout) and ConfigService(layout.config_file, create=False).current.enabled
 
 
-def _refused(asked: RestoreInline, name: SessionName, hands: Hands) -> dict[str, Any]:
+def _refused(asked: RestoreInline, name: SessionName, hands: Hands) -> RestoredText:
     """Say that nothing of an entry is away, in seed 001's words; the text can be read all the same.
 
     Returns only if that is no longer so.
     """
     try:
-        return perform(RESTORE, hands, name, asked).as_json()
+        return _with_text(perform(RESTORE, hands, name, asked))
     except Busy:
         problem = Conflict("Entry exists but has no extracted content")
     except Conflict as conflict:
@@ -144,14 +199,7 @@ def _what_becomes(
     )
 
 
-def _text_only(asked: RestoreInline, found: Held, inline: Inline, note: str) -> dict[str, Any]:
+def _text_only(asked: RestoreInline, found: Held, inline: Inline, note: str) -> RestoredText:
     """Seed 001's answer for what was not put back, with the text."""
-    return {
-        "restored": False,
-        "entry_id": found.entry_id,
-        "keys_restored": [],
-        "sizes_bytes": {},
-        "inline": inline,
-        "note": note,
-        **found.page(asked.keys, asked.offset),
-    }
+    page = found.page(asked.keys, asked.offset)
+    return RestoredText(entry_id=found.entry_id, inline=inline, note=note, **page)

@@ -1,18 +1,67 @@
-"""Which sessions a caller of the tools may name, and which one is meant where none is named."""
+"""Which session a caller of the tools means: one that is named, its own, or that of an entry.
+
+The program that asks is found by its process, and what it has at work by its owner. Where an entry
+is of which only the id is known is told by bytes alone, as there may be much to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from bsd.agents.marker import placeholder
+from bsd.agents.owner import Process
+from bsd.agents.owners import at_work
 from bsd.care.catalog import find_session
-from bsd.doors.agent.client import sessions_of_client
-from bsd.doors.agent.where import mentions, sessions_that_lack
-from bsd.foundation.errors import Forbidden, Invalid
+from bsd.foundation import process
+from bsd.foundation.errors import BsdError, Forbidden, Invalid
+from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName
+from bsd.store.index import INDEX_FILE
 
+_MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
+_PIECE = 4 << 20  # bytes
+_HEAD = 2048
+_SESSION = re.compile(rb'\{"version":\d+,"session":"([!-~]+?)"')
 _MOST_NAMED = 5
 _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists them"
+
+
+def sessions_of_client(layout: Layout, pid: int | None = None) -> tuple[SessionName, ...]:
+    """The sessions of the nearest process above us that has any; `pid` is the first to be asked.
+
+    More than one if the program does not tell which of them asks.
+    """
+    for each in ancestors(os.getppid() if pid is None else pid):
+        if found := at_work(layout, each):
+            return tuple(dict.fromkeys(found))
+    return ()
+
+
+def ancestors(pid: int) -> Iterator[Process]:
+    """A process, the one that started it, and so on; only the first where /proc does not tell."""
+    above: int | None = pid
+    for _ in range(_MOST_ANCESTORS):
+        if not above:
+            return
+        yield _process(above)
+        above = process.parent(above)
+
+
+def _process(pid: int) -> Process:
+    started, directory = process.starttime(pid), process.directory(pid)
+    return Process(
+        pid,
+        started,
+        None if started is None else process.begun(started),
+        None if directory is None else Path(directory),
+        process.argv(pid),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +130,55 @@ def _required(among: Sequence[SessionName], why: str) -> Invalid:
         return Invalid(message, hint=f"{which} {_HINT}")
     shown = ", ".join(map(str, among[:_MOST_NAMED])) + (", …" if len(among) > _MOST_NAMED else "")
     return Invalid(f"{message}: {why}", hint=f"pass one of {shown}")
+
+
+def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
+    """Whether a session's file speaks of an entry; one that cannot be read does not."""
+    try:
+        return _holds(layout.session_file(name), entry.encode("utf-8", "surrogatepass"))
+    except BsdError:
+        return False
+
+
+def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> list[SessionName]:
+    """The sessions in which the placeholder of an entry stands, and whose store knows it.
+
+    The stores' indexes are searched as text: of thousands of sessions that takes a moment.
+    """
+    needle = b'"entry_id":%b' % json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
+    stands = placeholder(entry).encode("utf-8", "replace")
+    found = []
+    for index in _indexes(layout):
+        if not _holds(index, needle):
+            continue
+        with suppress(BsdError):
+            name = _name_in(index)
+            if agent in (None, name.agent) and _holds(layout.session_file(name), stands):
+                found.append(name)
+    return found
+
+
+def _indexes(layout: Layout) -> Iterator[Path]:
+    stores = layout.refuse_outside(layout.extracted)
+    with suppress(OSError):
+        for store in sorted(os.listdir(stores)):
+            yield stores / store / INDEX_FILE
+
+
+def _name_in(index: Path) -> SessionName:
+    """Whose store it is, by its index: the directory's name may be cut. Raises Invalid."""
+    with suppress(OSError), plain_stream(index) as file:
+        if head := _SESSION.match(file.read(_HEAD)):
+            return SessionName.parse(head[1].decode("ascii"))
+    raise Invalid(f"{index} does not say whose it is")
+
+
+def _holds(path: Path, needle: bytes) -> bool:
+    """Whether a plain file holds these bytes; one that cannot be read does not."""
+    with suppress(OSError), plain_stream(path) as file:
+        end = b""
+        while piece := file.read(_PIECE):
+            if needle in end + piece:
+                return True
+            end = (end + piece)[-len(needle) :]
+    return False

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, create_model
 
 from bsd.doors.agent.arguments import (
     Arguments,
@@ -14,24 +16,29 @@ from bsd.doors.agent.arguments import (
     schema_of,
     unknown_choice,
 )
-from bsd.doors.agent.purge_control import ACTIONS, PURGE_CONTROL, purge_control_model
-from bsd.doors.agent.restoring import RestoreInline, explained, restore
+from bsd.doors.agent.restoring import RESTORE_INLINE, RestoreInline, explained
 from bsd.doors.models import answer_model, arguments_model
+from bsd.doors.tool_commands import ACTIONS
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Busy, Invalid
+from bsd.foundation.field_words import Expected
+from bsd.foundation.layout import SessionName
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.read_extracted import ReadExtracted
-from bsd.verbs.restore import RESTORE
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
-from bsd.verbs.verb import Hands, Verb, all_verbs, arguments_of, perform
-from bsd.verbs.verb import Tool as Described
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
+from bsd.verbs.verb import (
+    Hands,
+    Meanwhile,
+    Tool,
+    Verb,
+    all_verbs,
+    arguments_of,
+    no_one_waits,
+    perform,
+)
 
 # A listing that fills the context would be worse than what it helps against.
 _MOST_ENTRIES = 50
-Meanwhile = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class AgentTool:
     """What a model is told of, and how its calls are read."""
 
-    told: Described
+    told: Tool
     changes: bool  # it may change a session
     model: type[Arguments]
     meant: Callable[[Any], tuple[Verb[Any, Any], Any]]  # verb and arguments; raises Invalid
@@ -81,9 +88,9 @@ class Tool:
         return None if self.told.pictures else schema_of(answer_model(self.answer))
 
 
-def _tool(told: Described, verb: Verb[Any, Any]) -> Tool:
-    """The tool of one verb, which this door may add arguments of its own to."""
-    takes: Any = RestoreInline if verb is RESTORE else verb.arguments
+def _tool(told: Tool, verb: Verb[Any, Any]) -> AgentTool:
+    """The tool of one verb."""
+    takes = verb.arguments
     known = {name: said for name, (_, said) in arguments_of(takes).items() if not said.query}
 
     def meant(read: Arguments) -> tuple[Verb[Any, Any], Any]:
@@ -94,7 +101,68 @@ def _tool(told: Described, verb: Verb[Any, Any]) -> Tool:
         return verb, takes(**given)
 
     model = arguments_model(takes, Arguments, names=known, door=told.name, reader=freely)
-    return Tool(told, verb.changes, model, meant, verb.answer)
+    return AgentTool(told, verb.changes, model, meant, verb.answer)
+
+
+# --- purge_control: three verbs under one name (seed 001) ---
+
+_PURGE_CONTROL = Tool(
+    "purge_control",
+    "Look at and control what is out of the session",
+    "See and control what was moved out of a session to keep it small. Old large values "
+    "stand there as [[extracted-ID]] and can be had again. get_context lists every entry "
+    "with its id, its hash, its size, and whether it is extracted. restore does what the "
+    "tool restore does with `entry`. set_extractable says what shall become of `entry`: "
+    "false keeps it in sight for good, a number for so many messages, true lets it go "
+    "soon.",
+    pictures=True,
+)
+
+
+def _read_value(value: Any) -> Any:
+    """Read `_extractable` as it is typed; what it cannot be stays, and is refused by its type."""
+    words = {"true": True, "false": False, "unset": "unset"}
+    if not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    if text in words:
+        return words[text]
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else value
+
+
+_Value = Annotated[
+    bool | Annotated[int, Field(ge=0, lt=10**9)] | Literal["unset"] | None,
+    BeforeValidator(_read_value),
+    Expected('true, false, a number or "unset"'),
+]
+_OWN: dict[str, Any] = {
+    "action": (str, Field(description="What to do.", json_schema_extra={"enum": list(ACTIONS)})),
+    "entry": (
+        str | None,
+        Field(None, description="Id of an entry; restore and set_extractable need it."),
+    ),
+    "value": (
+        _Value,
+        Field(
+            None,
+            description="For set_extractable: false keeps the entry in sight, true lets it go, a "
+            'number keeps it for so many messages, "unset" takes back what was said.',
+        ),
+    ),
+}
+
+
+def _purge_control_model() -> type[Arguments]:
+    """What its three verbs take, in one: which of it an action wants is said when it is read."""
+    restoring = arguments_model(
+        RestoreInline, Arguments, names=("keys", "inline", "offset"), reader=freely
+    ).model_fields
+    of_restore: dict[str, Any] = {
+        name: (restoring[name].annotation, restoring[name]) for name in restoring
+    }
+    order = ("action", "entry", "keys", "value", "inline", "offset")
+    taken = {name: (_OWN | of_restore)[name] for name in order}
+    return create_model("PurgeControl", __base__=Arguments, **taken)
 
 
 def _one_of_three(read: Any) -> tuple[Verb[Any, Any], Any]:
@@ -106,7 +174,9 @@ def _one_of_three(read: Any) -> tuple[Verb[Any, Any], Any]:
     if not read.entry:
         raise refused("entry", f"entry parameter is required for {read.action} action")
     if read.action == "restore":
-        return RESTORE, RestoreInline(read.entry, _plain(read.keys), read.inline, read.offset)
+        return RESTORE_INLINE, RestoreInline(
+            read.entry, _plain(read.keys), read.inline, read.offset
+        )
     if read.value is None:
         raise refused(
             "value",
@@ -120,12 +190,18 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_PURGE_CONTROL = Tool(PURGE_CONTROL, True, purge_control_model(), _one_of_three, GET_CONTEXT.answer)  # noqa: FBT003
+_VERBS = (RESTORE_INLINE, *all_verbs().values())
 TOOLS = {
     one.name: one
     for one in (
-        _PURGE_CONTROL,
-        *(_tool(told, verb) for verb in all_verbs().values() for told in verb.tools),
+        AgentTool(
+            _PURGE_CONTROL,
+            changes=True,
+            model=_purge_control_model(),
+            meant=_one_of_three,
+            answer=GET_CONTEXT.answer,
+        ),
+        *(_tool(told, verb) for verb in _VERBS for told in verb.tools),
     )
 }
 
@@ -145,7 +221,7 @@ def read_call(name: str, arguments: object) -> Asked:
 
 
 def carry_out(
-    asked: Asked, name: SessionName, hands: Hands, meanwhile: Meanwhile = lambda _: None
+    asked: Asked, name: SessionName, hands: Hands, meanwhile: Meanwhile = no_one_waits
 ) -> dict[str, Any]:
     """Do what a call asks of a session, and return the answer: a JSON object.
 
@@ -153,10 +229,7 @@ def carry_out(
     the surgeon raises.
     """
     try:
-        if isinstance(asked.arguments, RestoreInline):
-            answer = restore(asked.arguments, name, hands, meanwhile)
-        else:
-            answer = perform(asked.verb, hands, name, asked.arguments).as_json()
+        answer = perform(asked.verb, hands, name, asked.arguments, meanwhile).as_json()
     except Busy as busy:
         raise explained(busy, name, hands.layout) from None
     # Who did not say which session was meant is told.

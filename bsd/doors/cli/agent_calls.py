@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from bsd.agents.owners import in_use
@@ -12,10 +12,10 @@ from bsd.doors.cli.call import LONGEST_WAIT, Call
 from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.names import session_beginning_with, with_entry
 from bsd.doors.cli.output import print_json, say
+from bsd.doors.cli.verbs import CallHands
 from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import Layout, SessionName
-from bsd.session.surgeon import Surgeon
 
 
 def call_tool(call: Call, tool: str, given: dict[str, Any]) -> int:
@@ -25,10 +25,13 @@ def call_tool(call: Call, tool: str, given: dict[str, Any]) -> int:
     asked, scope = read_call(tool, given), Scope()
     name = scope.find(call.layout, asked.session, asked.lacks)
     if not asked.verb.changes:
-        _tell(call, given, carry_out(asked, name, _CallersHands(call, scope)))
+        _tell(call, given, carry_out(asked, name, CallHands(call)))
         return 0
     with stop_request() as request:
-        hands = _CallersHands(call, scope, request.sleep)
+        own = scope.own(call.layout)
+        hands = CallHands(
+            call, request, actor="agent", wait=lambda one: wait_for(call.layout, one, own)
+        )
         answer = with_entry(
             call,
             name,
@@ -50,23 +53,6 @@ def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
     if getattr(asked.arguments, "inline", None) and not answer["restored"]:
         return Busy.exit_code
     return 0
-
-
-class _CallersHands:
-    def __init__(
-        self, call: Call, scope: Scope, sleep: Callable[[float], None] | None = None
-    ) -> None:
-        self._call = call
-        self._scope = scope
-        self._sleep = sleep
-
-    @property
-    def layout(self) -> Layout:
-        return self._call.layout
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
-        return self._call.surgeon(writes=writes, actor="agent", wait=wait, sleep=self._sleep)
 
 
 def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:

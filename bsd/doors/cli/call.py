@@ -23,7 +23,6 @@ from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid, os_
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
-from bsd.foundation.logs import configure_logs, get_logger
 from bsd.foundation.rights import FileOwner, become, owner_for_root
 
 # What follows is loaded where it is used: all commands, their help and the tab key wait for what
@@ -114,6 +113,8 @@ class Call:
 
         Raises Forbidden for one that writes where the settings allow reading only.
         """
+        from bsd.foundation.logs import configure_logs, get_logger
+
         if writes:
             self.refuse_if_readonly()
         self.log_file = self.layout.log_file

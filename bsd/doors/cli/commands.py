@@ -48,14 +48,14 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Change": (
         Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
-        Command("restore-all", "restore_all", "Put everything back into its session.", True),
+        Command("restore-all", "extract", "Put everything back into its session.", True),
         Command("edit", "edit", "Change values of one entry, in your editor.", True),
         Command("replace", "replace", "Put a text in the place of a range.", True, "--dry-run"),
         Command("discard", "replace", "Throw an entry's text away.", True, "--dry-run"),
         Command("distill", "replace", "Put a summary in the place of an entry.", True, "--dry-run"),
     ),
     "Throw away": (
-        Command("delete", "delete", "Move a session and its children to the trash.", True),
+        Command("delete", "trash", "Move a session and its children to the trash.", True),
         Command("trash", "trash", "List the trash, restore from it, or empty it.", True, "list"),
     ),
     "Care": (

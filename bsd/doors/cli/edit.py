@@ -12,19 +12,34 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import decoded, read_text
+from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.names import with_entry
 from bsd.doors.cli.output import counted, note, print_json, say
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.errors import BsdError, Invalid, os_problem
+from bsd.foundation.files import make_private_dir
+from bsd.session.session import Session
+from bsd.surgery.edit import (
+    EditableEntry,
+    Edited,
+    Wish,
+    becoming,
+    read_assignment,
+    setting,
+    show_entry,
+)
+from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.verb import perform
 
 if TYPE_CHECKING:
     from bsd.foundation.layout import Layout, SessionName
-    from bsd.surgery.edit import EditableEntry, Wish
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 
@@ -51,9 +66,6 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 def edit(
     call: Call, /, session: SessionName, entry: str, sets: tuple[str, ...], file: str | None
 ) -> int:
-    from bsd.foundation.errors import Invalid
-    from bsd.surgery.edit import becoming, read_assignment, setting
-
     if sets and file:
         raise Invalid("--set and --file exclude each other", hint="`bsd edit --help`")
     if sets:
@@ -70,8 +82,6 @@ def edit(
 
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
-    from bsd.surgery.edit import becoming
-
     call.surgeon()  # what is in flight is finished or undone first
     entry, shown = with_entry(call, session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
@@ -79,14 +89,11 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
         _let_edit(file)
         after = file.read_bytes()
         if after == before:
-            return _tell(call, session, _unchanged(shown))
+            return _tell(call, session, Edited(shown.entry_id, shown.index, ()))
         return _apply(call, session, entry, becoming(decoded(after)), shown.seen)
 
 
 def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
-    from bsd.session.session import Session
-    from bsd.surgery.edit import show_entry
-
     source, fmt = Session(call.layout, session).open()
     with source:
         return show_entry(source, fmt, entry)
@@ -95,38 +102,29 @@ def _shown(call: Call, session: SessionName, entry: str) -> EditableEntry:
 def _apply(
     call: Call, session: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> int:
-    from bsd.doors.cli.interrupt import stop_request
-
     with stop_request() as request:
-        surgeon = call.surgeon(sleep=request.sleep)
+        hands = CallHands(call, request)
         answer = with_entry(
-            call, session, entry, lambda one: surgeon.edit(session, one, wish, seen)
+            call,
+            session,
+            entry,
+            lambda one: perform(EDIT, hands, session, EditEntry(one, wish, seen)),
         )
     _tell(call, session, answer)
     return request.exit_code
 
 
-def _tell(call: Call, session: SessionName, answer: dict[str, Any]) -> int:
+def _tell(call: Call, session: SessionName, answer: Edited) -> int:
     if call.json:
-        print_json(answer)
-    elif not answer["edited"]:
+        print_json(answer.as_json())
+    elif not answer.edited:
         say("Nothing was changed")
     else:
-        changed: list[str] = answer["changed"]
-        entry = answer["entry_id"] or f"#{answer['index']}"
-        say(f"Changed {counted(len(changed), 'value')} of {entry}: {', '.join(changed)}")
-        say(f"  `bsd undo {session} {answer['operation']}` takes it back")
+        entry = answer.entry_id or f"#{answer.index}"
+        changed = ", ".join(answer.changed)
+        say(f"Changed {counted(len(answer.changed), 'value')} of {entry}: {changed}")
+        say(f"  `bsd undo {session} {answer.operation}` takes it back")
     return 0
-
-
-def _unchanged(shown: EditableEntry) -> dict[str, Any]:
-    return {
-        "edited": False,
-        "entry_id": shown.entry_id,
-        "index": shown.index,
-        "changed": [],
-        "operation": None,
-    }
 
 
 @contextmanager
@@ -135,9 +133,6 @@ def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterat
 
     In a directory of its own: what the editor puts beside it is private, too.
     """
-    from bsd.foundation.errors import BsdError, os_problem
-    from bsd.foundation.files import make_private_dir
-
     try:
         make_private_dir(layout.refuse_outside(layout.edits))
         directory = Path(tempfile.mkdtemp(prefix=f"{session.session[:100]}-", dir=layout.edits))
@@ -178,8 +173,6 @@ def _remove_if_empty(directory: Path, file: Path) -> None:
 
 def _let_edit(file: Path) -> None:
     """Wait until the person is done."""
-    from bsd.foundation.errors import BsdError, Invalid
-
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     editor = chosen or _EDITOR
     hint = "set $VISUAL or $EDITOR, or use --set PATH=JSON"

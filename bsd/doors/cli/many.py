@@ -8,25 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from bsd.doors.cli.call import LONGEST_WAIT, Call
 from bsd.doors.cli.interrupt import Stopped, StopRequest, stop_request
 from bsd.doors.cli.output import one_line
+from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
+from bsd.verbs.verb import Verb, perform
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from bsd.session.examiner import Examiner
-    from bsd.session.surgeon import Surgeon
-
-Progressed = Callable[[int], None]
-Sleep = Callable[[float], None]
-Who = TypeVar("Who")  # does the work
-Work = Callable[[Who, SessionName, Progressed], SessionResult]
+Work = Callable[[CallHands, SessionName], SessionResult]
 
 _REFRESH_SECONDS = 0.1
 
@@ -102,49 +98,26 @@ def code_of(failed: SessionResult) -> int:
 
 def each_session(
     call: Call,
+    verb: Verb[Any, SessionResult],
+    asked: Any,
     names: Sequence[SessionName],
-    work: Work[Surgeon],
     aim: Status,
     *,
     may_go: bool = False,
 ) -> Outcomes:
-    """Do `work` on each session. Busy ones are tried again at the end, 30 s at most in all.
+    """Do a verb to each session. Busy ones are tried again at the end, 30 s at most in all.
 
     What goes wrong with one of several sessions is its result; with a single one it is raised.
     Nothing is wrong if one goes meanwhile that `may_go`: gateways reset and delete them.
     """
 
-    def hire(wait: float, sleep: Sleep) -> Surgeon:
-        return call.surgeon(wait=wait, sleep=sleep)
+    def work(hands: CallHands, name: SessionName) -> SessionResult:
+        return perform(verb, hands, name, asked)
 
-    return _each(call, names, hire, work, Outcomes(aim), may_go=may_go)
-
-
-def look_at_each(
-    call: Call,
-    names: Sequence[SessionName],
-    look: Work[Examiner],
-    aim: Status,
-    *,
-    may_go: bool = False,
-) -> Outcomes:
-    """Ask of each session what `each_session` would do to it."""
-    outcomes = Outcomes(aim, dry_run=True)
-    return _each(call, names, lambda *_: call.examiner(), look, outcomes, may_go=may_go)
-
-
-def _each(
-    call: Call,
-    names: Sequence[SessionName],
-    hire: Callable[[float, Sleep], Who],
-    work: Work[Who],
-    outcomes: Outcomes,
-    *,
-    may_go: bool,
-) -> Outcomes:
     begun = time.monotonic()
-    with stop_request() as request, _Bar(call, names) as bar:
-        run = _Run(names, hire, _let_go(work) if may_go else work, outcomes, request, bar)
+    outcomes = Outcomes(aim, dry_run=bool(getattr(asked, "dry_run", False)))
+    with stop_request() as request, _ProgressBar(call, names) as bar:
+        run = _EachSession(call, names, _let_go(work) if may_go else work, outcomes, request, bar)
         try:
             run.first_round()
             if not outcomes.dry_run:
@@ -158,11 +131,11 @@ def _each(
     return outcomes
 
 
-def _let_go(work: Work[Who]) -> Work[Who]:
-    def let_go(who: Who, name: SessionName, progressed: Progressed) -> SessionResult:
+def _let_go(work: Work) -> Work:
+    def let_go(hands: CallHands, name: SessionName) -> SessionResult:
         gone = SessionResult(str(name), Status.LEFT_ALONE, reason="deleted or renamed meanwhile")
         try:
-            result = work(who, name, progressed)
+            result = work(hands, name)
         except NotFound:
             return gone
         return gone if result.error is NotFound else result
@@ -170,48 +143,63 @@ def _let_go(work: Work[Who]) -> Work[Who]:
     return let_go
 
 
-class _Run(Generic[Who]):
+class _EachSession(CallHands):
+    """Hands that go from session to session, and show how far they are."""
+
     def __init__(
         self,
+        call: Call,
         names: Sequence[SessionName],
-        hire: Callable[[float, Sleep], Who],
-        work: Work[Who],
+        work: Work,
         outcomes: Outcomes,
         request: StopRequest,
-        bar: _Bar,
+        bar: _ProgressBar,
     ) -> None:
+        super().__init__(call, request)
         self.at_work_on: SessionName | None = None
         self.not_begun = len(names)
-        self._names, self._hire, self._work, self._aim = names, hire, work, outcomes.aim
-        self._results, self._request, self._bar = outcomes.results, request, bar
+        self._names, self._work, self._outcomes = names, work, outcomes
+        self._stop, self._bar = request, bar
+        self._who: Any = None  # does it, in this round
+
+    def surgeon(self, _: SessionName, *, writes: bool) -> Any:  # noqa: ARG002 - all are asked the same
+        return self._who
+
+    def progressed(self, done: int) -> None:
+        """Stop if somebody has asked for that; draw."""
+        self._stop.check()
+        if self.at_work_on is not None:
+            self._bar.show(self.at_work_on, done)
+
+    def _hire(self, wait: float) -> None:
+        call = self._call
+        dry_run = self._outcomes.dry_run
+        self._who = call.examiner() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
 
     def first_round(self) -> None:
-        who = self._hire(0, self._request.sleep)
+        """Do all of them, and wait for none."""
+        self._hire(0.0)
         for name in self._names:
-            self._request.check()
+            self._stop.check()
             self.not_begun -= 1
-            self._results.append(self._one(who, name))
+            self._outcomes.results.append(self._one(name))
 
     def second_round(self) -> None:
-        end = time.monotonic() + LONGEST_WAIT
+        """Wait for those that were busy."""
+        end, results = time.monotonic() + LONGEST_WAIT, self._outcomes.results
         for position, name in enumerate(self._names):
-            before = self._results[position]
+            before = results[position]
             if before.status is Status.BUSY:
-                self._request.check()
+                self._stop.check()
                 # Who has got somewhere waits for nothing but the trace of his own writing.
                 wait = LONGEST_WAIT if before.entries else max(0.0, end - time.monotonic())
-                who = self._hire(wait, self._request.sleep)
-                self._results[position] = _together(self._aim, before, self._one(who, name))
+                self._hire(wait)
+                results[position] = _together(self._outcomes.aim, before, self._one(name))
 
-    def _one(self, who: Who, name: SessionName) -> SessionResult:
+    def _one(self, name: SessionName) -> SessionResult:
         self.at_work_on = name
-
-        def progressed(done: int) -> None:
-            self._request.check()
-            self._bar.show(name, done)
-
         try:
-            result = self._work(who, name, progressed)
+            result = self._work(self, name)
         except (ConfigError, Invalid):  # concerns the call, not this session
             raise
         except BsdError as error:
@@ -242,7 +230,7 @@ def _together(aim: Status, first: SessionResult, second: SessionResult) -> Sessi
     )
 
 
-class _Bar:
+class _ProgressBar:
     """A progress bar on stderr, if that is a terminal and there is enough to do.
 
     It is drawn by whoever works, never by a thread of its own: a commit must not wait for one.

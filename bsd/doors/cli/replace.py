@@ -1,8 +1,8 @@
-"""`bsd replace`: what stands between two markers gives way (seed 003)."""
+"""`bsd replace`, `discard` and `distill`: texts and whole entries that give way (seed 003)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,12 @@ from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import Invalid
-from bsd.foundation.layout import SessionName
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.verb import perform
+
+if TYPE_CHECKING:
+    from bsd.foundation.layout import SessionName
+    from bsd.surgery.targets import ContextChanged
 
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 
@@ -65,43 +68,7 @@ def replace(
         missing = ", ".join(f"--{name}" for name in one if name not in given)
         raise Invalid(f"{missing} missing", hint="or --file FILE with several operations")
     targets = [one] if file is None else _operations(file)
-    return change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
-
-
-def change(
-    call: Call,
-    session: SessionName,
-    action: str,
-    targets: Any,
-    *,
-    include_user: bool,
-    dry_run: bool,
-) -> int:
-    """Do what the context tool is asked for, and tell of it."""
-    asked = ChangeContext(action, targets, include_user, dry_run)
-    with stop_request() as request:
-        hands = CallHands(call, request.sleep)
-        answer = perform(CHANGE_CONTEXT, hands, session, asked).as_json()
-    if call.json:
-        print_json(answer)
-    else:
-        _tell(session, answer, dry_run=dry_run)
-    return request.exit_code
-
-
-def _tell(session: SessionName, answer: dict[str, Any], *, dry_run: bool) -> None:
-    for one in answer["replacements"]:
-        say(
-            f"entry {one['messageId']}: {one['originalLength']:,} → {one['newLength']:,} "
-            f"characters, about {one['tokensSaved']:,} tokens saved"
-        )
-    for warning in answer["warnings"]:
-        note(warning)
-    done = "Would change" if dry_run else "Changed"
-    places = counted(len(answer["replacements"]), "place")
-    say(f"{done} {places} of {session}, about {answer['tokensSaved']:,} tokens saved")
-    if answer["operation"] is not None:
-        say(f"  `bsd undo {session} {answer['operation']}` takes it back")
+    return _change(call, session, "replace", targets, include_user=include_user, dry_run=dry_run)
 
 
 def _operations(file: str) -> object:
@@ -138,7 +105,7 @@ def discard(
     dry_run: bool,
 ) -> int:
     targets = [[hash_] for hash_ in hashes]
-    return change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "discard", targets, include_user=include_user, dry_run=dry_run)
 
 
 @command(
@@ -169,4 +136,39 @@ def distill(
     dry_run: bool,
 ) -> int:
     targets = [[hash_, summary]]
-    return change(call, session, "distill", targets, include_user=include_user, dry_run=dry_run)
+    return _change(call, session, "distill", targets, include_user=include_user, dry_run=dry_run)
+
+
+def _change(
+    call: Call,
+    session: SessionName,
+    action: str,
+    targets: Any,
+    *,
+    include_user: bool,
+    dry_run: bool,
+) -> int:
+    """Do what the context tool is asked for, and tell of it."""
+    asked = ChangeContext(action, targets, include_user, dry_run)
+    with stop_request() as request:
+        answer = perform(CHANGE_CONTEXT, CallHands(call, request), session, asked)
+    if call.json:
+        print_json(answer.as_json())
+    else:
+        _tell(session, answer, dry_run=dry_run)
+    return request.exit_code
+
+
+def _tell(session: SessionName, answer: ContextChanged, *, dry_run: bool) -> None:
+    for one in answer.changed:
+        say(
+            f"entry {one.message_id}: {one.original_length:,} → {one.new_length:,} "
+            f"characters, about {one.tokens_saved:,} tokens saved"
+        )
+    for warning in answer.warnings:
+        note(warning)
+    done = "Would change" if dry_run else "Changed"
+    places = counted(len(answer.changed), "place")
+    say(f"{done} {places} of {session}, about {answer.tokens_saved:,} tokens saved")
+    if answer.operation is not None:
+        say(f"  `bsd undo {session} {answer.operation}` takes it back")

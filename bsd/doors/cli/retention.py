@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
+from bsd.care.disk_use import in_flight_use
+from bsd.care.expiry import Forecast
+from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
-
-if TYPE_CHECKING:
-    from bsd.care.expiry import Forecast
-    from bsd.care.retention import CleanedAll
+from bsd.doors.cli.status_text import in_flight_line
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.spelling import iso_utc
+from bsd.verbs.retention import RETENTION, CleanUp
+from bsd.verbs.verb import perform
 
 _SHOWN = 20
 
@@ -37,43 +41,22 @@ _SHOWN = 20
 @click.pass_obj
 def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
     call.log(writes=not dry_run)
-    if dry_run:
-        _foretell(call, trust_clock=trust_clock)
-        return 0
-    return _run(call, trust_clock=trust_clock)
-
-
-def _foretell(call: Call, *, trust_clock: bool) -> None:
-    from bsd.care.retention import forecast_all
-    from bsd.foundation.ages import Ages, look
-
-    ages = Ages(time.time()) if trust_clock else look(call.layout, keep=False)
-    found = forecast_all(call.layout, call.pruning.current, ages)
-    if call.json:
-        print_json(found.as_json())
-        return
-    _print(found.store)
-    _print_history(found.history)
-    _print_trash(found.trash)
-    _print_held(found.store.held, found.trash.held)
-
-
-def _run(call: Call, *, trust_clock: bool) -> int:
-    from bsd.care.retention import RetentionRun
-    from bsd.foundation.ages import trust
-
-    call.finish_due()
-    if trust_clock:
-        trust(call.layout)
-    started = time.time()
-    done = RetentionRun(call.layout, actor="cli").clean_all(call.pruning.current)
-    if done.held is None:
-        call.pruning.note_run("last_retention_run_at", started)
+    if not dry_run:
+        call.finish_due()
+    with stop_request() as request:
+        hands = CallHands(call, request)
+        done = perform(RETENTION, hands, None, CleanUp(dry_run, trust_clock))
     if call.json:
         print_json(done.as_json())
-    else:
+    elif isinstance(done, ForecastAll):
+        _print(done.store)
+        _print_history(done.history)
+        _print_trash(done.trash)
+        _print_held(done)
+    elif isinstance(done, CleanedAll):
         _print_done(call, done)
-    return 1 if done.errors or done.held else 0
+    failed = isinstance(done, CleanedAll) and (done.failures or done.held)
+    return request.exit_code or int(bool(failed))
 
 
 def _print_done(call: Call, done: CleanedAll) -> None:
@@ -81,29 +64,27 @@ def _print_done(call: Call, done: CleanedAll) -> None:
     say(f"deleted {amount}, kept {done.keep}")
     if done.history.cleaned:
         gone = counted(done.history.cleaned, "operation")
-        say(f"forgot {gone} that can no longer be undone, kept {done.keep_others}")
+        say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
     if done.trash.cleaned:
         gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
-        say(f"deleted {gone} in the trash, kept {done.keep_others}")
-    if done.errors:
-        say(f"{counted(done.errors, 'failure')}: see {call.layout.log_file}")
-    _print_held(done.held, done.held_others)
+        say(f"deleted {gone} in the trash, kept {done.trash.keep}")
+    if done.failures:
+        say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+    _print_held(done)
     _print_in_flight(call)
 
 
-def _print_held(held: str | None, held_others: str | None) -> None:
+def _print_held(done: Retention) -> None:
     """Say why nothing is deleted, and how to go on."""
-    for why, what in ((held, "what was extracted"), (held_others, "history and trash")):
+    held, others = done.held, done.trash.held  # history and trash are kept equally long
+    for why, what in ((held, "what was extracted"), (others, "history and trash")):
         if why is not None:
             note(f"Nothing of {what} is deleted: {why}.")
-    if held or held_others:
+    if held or others:
         note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
 
 
 def _print_in_flight(call: Call) -> None:
-    from bsd.care.disk_use import in_flight_use
-    from bsd.doors.cli.status_text import in_flight_line
-
     found = in_flight_use(call.layout)
     if found.files:
         note(in_flight_line(found.as_json(), time.time()))
@@ -130,8 +111,6 @@ def _print_trash(found: Forecast) -> None:
 
 
 def _print(found: Forecast) -> None:
-    from bsd.foundation.spelling import iso_utc
-
     if found.going:
         rows = [
             (thing.path.parent.name, thing.path.name, size(thing.size), iso_utc(thing.mtime)[:19])
@@ -143,8 +122,8 @@ def _print(found: Forecast) -> None:
         say()
     going = counted(len(found.going), "extracted file")
     say(f"{going} ({size(found.bytes)}) would go now: retention is {found.keep}")
-    if found.next_expiry is not None:
+    if found.expires is not None:
         staying = counted(found.staying, "file")
-        say(f"{staying} would stay, the oldest until {iso_utc(found.next_expiry)[:19]} UTC")
+        say(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")
     elif found.staying:
         say(f"{counted(found.staying, 'file')} would stay, for ever")

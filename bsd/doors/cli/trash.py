@@ -1,22 +1,40 @@
-"""`bsd trash`: what was deleted and is still there."""
+"""`bsd delete` and `bsd trash`: sessions that go, and what of them is still there."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from bsd.doors.cli import complete
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.names import say_who
+from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.names import only_one, say_who
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
+from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.errors import Conflict, Invalid, NotFound
+from bsd.verbs.trash import (
+    DELETE,
+    TRASH_DELETE,
+    TRASH_EMPTY,
+    TRASH_LIST,
+    TRASH_RESTORE,
+    Delete,
+    DeleteFromTrash,
+    EmptyTrash,
+    ListTrash,
+    RestoreFromTrash,
+)
+from bsd.verbs.verb import perform
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bsd.care.trash import Trash
     from bsd.care.trashed import Trashed
+    from bsd.foundation.answers import Answer
+    from bsd.foundation.layout import SessionName
 
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than
@@ -32,25 +50,65 @@ Examples:
 """
 
 
+@command(
+    "delete",
+    """
+    With the session go what was taken out of it, its history, its entries in sessions.json, and
+    its child sessions of all generations. All of it comes back with `bsd trash restore`, for as
+    long as the setting `trash_retention` says. A session in use is refused.
+
+    \b
+    Examples:
+      bsd delete main/4f2a
+      bsd delete main/4f2a --permanent --yes
+    """,
+)
+@click.argument("session", type=SESSION, metavar="AGENT/SESSION")
+@click.option("--permanent", is_flag=True, help="Delete it for good, past the trash.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> int:
+    with stop_request() as request:
+        hands = CallHands(call, request)
+        if not yes:
+            _ask_about(call, hands.trash(writes=True), session, permanent=permanent)
+        done = perform(DELETE, hands, session, Delete(permanent))
+    if not _told(call, done):
+        how = "for good" if permanent else "and moved to the trash"
+        say(f"{session} is deleted {how}{_with_children(done.children_deleted)}")
+        if not permanent:
+            say(f"`bsd trash restore {done.trash_id}` brings it back")
+    return request.exit_code
+
+
+def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
+    """Name what would go; raises Conflict if it shall not."""
+    doomed = trash.doomed(session)
+    if not call.json:
+        rows = [
+            (
+                str(item.name),
+                size(item.size),
+                str(item.entries),
+                size(item.extracted_bytes),
+            )
+            for item in doomed
+        ]
+        columns = ("SESSION", "SIZE", "ENTRIES", "EXTRACTED")
+        print_table(columns, rows, right=columns[1:])
+    children = len(doomed) - 1
+    more = f" and {counted(children, 'child session')}" if children else ""
+    what = "Delete for good, past the trash:" if permanent else "Move to the trash:"
+    refusal = f"`bsd delete {session}{' --permanent' if permanent else ''} --yes`"
+    _ask(f"{what} {session}{more} under {call.layout.root}?", refusal)
+
+
+def _with_children(count: int) -> str:
+    return f", with {counted(count, 'child session')}" if count else ""
+
+
 class _Trash(click.Group, BsdCommand):
     """A group that is a command as well, when nothing follows."""
-
-
-def open_trash(
-    call: Call, *, writes: bool = True, sleep: Callable[[float], None] = time.sleep
-) -> Trash:
-    """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-    from bsd.care.trash import Trash
-    from bsd.doors.cli.call import LONGEST_WAIT
-    from bsd.session.rest import Patience
-
-    if writes:
-        call.surgeon(sleep=sleep)
-    else:
-        call.log(writes=False)
-    quiet = call.settings.quiet_seconds if call.settings else 2.0
-    keep = call.pruning.current.trash_retention
-    return Trash(call.layout, keep, patience=Patience(LONGEST_WAIT, quiet, sleep=sleep))
 
 
 @click.group(
@@ -60,16 +118,15 @@ def open_trash(
     help=f"{COMMANDS['trash'].help}\n\n{_MORE}",
 )
 @click.pass_context
-def trash(context: click.Context, /) -> None:
-    if context.invoked_subcommand is None:
-        _list(context.obj)
+def trash(context: click.Context, /) -> int:
+    return _list(context.obj) if context.invoked_subcommand is None else 0
 
 
 @trash.command("list", cls=BsdCommand)
 @click.pass_obj
-def list_(call: Call, /) -> None:
+def list_trash(call: Call, /) -> int:
     """List what can be brought back, and until when."""
-    _list(call)
+    return _list(call)
 
 
 @trash.command("restore", cls=BsdCommand)
@@ -77,21 +134,16 @@ def list_(call: Call, /) -> None:
 @click.pass_obj
 def restore(call: Call, /, what: str) -> int:
     """Bring a session back, with the children that went with it."""
-    from bsd.doors.cli.interrupt import stop_request
-
     with stop_request() as request:
-        found = open_trash(call, sleep=request.sleep)
-        done = found.restore(_id_of(found, what))
-    if call.json:
-        print_json(done.as_json())
-        return request.exit_code
-    head, *children = done.items
-    more = f", with {counted(len(children), 'child session')}" if children else ""
-    say(f"{head.name} is back{more}")
-    for key in done.keys_taken:
-        note(f"sessions.json has another {key} by now: that one stays")
-    for each, why in done.not_restored.items():
-        note(f"{each} stays in the trash: {why}")
+        hands = CallHands(call, request)
+        found = _find(hands.trash(writes=True), what)
+        done = perform(TRASH_RESTORE, hands, None, RestoreFromTrash(found.id))
+    if not _told(call, done):
+        say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
+        for key in done.keys_taken:
+            note(f"sessions.json has another {key} by now: that one stays")
+        for each, why in done.not_restored.items():
+            note(f"{each} stays in the trash: {why}")
     return request.exit_code
 
 
@@ -99,25 +151,19 @@ def restore(call: Call, /, what: str) -> int:
 @click.argument("what", metavar="ID", shell_complete=complete.trash)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def delete(call: Call, /, what: str, yes: bool) -> int:
+def delete_from_trash(call: Call, /, what: str, yes: bool) -> int:
     """Delete one session in the trash for good."""
-    from bsd.doors.cli.interrupt import stop_request
-
     with stop_request() as request:
-        found = open_trash(call, sleep=request.sleep)
-        what = _id_of(found, what)
+        hands = CallHands(call, request)
+        found = _find(hands.trash(writes=True), what)
         if not yes:
-            item = found.find(what)
-            what = item.id
             _ask(
-                f"Delete {item.name} ({_amount([item])}) in the trash for good?",
-                f"`bsd trash delete {what} --yes`",
+                f"Delete {found.name} ({_amount([found])}) in the trash for good?",
+                f"`bsd trash delete {found.id} --yes`",
             )
-        item = found.remove(what)
-    if call.json:
-        print_json({"deleted": True, **item.as_json()})
-    else:
-        say(f"{item.id} is deleted for good")
+        done = perform(TRASH_DELETE, hands, None, DeleteFromTrash(found.id))
+    if not _told(call, done):
+        say(f"{done.id} is deleted for good")
     return request.exit_code
 
 
@@ -126,98 +172,81 @@ def delete(call: Call, /, what: str, yes: bool) -> int:
 @click.pass_obj
 def empty(call: Call, /, yes: bool) -> int:
     """Delete all that is in the trash for good."""
-    from bsd.doors.cli.interrupt import stop_request
-    from bsd.foundation.errors import BsdError
-
     with stop_request() as request:
-        found = open_trash(call, sleep=request.sleep)
-        items = found.items()
-        if items and not yes:
+        hands = CallHands(call, request)
+        items = [] if yes else hands.trash(writes=True).items()
+        if items:
             what = f"{counted(len(items), 'session')} ({_amount(items)}) in {call.layout.trash}"
             _ask(f"Delete {what} for good?", "`bsd trash empty --yes`")
-        gone, failed = [], {}
-        for item in items:
-            if request.number is not None:
-                break
-            try:
-                gone.append(found.remove(item.id))
-            except BsdError as problem:
-                failed[item.id] = problem.message
-    if call.json:
-        ids = [item.id for item in gone]
-        amount = sum(_bytes(item) for item in gone)
-        print_json({"cleaned": len(ids), "bytes": amount, "ids": ids, "failed": failed})
-    else:
-        say(f"deleted {counted(len(gone), 'session')} ({_amount(gone)}) for good")
-        for each, why in failed.items():
+        done = perform(TRASH_EMPTY, hands, None, EmptyTrash())
+    if not _told(call, done):
+        say(f"deleted {counted(done.cleaned, 'session')} ({size(done.bytes)}) for good")
+        for each, why in done.failed.items():
             note(f"{each}: {why}")
-    return 1 if failed else request.exit_code
+    return 1 if done.failed else request.exit_code
+
+
+def _told(call: Call, answer: Answer) -> bool:
+    """Tell programs what was answered; whether that is all who ask."""
+    if call.json:
+        print_json(answer.as_json())
+    return call.json
 
 
 def _ask(question: str, refusal: str) -> None:
-    from bsd.doors.cli.call import confirm
-    from bsd.foundation.errors import Conflict
-
     if not confirm(question, refusal):
         raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
-def _id_of(found: Trash, text: str) -> str:
-    """The id that is meant: whole, or how the only one begins, or a session's name, or its id."""
-    from bsd.doors.cli.names import only_one
-    from bsd.foundation.errors import Invalid, NotFound
-
+def _find(trash: Trash, text: str) -> Trashed:
+    """What is meant: by its id, or how the only one begins, or a session's name, or its id."""
     try:
-        return found.find(text).id
+        found = trash.find(text)
     except (Invalid, NotFound):
-        begins = [
-            item.id
-            for item in found.items()
+        begin = {
+            item.id: item
+            for item in trash.items()
             if any(name.startswith(text) for name in (item.id, str(item.name), item.name.session))
-        ]
-        whole = only_one(text, "sessions in the trash", begins) if text else None
+        }
+        whole = only_one(text, "sessions in the trash", list(begin)) if text else None
         if whole is None:
             raise
-    say_who(text, whole)
-    return whole
+        found = begin[whole]
+        say_who(text, whole)
+    return found
 
 
-def _list(call: Call) -> None:
-    found = open_trash(call, writes=False)
-    items = found.items()
-    if call.json:
-        keep = call.pruning.current.trash_retention
-        print_json({"keep": keep, "sessions": [item.as_json() for item in items]})
-        return
-    if not items:
+def _list(call: Call) -> int:
+    found = perform(TRASH_LIST, CallHands(call), None, ListTrash())
+    code = 1 if any(item.problem is not None for item in found.sessions) else 0
+    if _told(call, found):
+        return code
+    if not found.sessions:
         say("the trash is empty")
-        return
+        return code
     rows = [
         (
             item.id,
-            str(item.name),
+            item.session,
             size(item.size),
-            str(item.entries),
+            str(item.entry_count),
             size(item.extracted_bytes),
-            _moment(item.as_json()["trashed_at"]),
-            _moment(item.as_json()["expires_at"]),
+            _moment(item.trashed_at),
+            _moment(item.expires_at),
         )
-        for item in items
+        for item in found.sessions
     ]
     columns = ("ID", "SESSION", "SIZE", "ENTRIES", "EXTRACTED", "DELETED (UTC)", "EXPIRES (UTC)")
     print_table(columns, rows, right=("SIZE", "ENTRIES", "EXTRACTED"))
-    for item in items:
+    for item in found.sessions:
         if item.problem is not None:
             note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")
+    return code
 
 
 def _moment(text: str | None) -> str:
     return "never" if text is None else text[:16].replace("T", " ")
 
 
-def _bytes(item: Trashed) -> int:
-    return item.size + item.extracted_bytes
-
-
-def _amount(items: list[Trashed]) -> str:
-    return size(sum(map(_bytes, items)))
+def _amount(items: Sequence[Trashed]) -> str:
+    return size(sum(item.size + item.extracted_bytes for item in items))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, BsdCommand, Call
-from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.call import LONGEST_WAIT, SESSION, BsdCommand, Call
+from bsd.doors.cli.interrupt import StopRequest, stop_request
 from bsd.doors.cli.names import say_whose, with_entry
 from bsd.doors.cli.output import print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
@@ -19,23 +20,68 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Verb, perform, verb_named
 
+if TYPE_CHECKING:
+    from bsd.care.trash import Trash
+    from bsd.foundation.pruning_config import ConfigService
+
 
 class CallHands:
-    """Who does it for whoever sits at the terminal; without `sleep` somebody only asks."""
+    """Who does it for whoever sits at the terminal; without `request` somebody only asks.
 
-    def __init__(self, call: Call, sleep: Callable[[float], None] | None = None) -> None:
+    `wait` knows for how many seconds a session in use is waited for.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        request: StopRequest | None = None,
+        *,
+        actor: str = "cli",
+        wait: Callable[[SessionName], float] = lambda _: LONGEST_WAIT,
+    ) -> None:
+        self.actor = actor
         self._call = call
-        self._sleep = sleep
+        self._request = request
+        self._wait = wait
 
     @property
     def layout(self) -> Layout:
         return self._call.layout
 
+    @property
+    def config(self) -> ConfigService:
+        return self._call.pruning
+
     def surgeon(self, name: SessionName, *, writes: bool) -> Any:
-        if self._sleep is not None:
-            return self._call.surgeon(writes=writes, sleep=self._sleep)
+        if self._request is not None:
+            wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
+            return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
         say_whose(self.layout, name.agent)
         return self._call.examiner()
+
+    def trash(self, *, writes: bool) -> Trash:
+        """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
+        from bsd.care.trash import Trash
+        from bsd.session.rest import Patience
+
+        call, sleep = self._call, self._request.sleep if self._request else time.sleep
+        if writes:
+            call.surgeon(sleep=sleep)
+        else:
+            call.log(writes=False)
+        quiet = call.settings.quiet_seconds if call.settings else 2.0
+        keep = call.pruning.current.trash_retention
+        return Trash(call.layout, keep, patience=Patience(LONGEST_WAIT, quiet, sleep=sleep))
+
+    def clock(self) -> float:
+        return time.time()
+
+    def progressed(self, _: int) -> None: ...
+
+    def stopping(self) -> bool:
+        return self._request is not None and self._request.number is not None
+
+    def cleaned(self) -> None: ...
 
 
 def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
@@ -57,7 +103,7 @@ def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
         asked = verb.arguments(**given)
         if verb.changes:
             with stop_request() as request:
-                answer = work(call, session, asked, CallHands(call, request.sleep))
+                answer = work(call, session, asked, CallHands(call, request))
             code = request.exit_code
         else:
             answer, code = work(call, session, asked, CallHands(call)), 0

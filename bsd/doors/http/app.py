@@ -20,15 +20,12 @@ from bsd.doors.http.desk import Desk
 from bsd.doors.http.errors import handle_errors
 from bsd.doors.http.feed import Feed
 from bsd.doors.http.routes import config as config_routes
-from bsd.doors.http.routes import context as context_routes
-from bsd.doors.http.routes import entries as entries_routes
 from bsd.doors.http.routes import events as events_routes
 from bsd.doors.http.routes import jobs as jobs_routes
 from bsd.doors.http.routes import page as page_routes
 from bsd.doors.http.routes import savings as savings_routes
 from bsd.doors.http.routes import sessions as sessions_routes
 from bsd.doors.http.routes import state as state_routes
-from bsd.doors.http.routes import trash as trash_routes
 from bsd.doors.http.routes.config import Configured
 from bsd.memory import verbs as memory_verbs
 from bsd.memory.facts import Memory, open_memory
@@ -90,10 +87,7 @@ def create_app(
     app.include_router(jobs_routes.routes(backend))
     app.include_router(config_routes.routes(config, config_changed))
     app.include_router(sessions_routes.routes(desk))
-    app.include_router(entries_routes.routes(desk))
-    app.include_router(context_routes.routes(desk))
     app.include_router(verb_routes.routes(desk))
-    app.include_router(trash_routes.routes(desk))
     open_facts = memory or partial(open_memory, desk.layout)
     app.include_router(
         verb_routes.wing_routes(memory_verbs.VERBS, lambda actor: open_facts(actor=actor))

@@ -123,15 +123,14 @@ def _answer_schemas() -> dict[str, Any]:
     from fastapi.openapi.models import Schema  # noqa: PLC0415 - see above
     from pydantic.json_schema import models_json_schema  # noqa: PLC0415
 
-    from bsd.doors.http import models, session_models  # noqa: PLC0415
+    from bsd.doors.http import models  # noqa: PLC0415
     from bsd.doors.http.config_model import RuntimeConfig  # noqa: PLC0415
     from bsd.doors.models import Document, answer_model  # noqa: PLC0415
 
     known: set[type[BaseModel]] = {RuntimeConfig}
     known |= set(map(answer_model, _told))
-    for module in (models, session_models):
-        found = (each for each in vars(module).values() if isinstance(each, type))
-        known |= {each for each in found if issubclass(each, Document)}
+    found = (each for each in vars(models).values() if isinstance(each, type))
+    known |= {each for each in found if issubclass(each, Document)}
     _, schemas = models_json_schema(
         [(model, "serialization") for model in known - {Document}],
         ref_template=_SCHEMAS + "{model}",

@@ -77,19 +77,6 @@ class Desk:
             return SearchState(complete=False, waiting=0, problem="nobody keeps an index here")
         return SearchState(**self.search_state())
 
-    def extract(
-        self, name: SessionName, actor: str, overrides: dict[str, Any], *, dry_run: bool
-    ) -> dict[str, Any]:
-        """Extract what is due; raises Busy, LeftAlone and what it failed of."""
-        result = self.surgeon(actor).extract(
-            name,
-            dry_run=dry_run,
-            by_hand=True,
-            overrides=overrides,
-            progress=lambda _: self.patience.check(),
-        )
-        return _or_raise(result)
-
 
 def entry_name(entry: str) -> str:
     """An entry as somebody names it; raises NotFound for what no entry can be called."""
@@ -107,7 +94,8 @@ def trash_name(id: str) -> str:
     return id
 
 
-def _or_raise(result: SessionResult) -> dict[str, Any]:
+def raise_unless_done(result: SessionResult) -> None:
+    """Raise Busy, LeftAlone, or what it failed of, unless that was done which was asked for."""
     reason = result.reason or f"{result.session}: {result.status}"
     match result.status:
         case Status.BUSY:
@@ -117,5 +105,3 @@ def _or_raise(result: SessionResult) -> dict[str, Any]:
         case Status.FAILED:
             # A full disk is not a missing right: each error has its own status.
             raise (result.error or BsdError)(reason, hint=result.hint)
-        case _:
-            return result.as_json()

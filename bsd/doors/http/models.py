@@ -105,3 +105,12 @@ class Savings(Document):
 
     step_seconds: int
     points: list[SavedInHour]
+
+
+class EntryDocument(Document):
+    """A whole entry, numbers as they are spelled, for somebody to edit."""
+
+    entry_id: str | None
+    index: int
+    seen: str = Field(description="Hash of the line; an edit may say what it was made on")
+    entry: dict[str, Any]

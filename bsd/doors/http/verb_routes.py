@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
 from inspect import Parameter, Signature
@@ -12,22 +12,28 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care.outlines import Outlines
+from bsd.care.trash import Trash
 from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, wish
-from bsd.doors.http.description import answers
-from bsd.doors.http.desk import Desk, entry_name
+from bsd.doors.http.body import Wish, described, json_object, wish
+from bsd.doors.http.description import answers, settings_schema
+from bsd.doors.http.description import body as body_of
+from bsd.doors.http.desk import Desk, entry_name, raise_unless_done, trash_name
 from bsd.doors.http.routes.threads import changing, reading
 from bsd.doors.models import arguments_model, taken_type
 from bsd.foundation import answers as told
-from bsd.foundation.definition import Definition, Route, WingVerb, arguments_of
+from bsd.foundation.definition import Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import SessionResult
 from bsd.verbs.list_sessions import SearchState
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 _OF_THE_SESSION = ("agent", "session")
+# Names of other things that stand in paths, and who refuses those that nothing can have.
+_NAMES = {"entry": entry_name, "id": trash_name}
 
 _H = TypeVar("_H")
 # Who asks, and what is given in path, query and body → whether it may change something, and what
@@ -56,6 +62,25 @@ class DeskHands:
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - the desk's may write, and need not
         return self.desk.surgeon(self.actor)
 
+    @property
+    def config(self) -> ConfigService:
+        return self.desk.config
+
+    def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
+        return self.desk.trash(self.actor)
+
+    def clock(self) -> float:
+        return self.desk.patience.clock()
+
+    def progressed(self, _: int) -> None:
+        self.desk.patience.check()
+
+    def stopping(self) -> bool:
+        return False  # nobody waits for it: what is begun is done to its end
+
+    def cleaned(self) -> None:
+        self.desk.cleaned()
+
 
 def routes(desk: Desk) -> APIRouter:
     """All verbs of sessions that say where HTTP finds them."""
@@ -70,18 +95,21 @@ def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route
     of = _OF_THE_SESSION if verb.ask is None else ()
 
     def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
-        of_one = [given.pop(part) for part in of]
+        parts = [given.pop(part) for part in of]
 
         def work() -> told.Answer:
-            name = desk.named(*of_one) if of_one else None
-            if "entry" in given:
-                given["entry"] = entry_name(given["entry"])
+            name = desk.named(*parts) if parts else None
+            for part, checked in _NAMES.items():
+                if part in given:
+                    given[part] = checked(given[part])
             answer: told.Answer = perform(
                 verb, DeskHands(desk, actor), name, verb.arguments(**given)
             )
+            if isinstance(answer, SessionResult):
+                raise_unless_done(answer)
             return answer
 
-        return verb.changes, work
+        return verb.changes and not given.get("dry_run"), work
 
     _add(router, verb, route, prepare, of)
 
@@ -128,17 +156,25 @@ def _add(
     of: tuple[str, ...] = (),
 ) -> None:
     """Let a verb be reached where it says; `of` are names in the path that are no arguments."""
-    known = arguments_of(verb.arguments)
+    known = {
+        name: found
+        for name, found in arguments_of(verb.arguments).items()
+        if not found[1].people_only
+    }
     in_path = [name for name in re.findall(r"\{(\w+)\}", route.path) if name in known]
     in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
     in_query = [name for name in in_query if name not in in_path]
     in_body = [name for name in known if name not in {*in_path, *in_query}]
-    required = any(known[name][0].default is MISSING for name in in_body)
-    model = arguments_model(verb.arguments, Wish, names=in_body, door="http") if in_body else None
+    required = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
+    model = None
+    if in_body and route.body is None:
+        model = arguments_model(verb.arguments, Wish, names=in_body, door="http")
 
     async def endpoint(request: Request, **given: Any) -> Response:
         actor = actor_of(request)
-        if model is not None:
+        if route.body is not None:
+            given |= await _read(request, route.body)
+        elif model is not None:
             body = await _asked(request, model, route, required=required)
             # What was left out is as the verb's own arguments have it.
             given |= {name: getattr(body, name) for name in body.model_fields_set}
@@ -154,8 +190,26 @@ def _add(
         name=route.name,
         tags=[route.tag],
         responses=answers(verb.answer),
-        openapi_extra=described(model, required=required) if model else None,
+        openapi_extra=_described(route, model, required=required),
     )
+
+
+async def _read(request: Request, body: Body) -> Mapping[str, Any]:
+    """Read a body as its verb does."""
+    if body.settings:
+        return body.read(await json_object(request, optional=not body.required))
+    return body.read(await request.body())
+
+
+def _described(route: Route, model: type[Wish] | None, *, required: bool) -> dict[str, Any] | None:
+    """Say in OpenAPI what the body may hold."""
+    if (own := route.body) is not None:
+        schema = own.schema
+        return body_of(
+            lambda: dict(schema) if schema else settings_schema(own.settings),
+            required=own.required,
+        )
+    return described(model, required=required) if model else None
 
 
 async def _asked(request: Request, model: type[Wish], route: Route, *, required: bool) -> Wish:

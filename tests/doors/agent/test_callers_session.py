@@ -16,8 +16,7 @@ import pytest
 
 from bsd.agents.owner import Process
 from bsd.agents.owners import at_work
-from bsd.doors.agent.client import ancestors, sessions_of_client
-from bsd.doors.agent.scope import Scope
+from bsd.doors.agent.scope import Scope, ancestors, sessions_of_client
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.process import starttime

@@ -352,7 +352,7 @@ def test_a_redaction_that_breaks_does_not_undo_the_rest(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bsd.doors.agent.rounds.plan_redact", broken)
+    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", broken)
     old = agent.past()
     desk.look()
     agent.user("again")

@@ -129,10 +129,8 @@ class FlatOwner(Owner):
         return {one["id"]: one["output"] for one in self.entries() if one["type"] == "tool_result"}
 
 
-def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path) -> None:
+def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path, root: Path) -> None:
     require_linux()
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
     configure(root, retention="never")
     owners: list[Owner] = [OpenClawOwner(root, "openclaw"), FlatOwner(root, "flat")]
     for owner in owners:

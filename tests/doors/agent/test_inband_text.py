@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bsd.daemon.instance import SingleInstance
+from bsd.doors.agent.inband import InBand
 from tests import forked
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, call, text_of
-from tests.doors.agent.test_inband import call_of
+from tests.doors.agent.test_inband import PIN, call_of
 from tests.openclaw_tree import set_status
 from tests.verbs import performed
 
@@ -212,3 +213,30 @@ def test_reading_by_a_door_is_left_as_it_is(desk: Desk, agent: Agent, old: str) 
     agent.says("I have it")
     assert not desk.look()
     assert text_of(desk.entry(read)) == answer
+
+
+def test_a_search_that_is_written_behind_the_searches_is_done_all_the_same(
+    desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = agent.past()
+    desk.look()
+    agent.user("keep it")
+    agent.calls(("c1", "purge_control", {**PIN, "entry": old}))
+    agent.result("c1", "purge_control", UNKNOWN, error=True)
+    agent.says("ok")
+    search = InBand._search
+    late: list[str] = []
+
+    def slow(self: InBand, *what: Any) -> Any:
+        found = search(self, *what)
+        if not late:
+            agent.user("where was it?")
+            agent.calls(("c2", "search_extracted", {"query": "dolor"}))
+            late.append(agent.result("c2", "search_extracted", UNKNOWN, error=True))
+            agent.says("ok")
+        return found
+
+    monkeypatch.setattr(InBand, "_search", slow)
+    assert desk.look()
+    assert desk.entry(old)["_extractable"] is False
+    assert text_of(desk.entry(late[0])).startswith(f"{old}: lorem ipsum")

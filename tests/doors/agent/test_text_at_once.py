@@ -116,7 +116,7 @@ def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
     heard: list[dict[str, Any]] = []
     set_at_rest(away.path)
     asked = read_call("restore", {"entry_id": "msg-456"})
-    answer = carry_out(asked, NAME, Hands(away), heard.append)
+    answer = carry_out(asked, NAME, Hands(away), lambda one: heard.append(one.as_json()))
     assert [(one["restored"], one["inline"]) for one in heard] == [(False, "under way")]
     assert heard[0]["texts"] == answer["texts"] == BOTH
     assert answer["inline"] == "now"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.doors.agent.instructions import INSTRUCTIONS
-from bsd.doors.agent.names import ran_by_shell
+from bsd.doors.agent.mcp import INSTRUCTIONS
+from bsd.doors.agent.own_calls import ran_by_shell
 from bsd.doors.agent.tools import TOOLS, read_call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.surgery.replace import plan_replace

@@ -17,7 +17,7 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
-from bsd.verbs.verb import Verb
+from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException
@@ -136,7 +136,15 @@ def listening(
         surgeon.waits.append(wait)
         return surgeon
 
-    def perform(verb: Verb[Any, Any], hands: CallHands, name: SessionName, asked: Any) -> Any:
+    def perform(
+        verb: Verb[Any, Any],
+        hands: CallHands,
+        name: SessionName,
+        asked: Any,
+        meanwhile: Meanwhile = no_one_waits,
+    ) -> Any:
+        if verb.act is not None:  # asks for others
+            return verb.act(hands, name, asked, meanwhile)
         hands.surgeon(name, writes=verb.changes)
         given = [getattr(asked, one.name) for one in fields(verb.arguments)]
         given = [list(one) if isinstance(one, tuple) else one for one in given]

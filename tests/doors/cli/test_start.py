@@ -45,7 +45,7 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["extract", "--help"], ["config", "--help"], ["logs", "--help"], ["mcp", "--help"]),
+        *(["config", "--help"], ["logs", "--help"], ["mcp", "--help"]),
         *(["restore_remote", "--help"], ["--version"]),
     ],
 )
@@ -61,6 +61,14 @@ def test_the_tab_key_offers_commands_without_loading_any() -> None:
     assert "bsd.doors.cli.complete" in loaded
     assert not {"bsd.doors.cli.config", "bsd.doors.cli.verbs", "bsd.verbs.verb"} & loaded
     assert not {name.partition(".")[0] for name in loaded} & _HEAVY
+
+
+@pytest.mark.parametrize("verb", ["extract", "restore", "edit", "delete"])
+def test_help_of_a_verb_needs_nobody_who_does_it(verb: str) -> None:
+    loaded = _modules_after(verb, "--help")
+    assert "click" in loaded
+    assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson"})
+    assert "bsd.session.surgeon" not in loaded
 
 
 @pytest.mark.parametrize("command", ["extract --dry-run main/a", "show main/a", "context main/a"])

@@ -28,9 +28,7 @@ pytestmark = pytest.mark.daemon
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def root(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENCLAW_ROOT", str(root))
     return root
 

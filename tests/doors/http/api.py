@@ -9,14 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings, load_settings
 from bsd.session.rest import Patience
-from tests.doors.http.fake_daemon import FakeDaemon
+from tests.doors.http.fake_daemon import FakeDaemon, app_over
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS
 
@@ -36,10 +32,8 @@ def serving(
     """An API over a fake daemon, listening as the environment says."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
-    layout = Layout(root)
-    config = ConfigService(layout.config_file)
-    desk = Desk(layout, config, patience or Patience(wait=5.0, quiet=0.1))
-    app = create_app(daemon, config, desk, readonly=settings.readonly)
+    patience = patience or Patience(wait=5.0, quiet=0.1)
+    app = app_over(root, daemon, patience, readonly=settings.readonly)
     server = ApiServer(app, settings, daemon)
     server.start()
     try:

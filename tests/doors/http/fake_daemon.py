@@ -7,12 +7,19 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message
 
 from bsd.daemon.events import Events, Subscription
+from bsd.doors.http.app import create_app
+from bsd.doors.http.desk import Desk
 from bsd.foundation.errors import NotFound
+from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.rest import Patience
 
 _MB = 1 << 20
 
@@ -188,6 +195,16 @@ class FakeDaemon:
 
     def end_beat(self, loop: str) -> None:
         self.ended.append(loop)
+
+
+def app_over(
+    root: Path, daemon: FakeDaemon | None = None, patience: Patience | None = None, **how: Any
+) -> FastAPI:
+    """The application over a root, beside a daemon that only says what it was told to say."""
+    layout = Layout(root)
+    config = ConfigService(layout.config_file)
+    desk = Desk(layout, config, patience or Patience())
+    return create_app(daemon or FakeDaemon(), config, desk, **how)
 
 
 @dataclass

@@ -15,9 +15,7 @@ from tests.sessions import sample
 pytestmark = pytest.mark.daemon
 
 
-def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path, root: Path) -> None:
     # Nothing is due to the daemon itself: so what happens is what was asked for.
     configure(root, enabled=False)
     path = add_session(root, "main/sample", sample(12, 1))

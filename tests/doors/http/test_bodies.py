@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
 from bsd.session.rest import Patience
-from tests.doors.http.fake_daemon import FakeDaemon, ask
+from tests.doors.http.fake_daemon import app_over, ask
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import sample
 from tests.wording import LIBRARY
 
+BRIEF = Patience(wait=0.1, quiet=0.0)
 VALUES = [
     *(b"null", b"true", b"1", b"-1", b"1.5", b"1e400", b"1" + b"0" * 5000, b"18446744073709551616"),
     *(b'"x"', b'"\\ud800"', b'"\\u0000"', b"[]", b"[null]", b'["\\ud800"]', b"[{}]", b"{}"),
@@ -45,10 +42,7 @@ def bodies(fields: list[str]) -> Iterator[bytes]:
 @pytest.mark.parametrize(("method", "route"), list(FIELDS))
 def test_no_body_is_an_internal_error(tmp_path: Path, method: str, route: str) -> None:
     path = add_session(tmp_path, "main/sample", sample(2, 1))
-    layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
-    desk = Desk(layout, config, Patience(wait=0.1, quiet=0.0))
-    app = create_app(FakeDaemon(), config, desk)
+    app = app_over(tmp_path, patience=BRIEF)
     for body in bodies(FIELDS[method, route]):
         set_at_rest(path)
         reply = ask(app, method, f"/api/sessions/main/sample/{route}", body=body)
@@ -64,9 +58,7 @@ def test_an_entry_nested_deeply_is_no_internal_error(tmp_path: Path, depth: int)
     lines[3] = lines[3].rstrip(b"}\n") + b"}" * (len(lines[3]) - len(lines[3].rstrip(b"}\n")) - 2)
     lines[3] += b',"extra":' + deep + b"}\n"
     path = add_session(tmp_path, "main/sample", b"".join(lines))
-    layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
-    app = create_app(FakeDaemon(), config, Desk(layout, config, Patience(wait=0.1, quiet=0.0)))
+    app = app_over(tmp_path, patience=BRIEF)
     base = "/api/sessions/main/sample"
     assert ask(app, "GET", f"{base}/entries").status == 200
     assert ask(app, "GET", f"{base}/entries/#2").status == 200
@@ -80,9 +72,7 @@ def test_an_entry_nested_deeply_is_no_internal_error(tmp_path: Path, depth: int)
 def test_the_header_is_shown_and_stays(tmp_path: Path) -> None:
     lines = list(session_lines(turns=2, seed=1))
     path = add_session(tmp_path, "main/sample", b"".join(lines))
-    layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
-    app = create_app(FakeDaemon(), config, Desk(layout, config, Patience(wait=0.1, quiet=0.0)))
+    app = app_over(tmp_path, patience=BRIEF)
     base = "/api/sessions/main/sample/entries"
     shown = ask(app, "GET", f"{base}/#0")
     assert (shown.status, shown.json()["index"]) == (200, 0)

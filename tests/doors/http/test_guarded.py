@@ -46,9 +46,7 @@ def routes() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def root(root: Path) -> Path:
     add_session(root, "main/sample", sample(2, 1))
     layout = Layout(root)
     # What is there after the first start, and after the first work on the session.

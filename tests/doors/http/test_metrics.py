@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.metrics import MetricsPage
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
-from tests.doors.http.fake_daemon import FakeDaemon, ask
+from tests.doors.http.fake_daemon import FakeDaemon, app_over, ask
 
 Families = dict[str, Any]
 
@@ -92,10 +88,7 @@ def test_any_text_may_be_a_label() -> None:
 
 
 def test_the_page_says_what_it_is(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    config = ConfigService(layout.config_file)
-    app = create_app(FakeDaemon(), config, Desk(layout, config))
-    reply = ask(app, "GET", "/api/metrics")
+    reply = ask(app_over(tmp_path), "GET", "/api/metrics")
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/plain; version=")
     assert list(text_string_to_metric_families(reply.body.decode()))

@@ -31,9 +31,7 @@ ALL = b'{"prefix_bound":"extract"}'
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def root(root: Path) -> Path:
     add_session(root, "main/sample", sample(12, 1))
     return root
 

@@ -10,14 +10,10 @@ import pytest
 from fastapi import FastAPI
 
 import bsd.doors.http
-from bsd.doors.http.app import create_app
 from bsd.doors.http.auth import KeyGuard
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.routes.page import settings_table
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
-from tests.doors.http.fake_daemon import FakeDaemon, ask
+from tests.doors.http.fake_daemon import app_over, ask
 
 _FOLDER = Path(bsd.doors.http.__file__).parent / "web"
 _FILES = sorted(path.name for path in _FOLDER.iterdir())
@@ -27,9 +23,7 @@ _PARTS = [*_FILES, _MADE]
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
-    layout = Layout(tmp_path_factory.mktemp("page"))
-    config = ConfigService(layout.config_file)
-    return create_app(FakeDaemon(), config, Desk(layout, config), readonly=True)
+    return app_over(tmp_path_factory.mktemp("page"), readonly=True)
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in _PARTS)])

@@ -14,14 +14,12 @@ from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from bsd.doors.http.answer import LARGEST_BODY
-from bsd.doors.http.app import create_app
 from bsd.doors.http.body import Wish
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.routes.threads import Threads
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
-from tests.doors.http.fake_daemon import FakeDaemon, Reply, ask, sample_job, sample_status
+from tests.doors.http.fake_daemon import FakeDaemon, Reply, app_over, ask, sample_job, sample_status
 from tests.logs import capture_logs
 
 
@@ -35,13 +33,9 @@ def config(tmp_path: Path) -> ConfigService:
     return ConfigService(Layout(tmp_path).config_file)
 
 
-def desk_of(config: ConfigService) -> Desk:
-    return Desk(Layout(config.path.parents[1]), config)
-
-
 @pytest.fixture
-def app(daemon: FakeDaemon, config: ConfigService) -> FastAPI:
-    return create_app(daemon, config, desk_of(config))
+def app(daemon: FakeDaemon, tmp_path: Path) -> FastAPI:
+    return app_over(tmp_path, daemon)
 
 
 def post(app: FastAPI, path: str, body: bytes = b"", content_type: str | None = None) -> Reply:
@@ -116,10 +110,10 @@ def test_config_is_shown_without_anything_secret(app: FastAPI, config: ConfigSer
 
 @pytest.mark.parametrize("content_type", [None, "application/json", "text/plain", "x/y; charset=z"])
 def test_config_is_changed_whatever_the_content_type(
-    config: ConfigService, daemon: FakeDaemon, content_type: str | None
+    tmp_path: Path, config: ConfigService, content_type: str | None
 ) -> None:
     told: list[str] = []
-    app = create_app(daemon, config, desk_of(config), config_changed=lambda: told.append("changed"))
+    app = app_over(tmp_path, config_changed=lambda: told.append("changed"))
     reply = post(app, "/api/config", b'{"keep_recent":7,"retention":"never"}', content_type)
     assert reply.status == 200
     assert (reply.json()["keep_recent"], reply.json()["retention"]) == (7, "never")
@@ -217,8 +211,10 @@ def test_what_nobody_foresaw_tells_nothing_of_the_inside(app: FastAPI, daemon: F
 # --- read-only ------------------------------------------------------------------------------
 
 
-def test_a_read_only_server_changes_nothing(daemon: FakeDaemon, config: ConfigService) -> None:
-    app = create_app(daemon, config, desk_of(config), readonly=True)
+def test_a_read_only_server_changes_nothing(
+    daemon: FakeDaemon, config: ConfigService, tmp_path: Path
+) -> None:
+    app = app_over(tmp_path, daemon, readonly=True)
     for path, body in [("/api/jobs/retention/run", b""), ("/api/config", b'{"keep_recent":7}')]:
         reply = post(app, path, body)
         assert reply.status == 403
@@ -262,7 +258,7 @@ def test_the_description_is_valid_openapi(app: FastAPI) -> None:
 
 
 def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
-    daemon: FakeDaemon, config: ConfigService, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -271,7 +267,7 @@ def test_what_bodies_and_answers_hold_is_worked_out_for_nobody_but_the_document(
         return {"type": "object"}
 
     monkeypatch.setattr(Wish, "model_json_schema", classmethod(schema))
-    app = create_app(daemon, config, desk_of(config))
+    app = app_over(tmp_path)
     assert post(app, "/api/sessions/main/none/undo", b"{}").status == 404
     assert not asked
     routes = [each.original_route for each in iter_route_contexts(app.routes)]

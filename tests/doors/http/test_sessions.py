@@ -23,9 +23,7 @@ EXTRACT_ALL = b'{"trigger_types":["thinking","tool_result"],"prefix_bound":"extr
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    root.mkdir(mode=0o700)
+def root(root: Path) -> Path:
     add_session(root, "main/sample", sample(12, 1))
     add_session(root, "main/other", sample(2, 2))
     add_session(root, "second/sample", sample(2, 3))

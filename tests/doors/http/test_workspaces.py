@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.workspaces import create_session_sandbox, touch_session
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.verbs import WorkspaceRoot
-from tests.doors.http.fake_daemon import FakeDaemon, ask
+from tests.doors.http.fake_daemon import app_over, ask
 
 
 class Client:
@@ -26,11 +22,7 @@ class Client:
     def __init__(
         self, top: Path, workspaces: WorkspaceRoot | None, *, readonly: bool = False
     ) -> None:
-        layout = Layout(top)
-        config = ConfigService(layout.config_file)
-        self.app: FastAPI = create_app(
-            FakeDaemon(), config, Desk(layout, config), readonly=readonly, workspaces=workspaces
-        )
+        self.app = app_over(top, readonly=readonly, workspaces=workspaces)
 
     def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
         raw = b"" if body is None else json.dumps(body).encode()

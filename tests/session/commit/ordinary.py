@@ -75,7 +75,7 @@ def full_disk(top: Path) -> Answer:
     root, filler = top / "root", top / "filler"
     answers, problems = [], []
     surgeon = _surgeon(root)
-    surgeon.extract(NAME, dry_run=True)
+    surgeon.extraction(NAME)
     for what in (surgeon.extract, surgeon.restore_all):
         for room in range(0, 200 << 10, 12 << 10):
             set_at_rest(_path(root))

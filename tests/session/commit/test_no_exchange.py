@@ -125,6 +125,7 @@ def _bsd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.daemon
 def test_bindfs(bindfs: Path, tmp_path: Path) -> None:
     root = bindfs / "root"
     root.mkdir(mode=0o700)

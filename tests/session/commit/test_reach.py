@@ -141,6 +141,7 @@ def test_what_may_still_work_is_no_problem(
     assert unreached(home, home.sources[0]) is None
 
 
+@pytest.mark.daemon
 def test_the_daemons_health_is_red(
     home: Layout, cgroups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

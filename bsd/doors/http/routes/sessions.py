@@ -1,89 +1,82 @@
-"""Agents, and what is done to whole sessions: `/api/agents`, `/api/sessions…`."""
+"""What no verb answers: the agents, and entries as they are spelled or streamed from the store.
+
+`{entry}` is an id; if it is all digits and no such id exists, the index; `%23n` always is.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
+from starlette.responses import StreamingResponse
 
 from bsd.care import catalog
 from bsd.care.catalog import Agents
-from bsd.doors.http.actor import actor_of
 from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import json_object
-from bsd.doors.http.description import answers, body, settings_schema
-from bsd.doors.http.desk import Desk
-from bsd.doors.http.routes.threads import changing, reading
-from bsd.foundation.errors import FieldError, Invalid
-from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
-from bsd.surgery.result import SessionResult
+from bsd.doors.http.description import answers
+from bsd.doors.http.desk import Desk, entry_name
+from bsd.doors.http.extracted import Content, open_content
+from bsd.doors.http.routes.threads import reading
+from bsd.session.session import Session
+from bsd.surgery.edit import show_entry
+from bsd.surgery.view import ExtractedContent
+
+_ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
 
 
 def routes(desk: Desk) -> APIRouter:
-    router = APIRouter(tags=["sessions"])
+    router = APIRouter()
     _agents(router, desk)
-    _deletion(router, desk)
-    _changes(router, desk)
+    _entry(router, desk)
+    _content(router, desk)
     return router
 
 
 def _agents(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/agents", responses=answers(Agents))
+    @router.get("/api/agents", tags=["sessions"], responses=answers(Agents))
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
         return Answer(Agents(tuple(found)).as_json())
 
 
-def _deletion(router: APIRouter, desk: Desk) -> None:
-    @router.delete(
-        "/api/sessions/{agent}/{session}",
-        responses=answers("Deleted"),
+def _entry(router: APIRouter, desk: Desk) -> None:
+    @router.get(_ENTRY, tags=["entries"], responses=answers("EntryDocument"))
+    async def entry(agent: str, session: str, entry: str) -> Response:
+        """A whole entry as it stands, for reading and editing."""
+
+        def look() -> bytes:
+            source, fmt = Session(desk.layout, desk.named(agent, session)).open()
+            with source:
+                shown = show_entry(source, fmt, entry_name(entry))
+            head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
+            # The entry as it is spelled: numbers keep all their digits.
+            return bytes(Answer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+
+        return Response(await reading(look), media_type="application/json")
+
+
+def _content(router: APIRouter, desk: Desk) -> None:
+    @router.get(
+        _ENTRY + "/extracted",
+        tags=["entries"],
+        responses=answers(ExtractedContent),
     )
-    async def delete(
-        request: Request, agent: str, session: str, *, permanent: bool = False
-    ) -> Response:
-        """Move a session and its children to the trash, or `permanent`ly away."""
-        actor = actor_of(request)
+    async def extracted(agent: str, session: str, entry: str) -> Response:
+        """What was taken out of an entry, without putting it back."""
 
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.trash(actor).delete(name, permanent=permanent).as_json()
+        def look() -> Content:
+            return open_content(desk.layout, desk.named(agent, session), entry_name(entry))
 
-        return Answer(await changing(work))
+        content = await reading(look)
+        size = {"content-length": str(content.size)}
+        return StreamingResponse(_pieces(content), media_type="application/json", headers=size)
 
 
-def _changes(router: APIRouter, desk: Desk) -> None:
-    @router.post(
-        "/api/sessions/{agent}/{session}/extract",
-        responses=answers(SessionResult),
-        openapi_extra=body(lambda: settings_schema(PER_CALL), required=False),
-    )
-    async def extract(
-        request: Request, agent: str, session: str, *, dry_run: bool = False
-    ) -> Response:
-        """Extract what is due; the body may change settings for this call."""
-        actor, overrides = actor_of(request), await json_object(request, optional=True)
-        _check_overrides(overrides)
-
-        def work() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return desk.extract(name, actor, overrides, dry_run=dry_run)
-
-        return Answer(await changing(work))
-
-
-def _check_overrides(overrides: dict[str, Any]) -> None:
-    """Raise Invalid that names all fields which are no overrides, and all bad ones."""
-    errors = [
-        FieldError(name, "not a setting of one extraction")
-        for name in overrides
-        if name not in PER_CALL
-    ]
+async def _pieces(content: Content) -> AsyncIterator[bytes]:
     try:
-        PruningConfig.checked({name: overrides[name] for name in PER_CALL if name in overrides})
-    except Invalid as problem:
-        errors += problem.errors
-    if errors:
-        text = "; ".join(f"{one.field}: {one.message}" for one in errors)
-        raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))
+        pieces = content.pieces()
+        while (piece := await reading(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        content.close()

@@ -1,15 +1,21 @@
-"""The body of an edit: a whole entry, or values by path; numbers stay as they are spelled."""
+"""edit: values of one entry changed as a person wants them; all other bytes stay."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from bsd.agents.dialect import Format
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.surgery.edit import NumberText, Wish, read_document, setting
+from bsd.surgery.edit import Edited, NumberText, Wish, plan_edit, read_document, setting
+from bsd.surgery.plan import Means, Plan
+from bsd.text.reader import Transcript
+from bsd.verbs.restore import ENTRY
+from bsd.verbs.verb import Body, Route, Verb, argument
 
-EDIT_SCHEMA: dict[str, Any] = {
+_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "entry": {"type": "object", "description": "The whole entry as it shall be"},
@@ -26,13 +32,20 @@ _HINT = 'send {"entry": {…}} or {"set": {"message.content[0].text": "shorter"}
 
 
 @dataclass(frozen=True, slots=True)
-class EditWish:
-    wish: Wish
-    seen: str | None
+class EditEntry:
+    """`seen` is the hash of the line that the wish was made on; EntryChanged if it is another."""
+
+    entry: str = field(metadata=ENTRY)
+    wish: Wish = field(metadata=argument("From the entry as it is to the entry as it shall be."))
+    seen: str | None = None
 
 
-def read_edit(body: bytes) -> EditWish:
-    """Read a body; raises Invalid that names every bad field."""
+def _plan(source: Transcript, fmt: Format, asked: EditEntry, _: Means) -> tuple[Plan, Edited]:
+    return plan_edit(source, fmt, asked.entry, asked.wish, asked.seen)
+
+
+def _read(body: bytes) -> Mapping[str, Any]:
+    """Read a body, in which numbers stay as they are spelled; raises Invalid on every bad field."""
     if not body:
         raise Invalid("the body is empty", hint=_HINT)
     try:
@@ -44,7 +57,7 @@ def read_edit(body: bytes) -> EditWish:
     errors = [
         FieldError(name, "not a field of an edit")
         for name in document
-        if name not in {"entry", "set", "seen"}
+        if name not in _SCHEMA["properties"]
     ]
     seen = document.get("seen")
     if seen is not None and (not isinstance(seen, str) or isinstance(seen, NumberText)):
@@ -58,9 +71,9 @@ def read_edit(body: bytes) -> EditWish:
         text = "; ".join(f"{one.field}: {one.message}" for one in errors)
         raise Invalid(text, hint=_HINT, errors=tuple(errors))
     if assignments:
-        return EditWish(setting(assignments), seen)
+        return {"wish": setting(assignments), "seen": seen}
     wanted: dict[str, Any] = document["entry"]
-    return EditWish(lambda _: wanted, seen)
+    return {"wish": lambda _: wanted, "seen": seen}
 
 
 def _full(value: Any) -> bool:
@@ -75,3 +88,20 @@ def _assignments(values: dict[str, Any], errors: list[FieldError]) -> list[tuple
         except ValueError as problem:
             errors.append(FieldError(f"set.{text}", f"not a path: {problem}"))
     return found
+
+
+EDIT = Verb(
+    name="edit",
+    arguments=EditEntry,
+    answer=Edited,
+    plan=_plan,
+    changes=True,
+    route=Route(
+        "PUT",
+        "/api/sessions/{agent}/{session}/entries/{entry}",
+        "edit",
+        "Change values of an entry; all other bytes stay.",
+        tag="entries",
+        body=Body(_read, _SCHEMA),
+    ),
+)

@@ -1,0 +1,196 @@
+"""The trash: sessions are deleted into it, come back out of it, or go for good (SPEC §7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bsd.care.trashed import Deleted, Returned, Trashed
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import SessionName
+from bsd.verbs.verb import Meanwhile, RootHands, Route, Verb, argument
+
+ID = argument("What `bsd trash list` shows.", metavar="ID", positional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A session, with its children."""
+
+    permanent: bool = field(
+        default=False,
+        metadata=argument("Delete it for good, past the trash.", query=True),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListTrash:
+    """Nothing but the trash."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFromTrash:
+    """One session in the trash; its children come with it."""
+
+    id: str = field(metadata=ID)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFromTrash:
+    """One session in the trash, alone."""
+
+    id: str = field(metadata=ID)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyTrash:
+    """All that is in the trash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrashItem(Answer):
+    """A session in the trash. Sizes are bytes, times ISO 8601."""
+
+    id: str
+    session: str
+    original_agent: str
+    original_session_id: str
+    original_path: str
+    trashed_at: str
+    expires_at: str | None
+    parent: str | None
+    entry_count: int
+    size: int
+    extracted_files: int
+    extracted_bytes: int
+    keys: list[str]
+    problem: str | None = field(
+        metadata=contract("Why its meta file is of no use: it can only be deleted for good")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TrashList(Answer):
+    """What can be brought back, and until when; the oldest first."""
+
+    keep: str = field(metadata=contract("The setting trash_retention"))
+    sessions: tuple[TrashItem, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed(TrashItem):
+    """What was deleted for good."""
+
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied(Answer):
+    """What was deleted for good, and by its id why something was not."""
+
+    cleaned: int
+    bytes: int
+    ids: list[str]
+    failed: dict[str, str]
+
+
+def _delete(hands: RootHands, name: SessionName, asked: Delete, _: Meanwhile) -> Deleted:
+    return hands.trash(writes=True).delete(name, permanent=asked.permanent)
+
+
+def _list(hands: RootHands, _: ListTrash) -> TrashList:
+    items = hands.trash(writes=False).items()
+    keep = hands.config.current.trash_retention
+    return TrashList(keep, tuple(TrashItem(**item.as_json()) for item in items))
+
+
+def _restore(hands: RootHands, asked: RestoreFromTrash) -> Returned:
+    return hands.trash(writes=True).restore(asked.id)
+
+
+def _remove(hands: RootHands, asked: DeleteFromTrash) -> Removed:
+    item = hands.trash(writes=True).remove(asked.id)
+    hands.cleaned()
+    return Removed(deleted=True, **item.as_json())
+
+
+def _empty(hands: RootHands, _: EmptyTrash) -> Emptied:
+    trash = hands.trash(writes=True)
+    gone: list[Trashed] = []
+    failed: dict[str, str] = {}
+    for item in trash.items():
+        if hands.stopping():
+            break
+        try:
+            gone.append(trash.remove(item.id))
+        except BsdError as problem:  # the others shall go all the same
+            failed[item.id] = problem.message
+    hands.cleaned()
+    amount = sum(item.size + item.extracted_bytes for item in gone)
+    return Emptied(len(gone), amount, [item.id for item in gone], failed)
+
+
+DELETE = Verb(
+    name="delete",
+    arguments=Delete,
+    answer=Deleted,
+    act=_delete,
+    changes=True,
+    route=Route(
+        "DELETE",
+        "/api/sessions/{agent}/{session}",
+        "delete",
+        "Move a session and its children to the trash, or `permanent`ly away.",
+    ),
+)
+TRASH_LIST = Verb(
+    name="trash_list",
+    arguments=ListTrash,
+    answer=TrashList,
+    ask=_list,
+    route=Route(
+        "GET",
+        "/api/trash",
+        "trash",
+        "What can be brought back, and until when; the oldest first.",
+        tag="trash",
+    ),
+)
+TRASH_RESTORE = Verb(
+    name="restore_from_trash",
+    arguments=RestoreFromTrash,
+    answer=Returned,
+    ask=_restore,
+    changes=True,
+    route=Route(
+        "POST",
+        "/api/trash/{id}/restore",
+        "restore",
+        "Bring a session back, with the children that went with it.",
+        tag="trash",
+    ),
+)
+TRASH_DELETE = Verb(
+    name="delete_from_trash",
+    arguments=DeleteFromTrash,
+    answer=Removed,
+    ask=_remove,
+    changes=True,
+    route=Route(
+        "DELETE",
+        "/api/trash/{id}",
+        "remove",
+        "Delete one session in the trash for good.",
+        tag="trash",
+    ),
+)
+TRASH_EMPTY = Verb(
+    name="empty_trash",
+    arguments=EmptyTrash,
+    answer=Emptied,
+    ask=_empty,
+    changes=True,
+    route=Route(
+        "DELETE", "/api/trash", "empty", "Delete all that is in the trash for good.", tag="trash"
+    ),
+)
