@@ -45,7 +45,7 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["config", "--help"], ["logs", "--help"], ["mcp", "--help"]),
+        *(["config", "--help"], ["mcp", "--help"]),
         *(["restore_remote", "--help"], ["--version"]),
     ],
 )
