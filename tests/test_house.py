@@ -218,17 +218,6 @@ def test_nobody_but_agents_imports_one_of_them() -> None:
     assert {Path(name).parts[1] for name in importing} == {"agents"}
 
 
-# Class names that still stand in more than one module; what is renamed goes from here.
-_TWICE = {
-    "Answer",
-    "Busy",
-    "Health",
-    "Savings",
-    "Status",
-    "_Job",
-}
-
-
 def test_no_class_name_stands_in_two_modules() -> None:
     found = Counter(
         node.name
@@ -236,4 +225,4 @@ def test_no_class_name_stands_in_two_modules() -> None:
         for node in ast.parse(path.read_bytes()).body
         if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, times in found.items() if times > 1} == _TWICE
+    assert {name for name, times in found.items() if times > 1} == set()

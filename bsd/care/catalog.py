@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import ClassVar
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Rank, Title, better
@@ -52,6 +53,8 @@ _File = tuple[str, os.stat_result]
 @immutable
 class AgentInfo(Answer):
     """One agent; `note` says why its sessions are not listed or not edited, if so."""
+
+    schema_name: ClassVar[str] = "Agent"
 
     name: str
     sessions: int

@@ -1,6 +1,6 @@
 """Before a store goes for good: what other sessions name in it is handed down to one of them.
 
-Programs copy lines into other sessions, markers included, and `store.contents` finds what these
+Programs copy lines into other sessions, markers included, and `store.index` finds what these
 name in whatever store. One that leaves for good could take the only copy along; so a session that
 names it, in its place, put aside or in the trash, gets it into its own store, as old as it is. And
 what histories name, or nobody could take back there what was done to an entry that was away.
@@ -27,10 +27,9 @@ from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
-from bsd.store.contents import StoredPlace, contents_of, entry_key
 from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
-from bsd.store.index import Record
+from bsd.store.index import Record, StoredPlace, contents_of, entry_key
 from bsd.store.markers import NEEDLES, Markers
 from bsd.text.change import Identity
 from bsd.text.reader import Line, TranscriptFile, parse_entry

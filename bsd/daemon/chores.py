@@ -1,37 +1,32 @@
-"""What the daemon's jobs do: look around, clean up, look after what is in flight."""
+"""What the daemon's jobs do: look around, clean up, look after what is in flight, go over all."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
-from bsd.care.expiry import Cleaned
 from bsd.care.interrupted import recover
 from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
-from bsd.daemon.clock import steady
-from bsd.daemon.guarantee import Mounts
-from bsd.daemon.intake import Intake
-from bsd.daemon.ledger import Ledger
-from bsd.daemon.rest import Rests, resume
-from bsd.daemon.savings import Savings
-from bsd.daemon.scan import Scan
+from bsd.daemon.scan import sessions_by_stat
+from bsd.daemon.state import DaemonState
 from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere, has_served, secure
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.spelling import lifetime_seconds
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.displaced import Recovered, State
-from bsd.session.commit.inflight import InFlight
 from bsd.session.surgeon import Surgeon
+from bsd.text.change import Written
 
 _log = get_logger("daemon")
+_cron_log = get_logger("cron")
 
 _DONE_WITH = {State.FINISHED, State.ABANDONED, State.FAILED}
 _QUIET = {State.WATCHED, State.BUSY}
@@ -40,41 +35,18 @@ _BAD = {State.FAILED, State.ORPHANED}
 
 @traced(_log)
 class Chores:
-    """Each method is a job, or part of one; `stopping` breaks the long ones off."""
+    """Each method is a job, or part of one; `gone` hears of sessions that are no more."""
 
-    def __init__(  # noqa: PLR0913 - the parts that chores are about
+    def __init__(
         self,
-        layout: Layout,
-        config: ConfigService,
+        state: DaemonState,
         surgeon: Surgeon,
         *,
-        scan: Scan,
-        intake: Intake,
-        savings: Savings,
-        ledger: Ledger,
-        mounts: Mounts,
-        rests: Rests,
-        stopping: Callable[[], bool],
-        readonly: bool = False,
         gone: Callable[[SessionName], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = steady,
     ) -> None:
-        self._layout = layout
-        self._config = config
+        self._state = state
         self._surgeon = surgeon
-        self._scan = scan
-        self._intake = intake
-        self._savings = savings
-        self._ledger = ledger
-        self._mounts = mounts
-        self._rests = rests
-        self._stopping = stopping
-        self._readonly = readonly
         self._gone = gone
-        self._clock = clock
-        self._steady = steady
-        self._inflight = InFlight(layout)
         self._told: dict[Path, tuple[State, str]] = {}
         self._known: set[Path] = set()  # records that are our own, or have been looked into
         self._behind: set[SessionName] = set()  # whose index may lack files
@@ -83,24 +55,26 @@ class Chores:
     def look_around(self) -> None:
         """Find which sessions changed, by stat alone, and queue them."""
         self._look_at_clock()
-        now, wall = self._steady(), self._clock()
-        for name, seen in self._scan.step():
-            if self._stopping():
+        state = self._state
+        now, wall = state.clocks.steady(), state.clocks.wall()
+        for name, seen in state.scan.step():
+            if state.stopping.is_set():
                 return
             if seen is None:
-                self._ledger.forget(name)
+                state.ledger.forget(name)
                 self._gone(name)
-                self._savings.settle(name)
+                state.savings.settle(name)
             else:
-                self._intake.found(name, seen, now, wall)
-        found = directories.look(self._layout)
-        self._mounts.look((*found.sessions, *found.put_away_in))
-        self._rests.flush()
+                state.intake.found(name, seen, now, wall)
+        found = directories.look(state.layout)
+        state.mounts.look((*found.sessions, *found.put_away_in))
+        state.at_rest.flush()
 
     def _look_at_clock(self) -> None:
         """See at once that it was put forward: what is destroyed by the clock may come later."""
-        ages = look(self._layout, self._clock, self._steady, keep=not self._readonly)
-        config = self._config.current
+        state = self._state
+        clocks, config = state.clocks, state.config.current
+        ages = look(state.layout, clocks.wall, clocks.steady, keep=not state.settings.readonly)
         kept = map(lifetime_seconds, (config.retention, config.trash_retention))
         why = next(filter(None, map(ages.why_held, kept)), None)
         if why is not None and self._held is None:
@@ -116,16 +90,16 @@ class Chores:
 
     def resume(self) -> None:
         """Take over from the daemon before: what it left at rest need not be opened again."""
-        now, wall = self._steady(), self._clock()
-        resume(
-            self._rests,
-            self._scan.note,
-            lambda name, due_at: self._intake.changed(name, now + max(0.0, due_at - wall)),
-        )
+        state = self._state
+        now, wall = state.clocks.steady(), state.clocks.wall()
+        for left in state.at_rest.known():
+            state.scan.note(left.session, left.file)
+            if left.due_at is not None:
+                state.intake.changed(left.session, now + max(0.0, left.due_at - wall))
 
     def is_something_in_flight(self) -> bool:
         """Whether a commit left something to look after, ours or another bsd's."""
-        return next(self._inflight.records(), None) is not None
+        return next(self._state.in_flight.records(), None) is not None
 
     def recover(self) -> bool:
         """Finish or undo what is in flight; whether there will be more to do soon."""
@@ -148,11 +122,11 @@ class Chores:
 
     def _note_behind(self) -> None:
         """Note what others have in flight: who was killed after a commit has not indexed it."""
-        seen = set(self._inflight.records())
+        seen = set(self._state.in_flight.records())
         known = self._known & seen
         for path in seen - known:
             with suppress(OSError, BsdError):
-                if (record := self._inflight.read(path)) is not None:
+                if (record := self._state.in_flight.read(path)) is not None:
                     self._behind.add(record.session)
                     known.add(path)
         self._known = known
@@ -160,7 +134,7 @@ class Chores:
     def _reindex(self) -> None:
         for name in sorted([*self._behind]):  # workers add to it
             try:
-                if reindex(self._layout, name, wait=0.0):
+                if reindex(self._state.layout, name, wait=0.0):
                     _log.info("The index of a store was made anew", session=str(name))
             except Busy:
                 continue  # perhaps it is just being written
@@ -177,31 +151,32 @@ class Chores:
                 )
             self._behind.discard(name)
 
-    def clean_up(self) -> Cleaned:
+    def clean_up(self) -> None:
         """Delete what has been kept long enough."""
-        started = self._clock()
+        state = self._state
+        started = state.clocks.wall()
         run = RetentionRun(
-            self._layout,
+            state.layout,
             actor="daemon",
-            clock=self._clock,
-            steady=self._steady,
-            stopping=self._stopping,
+            clock=state.clocks.wall,
+            steady=state.clocks.steady,
+            stopping=state.stopping.is_set,
         )
-        done = run.clean_all(self._config.current)
-        if not self._stopping():
-            self._rests.keep_only(self._is_there)
-            self._config.note_run("last_retention_run_at", started)
-        return done.store.done
+        run.clean_all(state.config.current)
+        if not state.stopping.is_set():
+            state.at_rest.keep_only(self._is_there)
+            state.config.note_run("last_retention_run_at", started)
 
     def _is_there(self, name: SessionName) -> bool:
-        return os.path.lexists(self._layout.transcript(name))
+        return os.path.lexists(self._state.layout.transcript(name))
 
     def claim_sources(self) -> None:
         """Say of sources that they are served from here, as they have been; others can wait."""
-        for source in self._layout.sources:
+        layout = self._state.layout
+        for source in layout.sources:
             try:
-                if has_served(self._layout, source) or elsewhere(self._layout, source):
-                    secure(self._layout, source)
+                if has_served(layout, source) or elsewhere(layout, source):
+                    secure(layout, source)
             except LeftAlone as problem:
                 _log.warning(
                     "A source is only looked at", problem=problem.message, hint=problem.hint
@@ -209,9 +184,90 @@ class Chores:
 
     def explain_retention(self) -> None:
         """Before anything was ever deleted, say what will be, and how to keep it."""
-        config = self._config.current
+        config = self._state.config.current
         if config.last_retention_run_at is None:
             _log.info(in_plain_words(config.retention))
+
+
+@traced(_cron_log)
+class AutoCron:
+    """Seed 000's cron (SP-04): every session that changed since the last run is looked at.
+
+    A run puts sessions into the queue, and is over when each has had its turn once.
+    """
+
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._left: set[SessionName] = set()
+        self._started: float | None = None  # epoch seconds, while a run goes on
+
+    def run(self) -> None:
+        """Start a run, unless bsd is switched off or the run before goes on."""
+        config = self._state.config.current
+        if not config.enabled:
+            _cron_log.debug("Nothing is extracted: `enabled` is false")
+            return
+        with self._lock:
+            if self._started is not None:
+                _cron_log.debug("The run before is still going on", sessions_left=len(self._left))
+                return
+            # The start counts as the time of the run: what changes while it goes on is for the
+            # next one.
+            self._started = self._state.clocks.wall()
+        due = list(self._due(config.last_run_at))
+        with self._lock:
+            self._left = {name for name, _ in due}
+        self._begin(due)
+        self._end_if_done()
+
+    def everything(self) -> None:
+        """Put every session into the queue: what was settled is not, by other settings."""
+        now, wall = self._state.clocks.steady(), self._state.clocks.wall()
+        for name, seen in sessions_by_stat(self._state.layout):
+            self._state.intake.found(name, seen, now, wall)
+
+    def _begin(self, due: list[tuple[SessionName, Written]]) -> None:
+        now, wall = self._state.clocks.steady(), self._state.clocks.wall()
+        for name, seen in due:
+            if not self._state.intake.insist(name, seen, now, wall):
+                self.worked(name)  # no room: it comes with the next run
+
+    def worked(self, name: SessionName) -> None:
+        """A session has had its turn, whatever came of it."""
+        with self._lock:
+            if name not in self._left:
+                return
+            self._left.discard(name)
+        self._end_if_done()
+
+    def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Written]]:
+        """Yield the sessions that are to be looked at: all, if there was no run before."""
+        last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
+        since = None if last is None else iso_utc(last)[:19] + "Z"
+        told = _cron_log.is_enabled("debug")
+        # Nearly all are as old as they were; nobody need make names of those, except for the log.
+        for name, seen in sessions_by_stat(self._state.layout, None if told else last):
+            if last is None or (seen.mtime_ns / 1e9 > last and self._is_open(name)):
+                yield name, seen
+            elif told:
+                _cron_log.debug(f"Session {name} unchanged since {since}, skipping")
+
+    def _is_open(self, name: SessionName) -> bool:
+        """Whether it is not as we left it (our own writing is newer than the last run, too)."""
+        return self._state.scan.changed(name) or self._state.savings.due(name) is not None
+
+    def _end_if_done(self) -> None:
+        with self._lock:
+            started = self._started
+            if started is None or self._left:
+                return
+            self._started = None
+            self._left.clear()  # an empty set keeps the room that it ever had
+        try:
+            self._state.config.note_run("last_run_at", started)
+        except BsdError as problem:
+            _cron_log.error("The time of the run could not be noted", problem=problem.message)
 
 
 def _tell(each: Recovered) -> None:

@@ -1,25 +1,66 @@
-"""Which directories hold sessions: one look at `agents/` and all sources."""
+"""Which directories hold sessions, what their file systems can do, and what is in the way."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from bsd.daemon.health import Trouble, WatchProblem, no_access
 from bsd.foundation.errors import BsdError, Invalid, NotFound
 from bsd.foundation.files import is_directory
+from bsd.foundation.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.foundation.layout import Layout, plain_directories
 from bsd.foundation.sources import Source
+
+# Changes made on other machines, or behind the mount, are told to nobody here.
+_NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
+
+
+class Trouble(StrEnum):
+    """Kinds of problems of watching."""
+
+    ROOT_MISSING = "root_missing"
+    AGENTS_MISSING = "agents_missing"
+    SOURCE_MISSING = "source_missing"
+    NO_ACCESS = "no_access"
+    OUTSIDE = "outside"  # a link that leaves the root
+    WATCH_LIMIT = "watch_limit"
+    INSTANCE_LIMIT = "instance_limit"
+    UNWATCHED = "unwatched"
+    STOPPED = "stopped"  # the thread that reads events has ended
+    HANDLER = "handler"  # our own code failed on an event
+
+
+@dataclass(frozen=True, slots=True)
+class WatchProblem:
+    """Something that keeps changes from being noticed at once; the scan still finds them."""
+
+    kind: Trouble
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.text} (try: {self.remedy})"
+
+
+def no_access(path: Path, error: OSError) -> WatchProblem:
+    """Say that `path` cannot be looked into."""
+    return WatchProblem(
+        Trouble.NO_ACCESS,
+        f"{path} cannot be read: {error.strerror or error}",
+        "run bsd as the owner of these files, or mend their permissions",
+    )
 
 
 @dataclass(slots=True)
 class Directories:
-    """What was found; paths are resolved, as events name them."""
+    """What one look found; paths are resolved, as events name them."""
 
     # root, agents/ and each agent's own; of sources, what is above their agents' own
     outer: list[Path] = field(default_factory=list)
@@ -50,7 +91,7 @@ class Directories:
 
 
 def look(layout: Layout) -> Directories:
-    """List the directories of all agents; what cannot be read becomes a problem."""
+    """List the directories of all agents and sources; what cannot be read becomes a problem."""
     found = Directories()
     _look_at_root(layout, found)
     for source in layout.sources:
@@ -169,3 +210,61 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
             "nothing; agents are noticed when they appear",
         )
     return no_access(layout.agents, error)
+
+
+class Mounts:
+    """What is known of the file systems under one root; each is asked once.
+
+    `can_exchange` says whether names can be exchanged where a directory lies, None if nobody knows.
+    """
+
+    def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:
+        self._can_exchange = can_exchange
+        self._known: dict[int, Strength] = {}
+        self._where: dict[int, Path] = {}
+
+    def of(self, path: Path) -> Strength | None:
+        """Judge the file system of `path`; None if it cannot be asked now."""
+        try:
+            device = os.stat(path).st_dev
+            if device not in self._known:
+                self._known[device] = strength(path)
+                self._where[device] = path
+            if self._known[device].level == "weak" and self._can_exchange(path) is False:
+                self._known[device] = without_exchange(self._known[device])
+        except OSError:
+            return None
+        return self._known[device]
+
+    def scan_only(self, path: Path, device: int) -> str | None:
+        """Say why no events come from a directory on a device; None if they do."""
+        found = self._known.get(device) or self.of(path)
+        if found is not None and found.filesystem in _NO_EVENTS:
+            return f"no events come from {found.filesystem}"
+        return None
+
+    def look(self, paths: Iterable[Path]) -> None:
+        """Get to know the file systems of `paths`."""
+        for path in paths:
+            self.of(path)
+
+    def problems(self) -> list[str]:
+        """Where sessions lie that cannot be changed, and what to try."""
+        return [
+            f"sessions in {self._where[device]} and elsewhere on this {found.filesystem} are left "
+            f"alone: {found.why} (try: {MOVE_ELSEWHERE})"
+            for device, found in list(self._known.items())
+            if found.level == "none"
+        ]
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The level for each file system, as status tells it."""
+        return [
+            {
+                "path": str(self._where[device]),
+                "level": found.level,
+                "filesystem": found.filesystem,
+                "why": found.why,
+            }
+            for device, found in list(self._known.items())
+        ]

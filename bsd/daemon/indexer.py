@@ -7,14 +7,13 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.care.indexing import Due, due_as_it_is, find_due, read_slice
-from bsd.daemon.clock import steady
+from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.search import SearchIndex, use
 
@@ -45,26 +44,16 @@ class _Wanted:
 class Indexer:
     """A loop's `step`, and what others tell it, from any thread."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        busy: Callable[[], bool] = lambda: False,
-        stopping: Callable[[], bool] = lambda: False,
-        wake: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = steady,
-    ) -> None:
-        self._layout = layout
-        self._busy = busy
-        self._stopping = stopping
-        self._wake = wake
-        self._clock = clock
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+        self._layout = state.layout
+        self._clock = state.clocks.steady
         self._lock = threading.Lock()
         self._all = False  # is to be looked at
         self._complete = False  # everything was, since the start
         # Ordered, as a dict would look at all that were taken from its front, each time.
         self._waiting: OrderedDict[SessionName, _Wanted] = OrderedDict()
-        self._not_before = clock() + _FIRST_SECONDS
+        self._not_before = self._clock() + _FIRST_SECONDS
         self._busy_since: float | None = None
         self._problem: str | None = None
         self._dropped = False  # something that is still in the files
@@ -77,13 +66,13 @@ class Indexer:
             if hurry:
                 self._not_before = max(self._not_before, self._clock() + _GATHER_SECONDS)
         if hurry:
-            self._wake()
+            self._state.wake("indexer")
 
     def everything(self) -> None:
         """Look at all sessions."""
         with self._lock:
             self._all = True
-        self._wake()
+        self._state.wake("indexer")
 
     def state(self) -> dict[str, Any]:
         """{complete, waiting, problem}: whether all sessions were read; how many are to be."""
@@ -123,7 +112,7 @@ class Indexer:
 
     def _is_courteous(self, now: float) -> bool:
         """Whether to wait for those who work on sessions."""
-        if not self._busy():
+        if not self._state.is_work_waiting:
             self._busy_since = None
             return False
         if self._busy_since is None:
@@ -146,7 +135,7 @@ class Indexer:
     def _read(self, index: SearchIndex) -> None:
         self._look_at_all(index)
         end = time.monotonic() + _STEP_SECONDS
-        while time.monotonic() < end and not self._stopping():
+        while time.monotonic() < end and not self._state.stopping.is_set():
             with self._lock:
                 name = next(iter(self._waiting), None)
                 wanted = None if name is None else self._waiting[name]
@@ -198,5 +187,5 @@ class Indexer:
 
     def _scrub(self, index: SearchIndex) -> None:
         if self._dropped:
-            index.scrub(self._stopping)
+            index.scrub(self._state.stopping.is_set)
             self._dropped = False

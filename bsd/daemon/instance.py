@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from bsd.foundation.errors import TemporaryFailure, os_problem
 from bsd.foundation.files import LARGEST_NOTE, make_private_dir, open_plain, read_plain
 from bsd.foundation.layout import Layout
-from bsd.foundation.process import alive
+from bsd.foundation.processes import alive
 
 _LOCKS = Path("/proc/locks")
 _PID, _INODE = 4, 5

@@ -1,24 +1,59 @@
-"""What the daemon has done since it started: totals, and the last result of each session."""
+"""What the daemon remembers of its work: what it did, how it left sessions, what could be saved."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
+from bsd.store.state import Left, StateDb
+from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason
+from bsd.surgery.survey import fingerprint
+from bsd.text.change import Written
+
+_log = get_logger("daemon")
 
 _MOST_SESSIONS = 500  # in status; more would be a burden for whoever asks
 _TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
+_TOTALS = (
+    "commits",
+    "entries",
+    "values",
+    "bytes_saved",
+    "tokens_saved",
+    "bytes_written",
+    "busy",
+    "failed",
+    "helpers_replaced",
+    "workers_replaced",
+    "crashes",
+)
+# More are not collected before they are written: after a look at all sessions, memory would be
+# full of them until the next scan.
+_MOST_COLLECTED = 1000
+
+_SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy …
+LONGEST_WAIT_SECONDS = 3600.0  # … or the oldest saving has waited so long
+
+# A new line with one of these is there because somebody asked: it was restored and its protection
+# is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
+_ASKED_FOR = (b'"_restored"', b'"_extractable"')
 
 
 class Ledger:
-    """Thread-safe. Sizes are bytes, times epoch seconds."""
+    """What was done since the start: totals, and the last result of each session.
+
+    Thread-safe. Sizes are bytes, times epoch seconds.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,12 +64,12 @@ class Ledger:
         self._listed: bytes | None = None  # all of them, until one changes
         self._left_alone: dict[SessionName, str] = {}
 
-    def count(self, what: str, number: int = 1) -> None:
-        """Add to one of the totals."""
+    def count(self, what: str) -> None:
+        """Add one to one of the totals."""
         with self._lock:
-            self._totals[what] += number
+            self._totals[what] += 1
 
-    def attempted(self, _: SessionName, outcome: Outcome) -> None:
+    def attempted(self, outcome: Outcome) -> None:
         """Count an attempt to commit, given up or not."""
         with self._lock:
             self._totals["bytes_written"] += outcome.bytes_written
@@ -99,16 +134,89 @@ class Ledger:
             return self._listed
 
 
-_TOTALS = (
-    "commits",
-    "entries",
-    "values",
-    "bytes_saved",
-    "tokens_saved",
-    "bytes_written",
-    "busy",
-    "failed",
-    "helpers_replaced",
-    "workers_replaced",
-    "crashes",
-)
+class SessionsAtRest:
+    """How sessions were left, from one daemon to the next: a start need not open them again.
+
+    It is collected here; `flush` writes it, seldom and all at once. What is lost with a kill is
+    looked into again, and what changed since is found by its stat.
+    """
+
+    def __init__(self, state: StateDb, config: ConfigService) -> None:
+        self._state = state
+        self._config = config
+        self._lock = threading.Lock()
+        self._new: dict[SessionName, Left | None] = {}
+        self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+
+    def known(self) -> list[Left]:
+        """How sessions were left under the settings that hold now."""
+        return self._state.rests(fingerprint(self._config.current))
+
+    def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
+        """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
+        with self._lock:
+            settings = self._judged_by.pop(name, None)
+            if settings is not None:
+                self._new[name] = Left(name, settings, seen, due_at)
+            many = len(self._new) >= _MOST_COLLECTED
+        if many:
+            self.flush()
+
+    def unsettled(self, name: SessionName) -> None:
+        """A session is looked into: there may be something to do to it."""
+        settings = fingerprint(self._config.current)
+        with self._lock:
+            self._new[name] = None
+            self._judged_by[name] = settings
+
+    def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
+        """Forget sessions that are not there any more, with all that was known of them."""
+        if count := self._state.keep_only(is_there):
+            _log.debug("Sessions that are gone were forgotten", count=count)
+
+    def flush(self) -> None:
+        """Write what came together."""
+        with self._lock:
+            new, self._new = self._new, {}
+        if new:
+            self._state.note_rests(new)
+
+
+class PendingSavings:
+    """What could be saved in which session, and since when. Times are steady seconds.
+
+    Write amplification is bounded: small savings gather until they are worth a whole copy.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[SessionName, float] = {}
+
+    def __len__(self) -> int:
+        """How many sessions wait for more to be saved."""
+        return len(self._since)
+
+    def are_worth(self, name: SessionName, plan: Plan, now: float) -> bool:
+        """Whether the plan is to be committed now."""
+        if not plan.edits:
+            self.settle(name)
+            return True
+        with self._lock:
+            since = self._since.setdefault(name, now)
+        if now - since >= LONGEST_WAIT_SECONDS:
+            return True
+        # The new file is written as a whole, whatever becomes of it.
+        if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
+            return True
+        return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
+
+    def due(self, name: SessionName) -> float | None:
+        """When the session's oldest saving has waited long enough; None if it has none."""
+        with self._lock:
+            since = self._since.get(name)
+        return None if since is None else since + LONGEST_WAIT_SECONDS
+
+    def settle(self, name: SessionName) -> None:
+        """Nothing is waiting in this session any more: it was committed, or it is gone."""
+        with self._lock:
+            self._since.pop(name, None)

@@ -1,82 +1,166 @@
-"""The daemon's own threads beside the workers, and the watch on the settings."""
+"""The daemon's threads: the clocks they go by, what they promise, the loop that most of them are.
+
+A `Loop` repeats one step, sleeps exactly until the next, survives it, and beats.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
-from bsd.daemon.clock import Clocks, awake
-from bsd.daemon.loop import Loop
-from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
-from bsd.daemon.parts import Parts
-from bsd.daemon.settings_watch import SettingsWatch
-from bsd.daemon.timetable import Timetable
-from bsd.foundation.layout import Layout
+from bsd.foundation.ages import steady
 from bsd.foundation.logs import get_logger
 
-_log = get_logger("daemon")
+_log = get_logger(__name__)
 
-_LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
+# A wait is measured by a clock that may stand still during suspend, and a calendar may be put
+# forward. Nobody sleeps longer than this without looking: one wake-up a minute.
+LONGEST_SLEEP_SECONDS = 60.0
+# How much later than promised is still on time: a busy machine, a slow disk.
+GRACE_SECONDS = 15.0
+# After a crash: not at once, or a lasting failure would spin.
+_AFTER_CRASH_SECONDS = 5.0
+_ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 
 
-class Loops:
-    """All of them are made at once, and start together."""
+def awake() -> float:
+    """Seconds in which the process could have run, as systemd's watchdog counts them: for beats."""
+    return time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where the daemon's parts get the time from: epoch seconds, and steady ones."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = steady
+
+
+class Beats:
+    """Which loops are alive: each promises when it will be heard of next.
+
+    `clock` is `awake` but in tests: during suspend nobody can be late.
+    """
+
+    def __init__(self, grace: float = GRACE_SECONDS, clock: Callable[[], float] = awake) -> None:
+        self._grace = grace
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._promised: dict[str, float] = {}
+
+    def beat(self, loop: str, within: float) -> None:
+        """`loop` is alive and will beat again within so many seconds.
+
+        Before a long sleep or a long piece of work, promise accordingly.
+        """
+        with self._lock:
+            self._promised[loop] = self._clock() + within
+
+    def expect(self, loop: str, within: float) -> None:
+        """A loop that was never heard of is late after this; one that beats already is left."""
+        with self._lock:
+            self._promised.setdefault(loop, self._clock() + within)
+
+    def end(self, loop: str) -> None:
+        """`loop` has ended as it should."""
+        with self._lock:
+            self._promised.pop(loop, None)
+
+    def late(self) -> list[str]:
+        """Loops that have broken their promise; none means that all is well."""
+        now = self._clock()
+        with self._lock:
+            return sorted(loop for loop, by in self._promised.items() if now > by + self._grace)
+
+
+class Loop:
+    """Repeats `step(now) → when to come again` (None: when woken) until `stop`.
+
+    `now` and the answer are seconds of `clock`. It never sleeps for longer than a minute, so
+    suspend and changes of the clock are noticed.
+    """
 
     def __init__(
-        self, parts: Parts, timetable: Timetable, layout: Layout, clocks: Clocks, tell: Notifier
+        self,
+        name: str,
+        step: Callable[[float], float | None],
+        beats: Beats,
+        *,
+        clock: Callable[[], float] = steady,
+        work_seconds: float = 60.0,
     ) -> None:
-        def loop(
-            name: str,
-            step: Callable[[float], float | None],
-            clock: Callable[[], float] = clocks.steady,
-            work_seconds: float = 60.0,
-        ) -> Loop:
-            return Loop(name, step, parts.beats, clock=clock, work_seconds=work_seconds)
-
-        made = [
-            loop("debounce", parts.intake.step),
-            loop("watcher", parts.watcher.step),
-            loop("timer", timetable.step, clocks.wall, _LONG_STEP_SECONDS),
-            loop("indexer", parts.indexer.step, work_seconds=_LONG_STEP_SECONDS),
-        ]
-        if tell.listening and (every := watchdog_seconds()):
-            dog = Watchdog(tell, parts.beats, every, _say_who_is_late)
-            made.append(loop("watchdog", dog.step, awake))
-        self._loops = {each.name: each for each in made}
-        self._settings_watch = SettingsWatch(layout.config_file, timetable.look_at_settings)
+        self.name = name
+        self.crashes = 0
+        self._step = step
+        self._beats = beats
+        self._clock = clock
+        self._work_seconds = work_seconds  # a step may take that long without being called late
+        self._changed = threading.Condition()
+        self._woken = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"bsd-{name}")
 
     @property
-    def crashes(self) -> int:
-        """How many steps have failed."""
-        return sum(loop.crashes for loop in self._loops.values())
-
-    def __getitem__(self, name: str) -> Loop:
-        return self._loops[name]
-
-    def watch_settings(self) -> None:
-        self._settings_watch.start()
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
-        for loop in self._loops.values():
-            loop.start()
+        self._beats.expect(self.name, self._work_seconds)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the next step come now. From any thread, also from within the step itself."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
 
     def stop(self) -> None:
-        """Ask all to end; `join` waits for that."""
-        for loop in self._loops.values():
-            loop.stop()
+        """Ask it to end after the present step; `join` waits for that."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
 
-    def join(self, deadline: float) -> bool:
-        """Wait until `deadline` (monotonic seconds); whether all have ended."""
-        ended = True
-        for loop in self._loops.values():
-            if loop.alive:
-                ended &= loop.join(max(0.0, deadline - time.monotonic()))
-        return ended
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
-    def close(self) -> None:
-        """Watch the settings no longer."""
-        self._settings_watch.close()
+    def _run(self) -> None:
+        while not self._stopping:
+            self._beats.beat(self.name, self._work_seconds)
+            self._sleep(self._once())
+        self._beats.end(self.name)
+
+    def _once(self) -> float:
+        """Take one step; returns how many seconds to sleep."""
+        with self._changed:
+            self._woken = False
+        now = self._clock()
+        try:
+            again = self._step(now)
+        except Exception:  # noqa: BLE001 - a loop that ends is worse than any failed step
+            self.crashes += 1
+            _log.exception("A step has failed", loop=self.name)
+            return _AFTER_CRASH_SECONDS
+        if again is None:
+            return LONGEST_SLEEP_SECONDS
+        return min(max(again - self._clock(), 0.0), LONGEST_SLEEP_SECONDS)
+
+    def _sleep(self, seconds: float) -> None:
+        with self._changed:
+            if not (self._woken or self._stopping):
+                self._beats.beat(self.name, seconds)
+                self._changed.wait(seconds)
 
 
-def _say_who_is_late(late: list[str]) -> None:
-    _log.error("Not answering; the service manager is told nothing more", loops=late)
+def share_heap() -> None:
+    """Let all threads share one heap: each of their own would hold on to what was freed in it.
+
+    Threads that wait for Python's lock do not wait for this one. Nothing happens without glibc.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_ARENAS, 1)

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from bsd.daemon.beats import Beats
+from bsd.daemon.loops import Beats
 from bsd.foundation.logs import get_logger
 
 _log = get_logger(__name__)
@@ -43,14 +43,6 @@ class Notifier:
 
     def stopping(self, status: str) -> bool:
         return self._send("STOPPING=1", f"STATUS={_line(status)}")
-
-    def extend(self, seconds: float) -> bool:
-        """Starting, reloading or stopping takes so much longer from now on."""
-        return self._send(f"EXTEND_TIMEOUT_USEC={max(1, int(seconds * 1_000_000))}")
-
-    def failed(self, number: int) -> bool:
-        """Say with which errno we end."""
-        return self._send(f"ERRNO={number}")
 
     def _send(self, *lines: str) -> bool:
         if self._address is None:
@@ -105,7 +97,7 @@ class Watchdog:
 
     def step(self, now: float) -> float | None:
         """Ping if all is well, else say who is late; returns when to come again."""
-        late = self._beats.late(now)
+        late = self._beats.late()
         if late:
             self._notifier.status(f"not answering: {', '.join(late)}")
             self._late(late)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from bsd.daemon.backoff import Backoff
-from bsd.daemon.clock import LONGEST_SLEEP_SECONDS, steady
-from bsd.daemon.jobs import Busy, Counts, Failed, Finished, Outcome, Parked, Why
+from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
 
 CAPACITY = 100_000
@@ -22,7 +23,69 @@ HEAVY_SECONDS = 1.0
 PARK_AFTER = 5  # failures in a row
 
 
-class _Job:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The work is done; `next_due` if there will be some without a change (steady seconds)."""
+
+    next_due: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TryLater:
+    """Somebody uses the session: at `again` if that is known (steady seconds)."""
+
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It went wrong: tried again some times, then parked until something changes."""
+
+    error: str
+
+
+Ended = Finished | TryLater | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A session that is left alone, and why."""
+
+    session: SessionName
+    error: str
+    failures: int
+    since: float  # steady seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The queue in numbers, for status and metrics."""
+
+    waiting: int  # for their time
+    ready: int
+    working: int
+    parked: int
+    refused: int  # since the start, for lack of room
+    retried: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Twice as long each time, up to `longest` seconds; `chance` (0 to 1) keeps tries apart."""
+
+    first: float = 2.0
+    longest: float = 60.0
+    chance: Callable[[], float] = random.random
+
+    def delay(self, tries: int) -> float:
+        """Seconds to wait after so many tries in a row that led to nothing (1, 2, …)."""
+        # The exponent is bounded too: a session may be busy for weeks.
+        full = min(self.longest, self.first * 2.0 ** min(tries - 1, 60))
+        return full * (0.5 + 0.5 * self.chance())
+
+
+class _Queued:
     __slots__ = (
         "attempts",
         "changed",
@@ -71,7 +134,7 @@ class WorkQueue:
         self._clock = clock
         self._changed = threading.Condition()
         self._tickets = itertools.count(1)
-        self._jobs: dict[SessionName, _Job] = {}
+        self._jobs: dict[SessionName, _Queued] = {}
         self._parked: dict[SessionName, Parked] = {}
         self._waiting: list[_Place] = []
         self._light: list[_Place] = []
@@ -80,30 +143,23 @@ class WorkQueue:
         self._refused = self._retried = self._failed = 0
         self._closed = False
 
-    def put(
-        self, session: SessionName, due: float, *, work: float = 0.0, why: Why = Why.CHANGED
-    ) -> bool:
-        """Have `session` worked on at `due`, or earlier if it is in the queue for earlier.
+    def put(self, session: SessionName, due: float, *, work: float = 0.0) -> bool:
+        """Have a session that changed worked on at `due`, or earlier if it waits for earlier.
 
         `work`: expected seconds. A session that is being worked on comes again afterwards. False
         if there is no room, or no queue any more: whoever asked must find it again later.
         """
         with self._changed:
-            parked = self._parked.get(session)
-            if parked is not None and why is Why.DUE:
-                return True  # nothing has changed about what went wrong
             job = self._jobs.get(session)
             if self._closed or (job is None and len(self._jobs) >= self._capacity):
                 self._refused += not self._closed
                 return False
             if job is None:
-                job = self._jobs[session] = _Job()
-            if parked is not None:
-                del self._parked[session]
-                # A change earns one more try, a person's word all of them.
-                job.failures = 0 if why is Why.ASKED else self._park_after - 1
+                job = self._jobs[session] = _Queued()
+            if self._parked.pop(session, None) is not None:
+                job.failures = self._park_after - 1  # the change earns it one more try
             job.work = max(job.work, work)
-            job.changed |= why is not Why.DUE
+            job.changed = True
             self._want(session, job, due)
             return True
 
@@ -124,12 +180,7 @@ class WorkQueue:
                 now = self._clock()
             return None
 
-    def take_now(self, now: float) -> SessionName | None:
-        """Take a session if one is ready at `now`."""
-        with self._changed:
-            return None if self._closed else self._take(now)
-
-    def done(self, session: SessionName, outcome: Outcome, now: float | None = None) -> None:
+    def done(self, session: SessionName, ended: Ended, now: float | None = None) -> None:
         """Say how the work on a session that was taken has ended."""
         with self._changed:
             now = self._clock() if now is None else now
@@ -140,7 +191,7 @@ class WorkQueue:
             self._working -= 1
             self._heavy_working -= job.heavy
             again, job.due = job.due, None
-            due = self._after(session, job, outcome, now)
+            due = self._after(session, job, ended, now)
             wanted = [each for each in (again, due) if each is not None]
             if session in self._parked or not wanted:
                 del self._jobs[session]
@@ -182,7 +233,7 @@ class WorkQueue:
 
     # --- all below: with the lock held ---
 
-    def _want(self, session: SessionName, job: _Job, due: float) -> None:
+    def _want(self, session: SessionName, job: _Queued, due: float) -> None:
         if job.due is not None and job.due <= due:
             return
         job.due = due
@@ -248,23 +299,23 @@ class WorkQueue:
             self._waiting = [place for place in self._waiting if self._is_valid(place)]
             heapq.heapify(self._waiting)
 
-    def _after(self, session: SessionName, job: _Job, outcome: Outcome, now: float) -> float | None:
-        """Judge an outcome: when the session is due because of it, or park it."""
-        if isinstance(outcome, Finished):
+    def _after(self, session: SessionName, job: _Queued, ended: Ended, now: float) -> float | None:
+        """Judge how work has ended: when the session is due because of it, or park it."""
+        if isinstance(ended, Finished):
             job.attempts = job.failures = 0
-            return outcome.next_due
-        if isinstance(outcome, Busy):
+            return ended.next_due
+        if isinstance(ended, TryLater):
             self._retried += 1
-            if outcome.again is not None:
+            if ended.again is not None:
                 job.attempts = 0  # it is only to be quiet for a while
-                return max(now, outcome.again)
+                return max(now, ended.again)
             job.attempts += 1
             return now + self._backoff.delay(job.attempts)
-        assert isinstance(outcome, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
-        return self._after_failure(session, job, outcome.error, now)
+        assert isinstance(ended, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
+        return self._after_failure(session, job, ended.error, now)
 
     def _after_failure(
-        self, session: SessionName, job: _Job, error: str, now: float
+        self, session: SessionName, job: _Queued, error: str, now: float
     ) -> float | None:
         job.attempts = 0
         job.failures += 1

@@ -1,124 +1,141 @@
-"""What the daemon answers when doors ask how it is; `status.Service` says what stands in it."""
+"""What the daemon answers when doors ask how it is; `status` says what stands in it."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import orjson
 
 from bsd import __version__
-from bsd.daemon import snapshot
-from bsd.daemon.clock import awake
-from bsd.daemon.parts import Ground, Parts
+from bsd.care.disk_use import SavedByHour, disk_use
+from bsd.care.expiry import Shelf, forecast
+from bsd.care.retention import StoreShelf, TrashShelf
+from bsd.daemon.chores import Chores
+from bsd.daemon.directories import Trouble, WatchProblem
+from bsd.daemon.indexer import Indexer
+from bsd.daemon.loops import Clocks
+from bsd.daemon.queue import WorkQueue
+from bsd.daemon.state import DaemonState
+from bsd.daemon.status import DaemonStatus, Health
+from bsd.daemon.watcher import Watcher, WatchHealth
+from bsd.daemon.work import Workers
+from bsd.foundation.ages import Ages, look
+from bsd.foundation.claims import elsewhere, served_by
+from bsd.foundation.errors import BsdError
 from bsd.foundation.json_text import document
-from bsd.foundation.settings import Settings
-from bsd.foundation.spelling import iso_utc
+from bsd.foundation.layout import Layout
+from bsd.foundation.sources import Source
+from bsd.foundation.spelling import iso_utc, lifetime_seconds
+from bsd.session.commit.orphans import list_orphans
+from bsd.session.commit.reach import unreached
 
+# What looks at every store file may take a hundredth of the time, not more.
+_LOOKING_SHARE = 100
+_LONGEST_PAUSE_SECONDS = 60.0
 
-@dataclass(slots=True)
-class Life:
-    """How far the daemon has come, and by which settings; those may be read again."""
-
-    settings: Settings
-    started_at: float  # epoch seconds
-    state: str = "starting"
+# These pass, or are nobody's fault.
+_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
 
 
 class DaemonReport:
-    """`next_retention` and `crashes` (of loops) are asked when somebody asks."""
+    """`next_retention` says when its next run is (epoch seconds)."""
 
     def __init__(
         self,
-        life: Life,
-        ground: Ground,
-        parts: Parts,
+        state: DaemonState,
         *,
+        watcher: Watcher,
+        workers: Workers,
+        chores: Chores,
+        indexer: Indexer,
         next_retention: Callable[[], float | None],
-        crashes: Callable[[], int],
     ) -> None:
-        self._life = life
-        self._ground = ground
-        self._parts = parts
+        self._state = state
+        self._watcher = watcher
+        self._workers = workers
+        self._chores = chores
+        self._indexer = indexer
         self._next_run = next_retention
-        self._crashes = crashes
-        self._disk_use = snapshot.PacedDiskUse(ground.layout, ground.clocks.wall)
-        self._next_retention = snapshot.NextRetention(ground.layout, ground.clocks)
+        layout, clocks, saved = state.layout, state.clocks, SavedByHour(state.layout.audit_file)
+        self._disk_use = _Paced(lambda: disk_use(layout, saved).as_json(), clocks.wall)
+        self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:
-        parts, life, config = self._parts, self._life, self._ground.config
-        late = parts.beats.late(awake())
-        problems = [str(p) for p in parts.watcher.health.problems if snapshot.is_trouble(p)]
-        problems += [str(p) for p in parts.scan.problems if snapshot.is_trouble(p)]
-        if not life.settings.readonly:
-            problems += snapshot.source_problems(self._ground.layout)
-        problems += parts.mounts.problems()
-        if config.problem:
-            problems.append(config.problem.message)
-        well = "degraded" if late or problems else "ok"
-        return {
-            "status": well if life.state == "running" else life.state,
-            "version": __version__,
-            "pid": os.getpid(),
-            "uptime_seconds": self._uptime(),
-            "late": late,
-            "problems": list(dict.fromkeys(problems)),
-        }
+        state = self._state
+        late = state.beats.late()
+        found = (*self._watcher.health.problems, *state.scan.problems)
+        problems = [str(one) for one in found if one.kind not in _HARMLESS]
+        if not state.settings.readonly:
+            problems += _source_problems(state.layout)
+        problems += state.mounts.problems()
+        if state.config.problem:
+            problems.append(state.config.problem.message)
+        well: Literal["ok", "degraded"] = "degraded" if late or problems else "ok"
+        return Health(
+            status=well if state.phase == "running" else state.phase,
+            version=__version__,
+            pid=os.getpid(),
+            uptime_seconds=self._uptime(),
+            late=late,
+            problems=list(dict.fromkeys(problems)),
+        ).as_json()
 
     def status(self) -> dict[str, Any]:
-        sessions = json.loads(self._parts.ledger.sessions())
+        sessions = json.loads(self._state.ledger.sessions())
         return self._status(sessions)
 
     def status_json(self) -> bytes:
         """The same, for whoever passes it on: what became of sessions is JSON already."""
-        sessions = orjson.Fragment(self._parts.ledger.sessions())
+        sessions = orjson.Fragment(self._state.ledger.sessions())
         try:
             return orjson.dumps(self._status(sessions), option=orjson.OPT_NON_STR_KEYS)
         except TypeError:  # a path whose bytes are no UTF-8
             return document(self.status())
 
-    def _status(self, sessions: object) -> dict[str, Any]:
-        parts, ground, life = self._parts, self._ground, self._life
-        config, problem = ground.config.current, ground.config.problem
-        return {
-            "state": life.state,
-            "pid": os.getpid(),
-            "version": __version__,
-            "root": str(ground.layout.root),
-            "started_at": iso_utc(life.started_at),
-            "uptime_seconds": self._uptime(),
-            "enabled": config.enabled,
-            "readonly": life.settings.readonly,
-            "auto_refresh_ms": life.settings.auto_refresh_ms,
-            "roots": parts.mounts.snapshot(),
-            "watcher": snapshot.watcher(parts.watcher.health, parts.scan.problems),
-            "queue": snapshot.queue(parts.queue, len(parts.intake), len(parts.savings)),
-            "workers": parts.workers.snapshot(),
-            "totals": {"sessions": len(parts.scan), **self._totals()},
-            "left_alone": parts.ledger.left_alone(),
-            "sessions": sessions,
-            "orphans": snapshot.orphans(ground.layout),
-            "disk": self._disk_use.snapshot(),
-            "sources": snapshot.sources(ground.layout),
-            "clock": parts.chores.clock_in_doubt,
-            "search": parts.indexer.state(),
-            "config": {
-                "path": str(ground.layout.config_file),
+    def _status(self, sessions: Any) -> dict[str, Any]:
+        state = self._state
+        config, problem = state.config.current, state.config.problem
+        return DaemonStatus(
+            state=state.phase,
+            pid=os.getpid(),
+            version=__version__,
+            root=str(state.layout.root),
+            started_at=iso_utc(state.started_at),
+            uptime_seconds=self._uptime(),
+            enabled=config.enabled,
+            readonly=state.settings.readonly,
+            auto_refresh_ms=state.settings.auto_refresh_ms,
+            roots=state.mounts.snapshot(),
+            watcher=_watcher(self._watcher.health, state.scan.problems),
+            queue=_queue(state.queue, len(state.intake), len(state.savings)),
+            workers=self._workers.snapshot(),
+            totals={"sessions": len(state.scan), **self._totals()},
+            left_alone=state.ledger.left_alone(),
+            sessions=sessions,
+            orphans=_orphans(state.layout),
+            disk=self._disk_use.answer(),
+            sources=_sources(state.layout),
+            clock=self._chores.clock_in_doubt,
+            search=self._indexer.state(),
+            config={
+                "path": str(state.layout.config_file),
                 "problem": problem.message if problem else None,
             },
-            "retention": self._next_retention.snapshot(
+            retention=self._next_retention.answer(
                 config.retention, config.trash_retention, self._next_run()
             ),
-        }
+        ).as_json()
 
     def in_short(self) -> str:
         """One line for the service manager."""
-        health, counts = self._parts.watcher.health, self._parts.queue.counts()
+        health, counts = self._watcher.health, self._state.queue.counts()
         return (
-            f"{len(self._parts.scan)} sessions, "
+            f"{len(self._state.scan)} sessions, "
             f"{health.watched} of {health.dirs} directories watched, "
             f"{counts.parked} sessions parked"
         )
@@ -129,9 +146,130 @@ class DaemonReport:
         self._disk_use.forget()
 
     def _uptime(self) -> float:
-        return round(self._ground.clocks.wall() - self._life.started_at, 3)
+        return round(self._state.clocks.wall() - self._state.started_at, 3)
 
     def _totals(self) -> dict[str, Any]:
-        totals = self._parts.ledger.totals()
-        totals["crashes"] += self._crashes()
+        totals = self._state.ledger.totals()
+        totals["crashes"] += sum(loop.crashes for loop in self._state.loops.values())
         return totals
+
+
+def _watcher(health: WatchHealth, scan_problems: tuple[WatchProblem, ...]) -> dict[str, Any]:
+    """What is watched, and what is in the way."""
+    problems = dict.fromkeys((*health.problems, *scan_problems))
+    return {
+        "directories": health.dirs + health.scan_only,
+        "watched": health.watched,
+        "scan_only": health.scan_only,
+        "problems": [
+            {"kind": str(each.kind), "text": each.text, "remedy": each.remedy} for each in problems
+        ],
+    }
+
+
+def _queue(work: WorkQueue, debouncing: int, gathering: int) -> dict[str, Any]:
+    """How much is to be done; `debouncing` wait for quiet, `gathering` for more to be saved."""
+    counts = work.counts()
+    return {
+        "debouncing": debouncing,
+        "waiting": counts.waiting,
+        "ready": counts.ready,
+        "working": counts.working,
+        "gathering": gathering,
+        "refused": counts.refused,
+        "retried": counts.retried,
+        "parked": [
+            {"session": str(each.session), "error": each.error, "failures": each.failures}
+            for each in work.parked()
+        ],
+    }
+
+
+def _orphans(layout: Layout) -> dict[str, int]:
+    """Late bytes that wait for a person."""
+    found = list_orphans(layout)
+    return {"count": len(found), "bytes": sum(orphan.size for orphan in found)}
+
+
+def _sources(layout: Layout) -> list[dict[str, Any]]:
+    """Directories of other programs, which root serves each of them, and whether it can."""
+    return [_source(layout, source) for source in layout.sources]
+
+
+def _source(layout: Layout, source: Source) -> dict[str, Any]:
+    left_alone = elsewhere(layout, source)
+    found = None if left_alone else unreached(layout, source)
+    return {
+        "name": source.name,
+        "kind": source.kind,
+        "path": str(source.path),
+        "served_by": served_by(layout, source),
+        "left_alone": left_alone,
+        "problem": {"text": found.why, "remedy": found.remedy} if found else None,
+    }
+
+
+def _source_problems(layout: Layout) -> list[str]:
+    """Why sources that this root should serve cannot be served, and what helps."""
+    problems = (each["problem"] for each in _sources(layout))
+    return [f"{each['text']} (try: {each['remedy']})" for each in problems if each]
+
+
+class _Paced:
+    """An answer that takes long to find: worked out anew only now and then, or after `forget`."""
+
+    def __init__(self, look: Callable[..., dict[str, Any]], clock: Callable[[], float]) -> None:
+        self._look = look
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answer: dict[str, Any] | None = None
+        self._asked: tuple[object, ...] = ()
+        self._until = 0.0
+
+    def forget(self) -> None:
+        """Something has changed."""
+        with self._lock:
+            self._answer = None
+
+    def answer(self, *asked: object) -> dict[str, Any]:
+        """What `look` answers when it is asked so."""
+        now = self._clock()
+        with self._lock:
+            if self._answer is None or self._asked != asked or now >= self._until:
+                self._answer = self._look(*asked)
+                took = max(0.0, self._clock() - now)
+                pause = min(_LOOKING_SHARE * took, _LONGEST_PAUSE_SECONDS)
+                self._asked, self._until = asked, now + took + pause
+            return self._answer
+
+
+def _retention(
+    layout: Layout, clocks: Clocks, keep: str, keep_trash: str, next_run: float | None
+) -> dict[str, Any]:
+    """What the next run of the retention (epoch seconds) will delete, as status tells it."""
+    at = clocks.wall() if next_run is None else next_run
+    ages = look(layout, clocks.wall, clocks.steady, keep=False)
+    trash = _forecast(TrashShelf(layout, keep_trash), ages, at)
+    trash["sessions"] = trash.pop("files")  # each of them is one
+    return {
+        "next_run": None if next_run is None else iso_utc(next_run),
+        **_forecast(StoreShelf(layout, keep), ages, at),
+        "trash": trash,
+    }
+
+
+def _forecast(shelf: Shelf, ages: Ages, at: float) -> dict[str, Any]:
+    """What goes at a later moment, and why nothing goes now."""
+    held = ages.why_held(lifetime_seconds(shelf.keep))
+    answer = {"keep": shelf.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
+    try:
+        found = forecast(shelf, ages.at(at))
+    except BsdError as problem:
+        return {**answer, "problem": problem.message}
+    expiry = found.next_expiry
+    return {
+        **answer,
+        "files": len(found.going),
+        "bytes": found.bytes,
+        "next_expiry": None if expiry is None else iso_utc(expiry),
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 from bsd.agents.owner import ENDING
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
-from bsd.daemon.health import WatchProblem, no_access
+from bsd.daemon.directories import WatchProblem, no_access
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName, plain_directories
 from bsd.text.change import Written
@@ -26,18 +26,12 @@ class Scan:
     one thread, the rest to any.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        known: Iterable[tuple[SessionName, Written]] = (),
-    ) -> None:
+    def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Written]] = {}  # agent → file name → state
         self._reported: set[SessionName] = set()  # whose known state nobody has looked into yet
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
-        for name, seen in known:
-            self.note(name, seen)
 
     def note(self, name: SessionName, seen: Written) -> None:
         """This is how the session looks after our work: no change, and nobody need be told."""
@@ -171,3 +165,31 @@ class Scan:
                 if (elsewhere := self._layout.transcript(name)) != path:
                     return os.lstat(elsewhere)
             raise
+
+
+def sessions_by_stat(
+    layout: Layout, newer_than: float | None = None
+) -> Iterator[tuple[SessionName, Written]]:
+    """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
+
+    What cannot be read is left out.
+    """
+    found = directories.look(layout)
+    for agent, directory in found.agents():
+        with suppress(OSError, BsdError), found.files(agent, directory) as files:
+            yield from _of_agent(layout, agent, files, newer_than)
+
+
+def _of_agent(
+    layout: Layout, agent: str, files: Iterable[os.DirEntry[str]], newer_than: float | None
+) -> Iterator[tuple[SessionName, Written]]:
+    owner = owner_of(layout, agent)
+    for file in files:
+        if not owner.is_session_file(file.name):
+            continue
+        with suppress(FileNotFoundError):
+            found = file.stat(follow_symlinks=False)
+            if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield SessionName(agent, file.name.removesuffix(ENDING)), Written.of(found)

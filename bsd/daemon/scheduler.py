@@ -1,14 +1,23 @@
-"""Named jobs at their times: what was missed runs once, what fails hurts nobody else."""
+"""Named jobs at their times: what was missed runs once, what fails hurts nobody else.
+
+Times are cron expressions in local time; this is the only user of croniter. What happens when the
+clocks change is decided here, as croniter does it by halves: an hour that does not exist is made up
+for when it would have ended, at once and once; an hour that comes twice counts once, except for
+what runs in every hour anyway and would otherwise pause.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
 
-from bsd.daemon.cron import Every, Schedule
-from bsd.foundation.errors import BsdError, Conflict, NotFound
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+from bsd.foundation.errors import BsdError, Conflict, Invalid, NotFound
 from bsd.foundation.logs import get_logger
 
 _log = get_logger(__name__)
@@ -16,6 +25,82 @@ _log = get_logger(__name__)
 # A clock put back by less than this is waited out: slots that have run do not run again. More is a
 # correction of a wrong clock (as with cron), and what was planned by it means nothing.
 _CORRECTION_SECONDS = 3 * 3600.0
+# Clocks are put back by an hour (Lord Howe: half of one); Antarctica has seen three.
+_NEAR_SECONDS = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """`minute hour day month weekday` in the time zone of this machine."""
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        try:
+            croniter.expand(self.expression, strict=True)
+        except CroniterError as problem:
+            raise Invalid(
+                f"{self.expression!r} is not a cron expression: {problem}",
+                hint="five fields: minute hour day month weekday, like `0 */6 * * *`",
+            ) from None
+
+    def __str__(self) -> str:
+        return self.expression
+
+    def after(self, moment: float) -> float:
+        """Return the first time after `moment` (both epoch seconds)."""
+        local, back = _local(moment), _put_back(moment)
+        best: float | None = None
+        # When clocks are put back, an earlier slot may mean a later moment.
+        for slot in self._slots(local - back):
+            for found in self._moments(slot):
+                if found > moment and (best is None or found < best):
+                    best = found
+            if best is not None and (not back or slot > _local(best) + back):
+                return best
+        raise AssertionError("croniter never ends")
+
+    def _slots(self, after: datetime) -> Iterator[datetime]:
+        # Without a time zone croniter only counts; it would do the change of clocks its own way.
+        slots = croniter(self.expression, after.replace(fold=0))
+        while True:
+            yield slots.get_next(datetime)
+
+    def _moments(self, slot: datetime) -> list[float]:
+        """List when this local time is: once, twice when clocks are put back, or after a gap."""
+        first = slot.timestamp()
+        if _local(first) != slot:
+            return [_end_of_gap(slot)]
+        second = slot.replace(fold=1).timestamp()
+        if second == first:
+            return [first]
+        back = timedelta(seconds=second - first)
+        return [first, second] if self._runs_always(slot, back) else [first]
+
+    def _runs_always(self, slot: datetime, back: timedelta) -> bool:
+        return _in_every_hour(self.expression) and bool(
+            croniter.match(self.expression, slot - back)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """At equal distances, whatever the calendar says."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise Invalid("an interval must be longer than nothing")
+
+    def __str__(self) -> str:
+        return f"every {self.seconds:g} s"
+
+    def after(self, moment: float) -> float:
+        return moment + self.seconds
+
+
+Schedule = Cron | Every
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +123,10 @@ class JobStatus:
     last: Run | None
     last_run: float | None  # of this process or a former one
     running: bool
-    failures: int  # since it succeeded last
 
 
-class _Job:
-    __slots__ = ("action", "failures", "last", "last_run", "name", "next", "running", "schedule")
+class _Scheduled:
+    __slots__ = ("action", "last", "last_run", "name", "next", "running", "schedule")
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self.name = name
@@ -52,7 +136,6 @@ class _Job:
         self.last: Run | None = None
         self.last_run: float | None = None
         self.running = False
-        self.failures = 0
 
 
 class Scheduler:
@@ -70,7 +153,7 @@ class Scheduler:
         self._ended = ended
         self._clock = clock
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _Scheduled] = {}
         self._latest = float("-inf")
 
     def add(
@@ -87,7 +170,7 @@ class Scheduler:
         `at_start`: due at once in any case. A schedule of None: only `run` runs it.
         """
         now = self._clock()
-        job = _Job(name, action)
+        job = _Scheduled(name, action)
         job.schedule = schedule
         job.last_run = last_run
         if schedule is not None:
@@ -178,12 +261,11 @@ class Scheduler:
                     last=job.last,
                     last_run=job.last_run,
                     running=job.running,
-                    failures=job.failures,
                 )
                 for _, job in sorted(self._jobs.items())
             ]
 
-    def _job(self, name: str) -> _Job:
+    def _job(self, name: str) -> _Scheduled:
         if name not in self._jobs:
             raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
         return self._jobs[name]
@@ -207,7 +289,7 @@ class Scheduler:
             self._latest = now
         self._latest = max(self._latest, now)
 
-    def _act(self, job: _Job) -> str | None:
+    def _act(self, job: _Scheduled) -> str | None:
         try:
             job.action()
         except BsdError as problem:  # it says what happened; where in bsd is no news
@@ -220,11 +302,10 @@ class Scheduler:
             return str(error) or type(error).__name__
         return None
 
-    def _finish(self, job: _Job, run: Run) -> None:
+    def _finish(self, job: _Scheduled, run: Run) -> None:
         job.running = False
         job.last = run
         job.last_run = run.started
-        job.failures = job.failures + 1 if run.error else 0
         if isinstance(job.schedule, Every):
             job.next = run.ended + job.schedule.seconds
 
@@ -233,3 +314,36 @@ class Scheduler:
             self._ended(run)
         except Exception:  # noqa: BLE001 - a note that could not be kept is no reason to stop
             _log.exception("A job's run could not be noted", job=run.job)
+
+
+def _local(moment: float) -> datetime:
+    # Without a time zone on purpose: that is how Python means "of this machine".
+    return datetime.fromtimestamp(moment)  # noqa: DTZ006
+
+
+def _offset(moment: float) -> int:
+    return time.localtime(moment).tm_gmtoff
+
+
+def _put_back(moment: float) -> timedelta:
+    """By how much clocks are put back around `moment`; mostly not at all."""
+    back = _offset(moment - _NEAR_SECONDS) - _offset(moment + _NEAR_SECONDS)
+    return timedelta(seconds=max(back, 0))
+
+
+@lru_cache(maxsize=32)
+def _in_every_hour(expression: str) -> bool:
+    return bool(croniter.expand(expression)[0][1] == ["*"])
+
+
+def _end_of_gap(slot: datetime) -> float:
+    """Find when clocks were put forward over `slot`."""
+    late, early = slot.timestamp(), slot.replace(fold=1).timestamp()
+    new = _offset(late)
+    while late - early > 1:
+        middle = (early + late) // 2
+        if _offset(middle) == new:
+            late = middle
+        else:
+            early = middle
+    return late

@@ -1,4 +1,4 @@
-"""The daemon: started, asked and stopped; its parts are put together in `parts`."""
+"""The daemon: put together, started, asked and stopped."""
 
 from __future__ import annotations
 
@@ -12,37 +12,57 @@ from collections.abc import Callable
 from typing import Any
 
 from bsd import __version__
-from bsd.agents.owners import layout_of
-from bsd.daemon.clock import Clocks, awake
+from bsd.daemon.chores import AutoCron, Chores
 from bsd.daemon.events import Subscription
+from bsd.daemon.helper_watch import WatchedHelper
+from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
-from bsd.daemon.loops import Loops
-from bsd.daemon.memory import add_memory_job
-from bsd.daemon.notify import Notifier
-from bsd.daemon.parts import Ground, MakeInBand, Parts, nobody_calls
-from bsd.daemon.report import DaemonReport, Life
+from bsd.daemon.loops import Clocks, Loop, awake
+from bsd.daemon.notify import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run
-from bsd.daemon.settings_watch import follow
-from bsd.daemon.timetable import RETENTION, SCAN, Actions, Timetable
-from bsd.daemon.work import Stopping
-from bsd.daemon.workspaces import add_workspace_cron
+from bsd.daemon.state import DaemonState
+from bsd.daemon.timetable import RETENTION, SCAN, Actions, SettingsWatch, Timetable
+from bsd.daemon.watcher import Watcher
+from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
+from bsd.daemon.work import InBand, Work, Workers
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger, traced
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import Settings
+from bsd.foundation.settings import AT_ONCE, Settings
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.protocol import Outcome
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store.state import StateDb
 
 _log = get_logger("daemon")
 
 # Threads that parse would keep one that only has to note an event waiting for 5 ms each time.
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
+_LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
+_WHILE_RUNNING = {name for name, one in Settings.model_fields.items() if AT_ONCE in one.metadata}
+
+# Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
+MakeInBand = Callable[[DaemonState, Surgeon], InBand]
 
 
-@traced(_log, but=("beat", "end_beat", "wake"))
+def nobody_calls(_state: DaemonState, _surgeon: Surgeon) -> InBand:
+    """For a daemon that carries out no calls of agents."""
+    return lambda _: False
+
+
+def follow(old: Settings, new: Settings) -> Settings:
+    """Return `old` with the changes that a running daemon can follow; the log names the others."""
+    changed = {key for key in Settings.model_fields if getattr(old, key) != getattr(new, key)}
+    if waiting := sorted(changed - _WHILE_RUNNING):
+        _log.warning("These settings take effect at the next start", keys=waiting)
+    return old.model_copy(update={key: getattr(new, key) for key in changed & _WHILE_RUNNING})
+
+
+@traced(_log, but=("beat", "end_beat"))
 class Daemon:
     """One daemon for one root; see `status.Service` for what doors may ask it.
 
@@ -57,109 +77,177 @@ class Daemon:
         clocks: Clocks | None = None,
         in_band: MakeInBand = nobody_calls,
     ) -> None:
-        self.layout = layout_of(settings.root, settings.sources)
-        self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
-        self._clocks = clocks or Clocks()
-        self._life = Life(settings, self._clocks.wall())
+        self.state = state = DaemonState(settings, clocks)
         self._reload_settings = reload_settings or (lambda: settings)
-        self._instance = SingleInstance(self.layout)
+        self._instance = SingleInstance(state.layout)
         self._notifier = Notifier()
-        ground = Ground(settings, self.layout, self.config, self._clocks)
-        self._parts = Parts(ground, self, in_band)
-        self._timetable = Timetable(
-            self.config,
-            Actions(
-                self._look_around,
-                self._parts.rounds.run,
-                self._clean_up,
-                self._parts.chores.recover,
-                self._parts.indexer.everything,
-            ),
-            wake=lambda: self.wake("timer"),
-            ended=self._job_ended,
-            changed=self._settings_changed,
-            extraction_changed=self._parts.rounds.everything,
-            clock=self._clocks.wall,
-        )
-        self._loops = Loops(self._parts, self._timetable, self.layout, self._clocks, self._notifier)
-        self._report = DaemonReport(
-            self._life,
-            ground,
-            self._parts,
-            next_retention=lambda: self._timetable.next_run(RETENTION),
-            crashes=lambda: self._loops.crashes,
-        )
         self._told_status = ""
         self._looked = False
+        self._helper = WatchedHelper(lambda: state.ledger.count("helpers_replaced"))
+        self._watcher = self._make_watcher()
+        self._indexer = Indexer(state)
+        self._auto_cron = AutoCron(state)
+        self._surgeon = self._make_surgeon("daemon", state.state_db)
+        self._chores = Chores(state, self._surgeon, gone=self._indexer.changed)
+        self._workers = Workers(state, self._make_work(in_band))
+        self._timetable = self._make_timetable()
+        self._settings_watch = SettingsWatch(
+            state.layout.config_file, self._timetable.look_at_settings
+        )
+        self._make_loops()
+        self._report = DaemonReport(
+            state,
+            watcher=self._watcher,
+            workers=self._workers,
+            chores=self._chores,
+            indexer=self._indexer,
+            next_retention=lambda: self._timetable.next_run(RETENTION),
+        )
+
+    # --- how it is put together ---
+
+    def _make_watcher(self) -> Watcher:
+        return Watcher(
+            self.state.layout,
+            hint=self._hint,
+            rescan=self._rescan,
+            wake=lambda: self.state.wake("watcher"),
+            scan_only=self.state.mounts.scan_only,
+        )
+
+    def _make_surgeon(self, actor: str, db: StateDb | None = None) -> Surgeon:
+        state = self.state
+        return Surgeon(
+            state.layout,
+            state.config,
+            actor=actor,
+            patience=Patience(
+                wait=0.0,
+                quiet=state.settings.quiet_seconds,
+                clock=state.clocks.wall,
+                check=state.stop_here,
+            ),
+            exchanger=self._helper,
+            noticed=self.attempted,
+            state=db,
+        )
+
+    def _make_work(self, make_in_band: MakeInBand) -> Work:
+        in_band = make_in_band(self.state, self._make_surgeon("agent"))
+        return Work(self.state, self._surgeon, worked=self._worked, in_band=in_band)
+
+    def _make_timetable(self) -> Timetable:
+        return Timetable(
+            self.state.config,
+            Actions(
+                self._look_around,
+                self._auto_cron.run,
+                self._clean_up,
+                self._chores.recover,
+                self._indexer.everything,
+            ),
+            wake=lambda: self.state.wake("timer"),
+            ended=self._job_ended,
+            changed=self._settings_changed,
+            extraction_changed=self._auto_cron.everything,
+            clock=self.state.clocks.wall,
+        )
+
+    def _make_loops(self) -> None:
+        """The daemon's own threads beside the workers; all of them start together."""
+        state, clocks = self.state, self.state.clocks
+
+        def add(
+            name: str,
+            step: Callable[[float], float | None],
+            clock: Callable[[], float] = clocks.steady,
+            work_seconds: float = 60.0,
+        ) -> None:
+            state.loops[name] = Loop(
+                name, step, state.beats, clock=clock, work_seconds=work_seconds
+            )
+
+        add("debounce", state.intake.step)
+        add("watcher", self._watcher.step)
+        add("timer", self._timetable.step, clocks.wall, _LONG_STEP_SECONDS)
+        add("indexer", self._indexer.step, work_seconds=_LONG_STEP_SECONDS)
+        if self._notifier.listening and (every := watchdog_seconds()):
+            dog = Watchdog(self._notifier, state.beats, every, _say_who_is_late)
+            add("watchdog", dog.step, awake)
 
     # --- life ---
 
     def start(self) -> None:
         """Become the daemon of this root; raises TemporaryFailure if there is one, ConfigError."""
-        settings, parts = self._life.settings, self._parts
+        state, settings = self.state, self.state.settings
         self._instance.acquire()
-        configure_logs(self.layout, settings.log_level, settings.log_format)
-        _log.info("bsd starts", version=__version__, root=str(self.layout.root), pid=os.getpid())
+        configure_logs(state.layout, settings.log_level, settings.log_format)
+        _log.info("bsd starts", version=__version__, root=str(state.layout.root), pid=os.getpid())
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._timetable.start(readonly=settings.readonly)
-        self._add_jobs(settings)
+        add_workspace_cron(self._timetable, state)
+        add_memory_job(self._timetable, state)
         if not settings.readonly:
-            parts.chores.explain_retention()
-            parts.chores.claim_sources()
-            if parts.chores.recover():
+            self._chores.explain_retention()
+            self._chores.claim_sources()
+            if self._chores.recover():
                 self._timetable.in_flight()
-            parts.helper.start()
-            parts.chores.resume()
-        parts.watcher.step(self._clocks.steady())
-        self._loops.watch_settings()
+            self._helper.start()
+            self._chores.resume()
+        self._watcher.step(state.clocks.steady())
+        self._settings_watch.start()
         self._looked = True
         self._timetable.run(SCAN)
-        parts.indexer.everything()
-        self._loops.start()
+        self._indexer.everything()
+        for loop in state.loops.values():
+            loop.start()
         if not settings.readonly:
-            parts.workers.start()
+            self._workers.start()
 
     def ready(self) -> None:
         """Say that everything stands, the doors included."""
         # What was imported stays: looking through it costs each full collection tens of ms.
         gc.freeze()
-        self._life.state = "running"
+        self.state.phase = "running"
         self._told_status = self._report.in_short()
         self._notifier.ready(self._told_status)
-        self._parts.events.publish("state", state=self._life.state)
+        self.state.events.publish("state", state=self.state.phase)
         _log.info("bsd is ready", watching=self._told_status)
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
         """Finish the commits that have begun and end all threads; whether they ended in time."""
         deadline = time.monotonic() + seconds
-        parts = self._parts
-        self._life.state = "stopping"
-        parts.stopping.set()
+        state = self.state
+        state.phase = "stopping"
+        state.stopping.set()
         self._notifier.stopping("finishing what has begun")
         _log.info("bsd stops")
-        parts.workers.stop()
-        self._loops.stop()
-        ended = parts.workers.join(deadline)
-        parts.rests.flush()
-        ended &= self._loops.join(deadline)
-        parts.events.close()
+        state.queue.close()
+        for loop in state.loops.values():
+            loop.stop()
+        ended = self._workers.join(deadline)
+        state.at_rest.flush()
+        for loop in state.loops.values():
+            if loop.alive:
+                ended &= loop.join(max(0.0, deadline - time.monotonic()))
+        state.events.close()
         if ended:
-            parts.watcher.close()
-            self._loops.close()
-            parts.helper.close()
+            self._watcher.close()
+            self._settings_watch.close()
+            self._helper.close()
             self._instance.release()
         _log.info("bsd has stopped" if ended else "bsd could not finish in time")
         return ended
 
     def reload(self) -> None:
         """Read settings and config anew, and open the log anew (SIGHUP)."""
+        state = self.state
         self._notifier.reloading()
         try:
-            self._life.settings = follow(self._life.settings, self._reload_settings())
+            state.settings = follow(state.settings, self._reload_settings())
         except BsdError as problem:
             _log.error("The settings cannot be used, those before stay", problem=problem.message)
-        settings = self._life.settings
-        configure_logs(self.layout, settings.log_level, settings.log_format)
+        configure_logs(state.layout, state.settings.log_level, state.settings.log_format)
         self._timetable.look_at_settings()
         self._notifier.ready(self._report.in_short())
         _log.info("Settings were read again")
@@ -171,12 +259,6 @@ class Daemon:
             file.seek(0)
             stacks = file.read().decode("utf-8", "replace")
         _log.info("Status and stacks", status=self.status(), health=self.health(), stacks=stacks)
-
-    def _add_jobs(self, settings: Settings) -> None:
-        stopping, clocks = self._parts.stopping.is_set, self._clocks
-        how = {"clock": clocks.wall, "steady": clocks.steady}
-        add_workspace_cron(self._timetable, settings, stopping=stopping, **how)
-        add_memory_job(self._timetable, self.layout, settings, stopping=stopping, **how)
 
     # --- what the doors ask (status.Service) ---
 
@@ -200,88 +282,81 @@ class Daemon:
         self._report.forget_retention()
 
     def search_state(self) -> dict[str, Any]:
-        return self._parts.indexer.state()
+        return self._indexer.state()
 
     @property
     def exchanger(self) -> Exchanger:
         """Who makes commits here, those of the doors included."""
-        return self._parts.helper
+        return self._helper
 
     def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
-        return self._parts.events.subscribe(wake)
+        return self.state.events.subscribe(wake)
 
     def beat(self, loop: str, within: float = 60.0) -> None:
-        self._parts.beats.beat(loop, awake(), within)
+        self.state.beats.beat(loop, within)
 
     def end_beat(self, loop: str) -> None:
-        self._parts.beats.end(loop)
+        self.state.beats.end(loop)
 
     def config_changed(self) -> None:
         """Follow a change of the settings at once."""
         self._timetable.look_at_settings()
 
-    # --- what the watcher tells (watcher.Told) ---
+    # --- what the watcher tells ---
 
-    def hint(self, name: SessionName) -> None:
-        self._parts.intake.hint(name)
-        if self._life.settings.readonly:  # no worker will tell
-            self._parts.indexer.changed(name)
+    def _hint(self, name: SessionName) -> None:
+        self.state.intake.hint(name)
+        if self.state.settings.readonly:  # no worker will tell
+            self._indexer.changed(name)
 
-    def rescan(self, why: str) -> None:
+    def _rescan(self, why: str) -> None:
         if not self._looked:
             return  # the first scan is still to come
         _log.debug("A scan was asked for", why=why)
         self._timetable.ask(SCAN)
 
-    def attention(self) -> None:
-        self.wake("watcher")
-
-    # --- what the parts tell (parts.Whole), and doors too ---
-
-    def stop_here(self) -> None:
-        """End here, where nothing is half done, if the daemon stops."""
-        if self._parts.stopping.is_set():
-            raise Stopping
+    # --- what the other parts tell, and doors too ---
 
     def attempted(self, name: SessionName, outcome: Outcome) -> None:
         """Note how an attempt to commit ended, ours or that of a door."""
-        self._parts.ledger.attempted(name, outcome)
+        self.state.ledger.attempted(outcome)
         if not outcome.indexed:
-            self._parts.chores.fell_behind(name)
+            self._chores.fell_behind(name)
         if outcome.in_flight is not None:
-            self._parts.chores.committed(outcome.in_flight)
+            self._chores.committed(outcome.in_flight)
         if outcome.in_flight is not None or not outcome.indexed:
             self._timetable.in_flight()
 
-    def wake(self, loop: str) -> None:
-        """Let the next step of a loop come now."""
-        self._loops[loop].wake()
-
-    # --- the jobs ---
-
-    def _look_around(self) -> None:
-        chores = self._parts.chores
-        chores.look_around()
-        if self._life.settings.readonly:
-            self._parts.indexer.everything()
-        elif chores.is_something_in_flight():
-            self._timetable.in_flight()
-        if (
-            self._life.state == "running"
-            and (short := self._report.in_short()) != self._told_status
-        ):
-            self._told_status = short
-            self._notifier.status(short)
-
-    def _clean_up(self) -> None:
-        self._parts.chores.clean_up()
-        self.cleaned()
+    def _worked(self, name: SessionName) -> None:
+        self._auto_cron.worked(name)
+        self._indexer.changed(name)
 
     def _job_ended(self, run: Run) -> None:
-        self._parts.events.publish(
+        self.state.events.publish(
             "job", name=run.job, started=iso_utc(run.started), ok=not run.error, error=run.error
         )
 
     def _settings_changed(self, fields: list[str]) -> None:
         self.cleaned()
-        self._parts.events.publish("config", fields=fields)
+        self.state.events.publish("config", fields=fields)
+
+    # --- jobs ---
+
+    def _look_around(self) -> None:
+        self._chores.look_around()
+        if self.state.settings.readonly:
+            self._indexer.everything()
+        elif self._chores.is_something_in_flight():
+            self._timetable.in_flight()
+        short = self._report.in_short()
+        if self.state.phase == "running" and short != self._told_status:
+            self._told_status = short
+            self._notifier.status(short)
+
+    def _clean_up(self) -> None:
+        self._chores.clean_up()
+        self.cleaned()
+
+
+def _say_who_is_late(late: list[str]) -> None:
+    _log.error("Not answering; the service manager is told nothing more", loops=late)

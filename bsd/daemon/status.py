@@ -1,4 +1,4 @@
-"""What the doors may ask of the running daemon; every answer is ready for JSON.
+"""What the doors may ask of the running daemon, and what its answers hold.
 
 Times are ISO 8601 (UTC), sizes bytes. Nothing here reads a transcript, and no answer takes longer
 for there being many sessions.
@@ -7,75 +7,129 @@ for there being many sessions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
 
 from bsd.daemon.events import Subscription
+from bsd.foundation.answers import Answer, contract
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Health(Answer):
+    """Whether all is well; needs no API key."""
+
+    # It is degraded if there is a problem, a source that cannot be served among them, or a loop is
+    # late.
+    status: Literal["ok", "degraded", "starting", "stopping"]
+    version: str
+    pid: int
+    uptime_seconds: float
+    late: list[str] = field(metadata=contract("Loops that do not answer"))
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus(Answer):
+    """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
+
+    schema_name: ClassVar[str] = "Status"
+
+    state: str
+    pid: int
+    version: str
+    root: str
+    started_at: str
+    uptime_seconds: float
+    enabled: bool
+    readonly: bool
+    auto_refresh_ms: int
+    roots: list[Facts] = field(
+        metadata=contract("path, level (strong, weak, none), filesystem, why")
+    )
+    watcher: Facts = field(metadata=contract("directories, watched, scan_only, problems"))
+    queue: Facts = field(
+        metadata=contract(
+            "debouncing, waiting, ready, working, gathering, refused, retried, parked"
+        )
+    )
+    workers: list[Facts] = field(metadata=contract("name, session, since"))
+    totals: Facts
+    left_alone: Facts = field(metadata=contract("count, reasons"))
+    sessions: list[Facts] = field(metadata=contract("The last result of each session, and at"))
+    orphans: Facts = field(metadata=contract("count, bytes"))
+    sources: list[Facts] = field(
+        metadata=contract("name, kind, path, served_by, left_alone, problem")
+    )
+    clock: str | None = field(
+        metadata=contract("Why the clock is not believed, and nothing deleted")
+    )
+    disk: Facts = field(
+        metadata=contract(
+            "What bsd takes: store, history, trash, in_flight, orphans, databases, others,"
+            " log, total; saved (in sessions), net"
+        )
+    )
+    search: Facts = field(metadata=contract("complete, waiting, problem: the index of words"))
+    config: Facts = field(metadata=contract("path, problem"))
+    # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
+    retention: Facts = field(
+        metadata=contract(
+            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash"
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LastResult(Answer):
+    """How a job ended last."""
+
+    ok: bool
+    error: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Answer):
+    """A scheduled job; a schedule of null: it runs only when asked."""
+
+    name: str
+    schedule: str | None
+    enabled: bool
+    running: bool
+    last_run: str | None
+    last_result: LastResult | None
+    next_run: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs(Answer):
+    """All jobs, by name."""
+
+    jobs: list[Job]
 
 
 class Service(Protocol):
     """The daemon as its doors see it. Every method may be called from any thread."""
 
-    def health(self) -> dict[str, Any]:
-        """Whether all is well.
-
-        {status: "ok" | "degraded" | "starting" | "stopping", version, pid, uptime_seconds,
-        late: [loop], problems: [text]}; it is degraded if there is a problem, a source that cannot
-        be served among them, or a loop is late.
-        """
+    def health(self) -> Facts:
+        """Whether all is well: the fields of `Health`."""
         ...
 
-    def status(self) -> dict[str, Any]:
-        """Everything at a glance.
-
-        {state, pid, version, root, started_at, uptime_seconds, enabled, auto_refresh_ms,
-        roots: [{path, level: "strong" | "weak" | "none", filesystem, why}],
-        watcher: {directories, watched, scan_only, problems: [{kind, text, remedy}]},
-        queue: {waiting, ready, working, parked: [{session, error, failures}]},
-        workers: [{name, session | null, since | null}],
-        totals: {sessions, commits, give_ups: {reason: n}, values, entries, bytes_saved,
-        tokens_saved, bytes_written, busy, failed, helpers_replaced, workers_replaced, crashes},
-        left_alone: {count, reasons: {text: n}},
-        sessions: [the `bsd extract --json` fields of a session's last result, and `at`],
-        sources: [{name, kind, path, served_by | null, left_alone: why | null,
-        problem: {text, remedy} | null}],
-        orphans: {count, bytes}, clock: why it is not believed | null,
-        disk: {store, history, trash, in_flight: {files, bytes, due_at | null}, orphans, databases,
-        others, log, total, saved, net}, config: {path, problem | null},
-        search: as `search_state`,
-        retention: {keep, next_run | null, files, bytes, next_expiry | null, held | null,
-        trash: {keep, sessions, bytes, next_expiry | null, held | null}}}
-
-        `disk` is what bsd takes there, and by how much sessions became shorter by the audit log.
-        Totals count since the start, `sessions` are those there are now. `retention` tells what
-        its next run will delete, and when the oldest file that is kept until then expires; the same
-        of the trash. `held` says why nothing is deleted: the clock is not believed.
-        """
+    def status(self) -> Facts:
+        """Everything at a glance: the fields of `DaemonStatus`."""
         ...
 
     def status_json(self) -> bytes:
         """The same as JSON: quicker than to make it of `status`."""
         ...
 
-    def cleaned(self) -> None:
-        """Tell that something was deleted for good: what goes next is to be worked out anew."""
+    def jobs(self) -> list[Facts]:
+        """Scheduled jobs, by name: the fields of `Job`."""
         ...
 
-    def search_state(self) -> dict[str, Any]:
-        """How far the search index follows the sessions.
-
-        {complete, waiting, problem | null}: whether all were read, and how many are to be.
-        """
-        ...
-
-    def jobs(self) -> list[dict[str, Any]]:
-        """Scheduled jobs, by name.
-
-        {name, schedule | null, enabled, running, last_run | null, last_result | null,
-        next_run | null}; last_result is {ok, error | null, seconds}.
-        """
-        ...
-
-    def run_job(self, name: str) -> dict[str, Any]:
+    def run_job(self, name: str) -> Facts:
         """Run a job now, on the calling thread, and return it as `jobs` does.
 
         Raises NotFound, and Conflict if it is running.

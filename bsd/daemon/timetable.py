@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from bsd.daemon.cron import Cron, Every, Schedule
-from bsd.daemon.scheduler import JobStatus, Run, Scheduler
+from bsd.daemon.scheduler import Cron, Every, JobStatus, Run, Schedule, Scheduler
+from bsd.daemon.status import Job, LastResult
+from bsd.daemon.watches import Watches, open_watches
 from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
@@ -157,15 +159,15 @@ class Timetable:
             RETENTION: lifetime_seconds(config.retention) is not None,
         }
         return [
-            {
-                "name": job.name,
-                "schedule": job.schedule,
-                "enabled": enabled.get(job.name, job.schedule is not None),
-                "running": job.running,
-                "last_run": None if job.last_run is None else iso_utc(job.last_run),
-                "last_result": _result(job.last),
-                "next_run": None if job.next_run is None else iso_utc(job.next_run),
-            }
+            Job(
+                name=job.name,
+                schedule=job.schedule,
+                enabled=enabled.get(job.name, job.schedule is not None),
+                running=job.running,
+                last_run=None if job.last_run is None else iso_utc(job.last_run),
+                last_result=_result(job.last),
+                next_run=None if job.next_run is None else iso_utc(job.next_run),
+            ).as_json()
             for job in self._scheduler.status()
         ]
 
@@ -198,14 +200,48 @@ class Timetable:
             return
 
 
-def _result(run: Run | None) -> dict[str, Any] | None:
+class SettingsWatch:
+    """Notices changes of `config.json`, by one watch on one directory.
+
+    Where there is none to be had, the scan looks instead.
+    """
+
+    def __init__(self, file: Path, told: Callable[[], None]) -> None:
+        self._file = file
+        self._told = told
+        self._watches: Watches | None = None
+
+    def start(self) -> None:
+        """Begin to watch; a refusal costs only the haste."""
+        try:
+            self._watches = open_watches(self)
+            # Only names: it is always replaced, and our own log of changes grows beside it.
+            self._watches.add(self._file.parent, files=False)
+        except OSError as error:
+            _log.warning("Changes of settings are noticed by the scan only", error=str(error))
+
+    def close(self) -> None:
+        watches, self._watches = self._watches, None
+        if watches is not None:
+            watches.close()
+
+    # --- on watchdog's thread, which any exception would end; `told` only sets a flag ---
+
+    def touched(self, directory: str, name: str) -> None:  # noqa: ARG002 - there is only one
+        if name == self._file.name:
+            self._told()
+
+    def gone(self, directory: str) -> None:  # noqa: ARG002
+        self._told()
+
+    def lost(self, why: str) -> None:  # noqa: ARG002
+        self._told()
+
+
+def _result(run: Run | None) -> LastResult | None:
     if run is None:
         return None
-    return {
-        "ok": run.error is None,
-        "error": run.error,
-        "seconds": round(run.ended - run.started, 3),
-    }
+    return LastResult(run.error is None, run.error, round(run.ended - run.started, 3))
 
 
 def _schedules(config: PruningConfig) -> dict[str, Schedule]:

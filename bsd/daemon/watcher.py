@@ -12,15 +12,15 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.daemon import directories
-from bsd.daemon.clock import LONGEST_SLEEP_SECONDS
-from bsd.daemon.directories import Directories
-from bsd.daemon.health import Health, Trouble, WatchProblem, refused
+from bsd.daemon.directories import Directories, Trouble, WatchProblem, no_access
+from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.watches import Watches, WatchListener, open_watches
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
@@ -38,49 +38,53 @@ _GATHER_SECONDS = 0.25
 _Which = tuple[int, int]  # device, inode
 
 
-class _Place(NamedTuple):
+class _Watched(NamedTuple):
     """A directory to be watched."""
 
     files: bool  # whether its files' contents matter
     which: _Which | None  # when it was looked at; None: it could not be
 
 
-_Wanted = dict[Path, _Place]
+_Wanted = dict[Path, _Watched]
 
 
-class Told(Protocol):
-    """Who wants to know. Called on watchdog's thread or the watcher's own; must not block."""
+@dataclass(frozen=True, slots=True)
+class WatchHealth:
+    """How well the watcher sees, when it looked last (`at`, in the caller's seconds).
 
-    def hint(self, name: SessionName) -> None:
-        """Something happened to this session."""
-        ...
+    `dirs` should be watched, `watched` of them are; `scan_only` lie where no events come from.
+    """
 
-    def rescan(self, why: str) -> None:
-        """Hints may be missing: let the scan look."""
-        ...
-
-    def attention(self) -> None:
-        """Let `Watcher.step` be called soon."""
-        ...
+    at: float = 0.0
+    dirs: int = 0
+    watched: int = 0
+    scan_only: int = 0
+    problems: tuple[WatchProblem, ...] = ()
 
 
 class Watcher(WatchListener):
     """Keeps watches where they should be. `step` and `close` belong to one thread.
 
-    `scan_only` says why no events come from a directory on a device (a network file system), or
-    None.
+    Three are told, on watchdog's thread or the watcher's own, and must not block: `hint` that
+    something happened to a session, `rescan` why hints may be missing, `wake` that `step` should
+    be called soon. `scan_only` says why no events come from a directory on a device (a network
+    file system), or None.
     """
 
     def __init__(
         self,
         layout: Layout,
-        told: Told,
         *,
+        hint: Callable[[SessionName], None],
+        rescan: Callable[[str], None],
+        wake: Callable[[], None],
         scan_only: Callable[[Path, int], str | None] = lambda _path, _device: None,
         watching: Callable[[WatchListener], Watches] = open_watches,
     ) -> None:
         self._layout = layout
-        self._told = told
+        self._hint = hint
+        self._rescan = rescan
+        self._wake = wake
         self._scan_only = scan_only
         self._watching = watching
         self._watches: Watches | None = None
@@ -94,7 +98,7 @@ class Watcher(WatchListener):
         self._failed: str | None = None  # of the handler, since the last look
         self._closed = False
         self._next_look = self._gathered = 0.0
-        self.health = Health()
+        self.health = WatchHealth()
 
     # --- the watcher's own thread ---
 
@@ -106,12 +110,7 @@ class Watcher(WatchListener):
             self._gathered, self._next_look = now + _GATHER_SECONDS, now + CHECK_SECONDS
         return self._gathered if self._changed.is_set() else self._next_look
 
-    def check(self, now: float) -> Health:
-        """Compare what should be watched with what is, changing nothing; raises nothing."""
-        wanted, found = self._survey()
-        return self._judge(now, wanted, found)
-
-    def rearm(self, now: float) -> Health:
+    def rearm(self, now: float) -> WatchHealth:
         """Put watches on all directories that should have one, and no others; raises nothing."""
         wanted, found = self._survey()
         self._refusal = None
@@ -122,7 +121,7 @@ class Watcher(WatchListener):
             added = self._arm_all(wanted, watches)
             if added:
                 # What was written there before the watch was, nobody has told of.
-                self._told.rescan(f"{added} directories newly watched")
+                self._rescan(f"{added} directories newly watched")
         health = self._judge(now, wanted, found)
         self._failed = None
         return health
@@ -138,47 +137,50 @@ class Watcher(WatchListener):
     # --- watchdog's thread: an exception here would end it ---
 
     def touched(self, directory: str, name: str) -> None:
-        try:
-            self._touched(directory, name)
-        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
-            self._survive(error, f"{directory}/{name}")
+        self._handle(self._touched, directory, name)
 
     def gone(self, directory: str) -> None:
-        try:
-            known = (self._agents, self._put_away, self._outer)
-            if not self._closed and any(directory in each for each in known):
-                self._attend()
-        except Exception as error:  # noqa: BLE001 - see above
-            self._survive(error, directory)
+        self._handle(self._gone, directory)
 
     def lost(self, why: str) -> None:
+        self._handle(self._lost, why)
+
+    def _handle(self, handler: Callable[..., None], *event: str) -> None:
         try:
-            _log.warning("File events were lost", why=why)
-            self._told.rescan(why)
-        except Exception as error:  # noqa: BLE001 - see above
-            self._survive(error, why)
+            handler(*event)
+        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
+            self._survive(error, "/".join(event))
+
+    def _gone(self, directory: str) -> None:
+        known = (self._agents, self._put_away, self._outer)
+        if not self._closed and any(directory in each for each in known):
+            self._attend()
+
+    def _lost(self, why: str) -> None:
+        _log.warning("File events were lost", why=why)
+        self._rescan(why)
 
     def _touched(self, directory: str, name: str) -> None:
         if directory in self._outer:
             self._attend()
         elif source := self._put_away.get(directory):
             if agent := source.agent_of(name):
-                self._told.hint(SessionName(agent, name.removesuffix(ENDING)))
+                self._hint(SessionName(agent, name.removesuffix(ENDING)))
         else:
             for agent, owner in self._agents.get(directory, ()):
                 if owner.is_session_file(name):
-                    self._told.hint(SessionName(agent, name.removesuffix(ENDING)))
+                    self._hint(SessionName(agent, name.removesuffix(ENDING)))
 
     def _attend(self) -> None:
         if not self._changed.is_set():
             self._changed.set()
-            self._told.attention()
+            self._wake()
 
     def _survive(self, error: Exception, what: str) -> None:
         self._failed = f"{what}: {error!r}"
         _log.error("A file event could not be handled", what=what, exc_info=error)
         try:
-            self._told.rescan("a file event could not be handled")
+            self._rescan("a file event could not be handled")
         except Exception as again:  # noqa: BLE001 - then only the next regular scan will do it
             _log.error("No rescan could be asked for", exc_info=again)
 
@@ -201,7 +203,7 @@ class Watcher(WatchListener):
         for path in (*found.outer[:2], *sessions, *found.outer[2:]):
             which = _which(path)
             if which is None or self._scan_only(path, which[0]) is None:
-                wanted[path] = _Place(path in sessions, which)
+                wanted[path] = _Watched(path in sessions, which)
         return wanted, found
 
     def _missing(self, wanted: _Wanted) -> list[Path]:
@@ -212,7 +214,7 @@ class Watcher(WatchListener):
             if path not in installed or self._armed.get(path) != place.which
         ]
 
-    def _judge(self, now: float, wanted: _Wanted, found: Directories) -> Health:
+    def _judge(self, now: float, wanted: _Wanted, found: Directories) -> WatchHealth:
         missing = self._missing(wanted)
         problems = list(found.problems)
         if self._watches is not None and not self._watches.alive:
@@ -221,7 +223,7 @@ class Watcher(WatchListener):
             problems.append(self._refusal or _unwatched(missing[0], len(missing), len(wanted)))
         if self._failed:
             problems.append(_handler_failed(self._failed))
-        self.health = Health(
+        self.health = WatchHealth(
             at=now,
             dirs=len(wanted),
             watched=len(wanted) - len(missing),
@@ -303,3 +305,41 @@ def _which(path: Path) -> _Which | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def refused(error: OSError, directory: Path, missing: int, total: int) -> WatchProblem:
+    """Say why a directory cannot be watched; `missing` of `total` are not."""
+    if error.errno == errno.ENOSPC:
+        return _watch_limit(missing, total)
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return _instance_limit()
+    return no_access(directory, error)
+
+
+def inotify_limit(name: str) -> int | None:
+    """Read a limit such as `max_user_watches`; None where there is no such thing."""
+    try:
+        return int(Path("/proc/sys/fs/inotify", name).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _watch_limit(missing: int, total: int) -> WatchProblem:
+    limit = inotify_limit("max_user_watches") or total
+    # All programs of a user share the limit, so more than our own number is needed.
+    better = max(2 * limit, 2 * total)
+    return WatchProblem(
+        Trouble.WATCH_LIMIT,
+        f"{missing} of {total} directories are not watched, only scanned:"
+        f" the limit of {limit} watches is used up",
+        f"sudo sysctl fs.inotify.max_user_watches={better}",
+    )
+
+
+def _instance_limit() -> WatchProblem:
+    limit = inotify_limit("max_user_instances") or 128
+    return WatchProblem(
+        Trouble.INSTANCE_LIMIT,
+        "nothing is watched, only scanned: no further inotify instance (or file) can be opened",
+        f"sudo sysctl fs.inotify.max_user_instances={2 * limit}, or raise ulimit -n",
+    )

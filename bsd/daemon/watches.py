@@ -10,9 +10,11 @@ is the Observer, one watch for each directory.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +31,18 @@ from watchdog.events import (
     FileSystemEventHandler,
 )
 from watchdog.observers.api import BaseObserver, ObservedWatch
+
+if sys.platform == "linux":  # neither of them can be imported elsewhere
+    from watchdog.observers.inotify_c import (
+        CallbackId,
+        InotifyConstants,
+        InotifyEvent,
+        InotifyFD,
+        Mask,
+        WatchDescriptor,
+    )
+if sys.platform == "darwin":
+    from watchdog.observers.fsevents import FSEventsEmitter, FSEventsObserver
 
 # Without a filter our own reading would make events, and a burst of them loses others.
 _WANTED: list[type[FileSystemEvent]] = [
@@ -86,10 +100,93 @@ class Watches(Protocol):
 def open_watches(listener: WatchListener) -> Watches:
     """Start watching, in the way this system allows; raises OSError."""
     if sys.platform == "linux":
-        from bsd.daemon.inotify import InotifyWatches  # noqa: PLC0415 - does not import elsewhere
-
         return InotifyWatches(listener)
     return ObserverWatches(listener)
+
+
+class InotifyWatches:
+    """Watches by watchdog's inotify reader, which calls the three methods `on_…`."""
+
+    def __init__(self, listener: WatchListener) -> None:
+        self._listener = listener
+        self._id = CallbackId(id(self))
+        self._lock = threading.Lock()
+        self._descriptors: dict[Path, WatchDescriptor] = {}
+        self._paths: dict[WatchDescriptor, Path] = {}
+        self._reader = InotifyFD()
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._reader.is_alive()
+
+    def add(self, directory: Path, *, files: bool) -> None:
+        mask = _events(files=files)
+        # The lock is held over both, or the reader could tell of an end before we know the start.
+        with self._lock:
+            descriptor = self._reader.add_callback(os.fsencode(directory), mask, self, self._id)
+            if descriptor == -1:
+                self._reader.remove_callbacks([(descriptor, self._id)])
+                # watchdog 7.1 says nothing when permission is lacking.
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+            self._forget(descriptor)
+            self._descriptors[directory] = descriptor
+            self._paths[descriptor] = directory
+
+    def remove(self, directory: Path) -> None:
+        with self._lock:
+            descriptor = self._descriptors.get(directory)
+            if descriptor is not None:
+                self._forget(descriptor)
+                self._reader.remove_callbacks([(descriptor, self._id)])
+
+    def installed(self) -> set[Path]:
+        with self._lock:
+            return set(self._descriptors) if self.alive else set()
+
+    def close(self) -> None:
+        self._reader.stop()
+        self._reader.join()
+
+    def on_event(self, event: InotifyEvent) -> None:
+        path = self._paths.get(event.wd)
+        if path is None:
+            return
+        if event.name:
+            self._listener.touched(str(path), os.fsdecode(event.name))
+        elif event.is_move_self or event.is_delete_self:
+            # The watch would follow the directory and tell of it under its old name.
+            self.remove(path)
+            self._listener.gone(str(path))
+
+    def on_watch_deleted(self, wd: WatchDescriptor) -> None:
+        with self._lock:
+            path = self._paths.get(wd)
+            self._forget(wd)
+        if path is not None:
+            self._listener.gone(str(path))
+
+    def on_queue_overflow(self) -> None:
+        self._listener.lost("the kernel's queue of events ran over")
+
+    def _forget(self, descriptor: WatchDescriptor) -> None:
+        path = self._paths.pop(descriptor, None)
+        if path is not None and self._descriptors.get(path) == descriptor:
+            del self._descriptors[path]
+
+
+def _events(*, files: bool) -> Mask:
+    """What inotify shall tell of a directory."""
+    # Not opened, read or closed (our own reading would wake us), nor attributes (nor would chmod).
+    names = (
+        InotifyConstants.IN_CREATE
+        | InotifyConstants.IN_DELETE
+        | InotifyConstants.IN_MOVE
+        | InotifyConstants.IN_DELETE_SELF
+        | InotifyConstants.IN_MOVE_SELF
+        | InotifyConstants.IN_ONLYDIR
+    )
+    return Mask(names | InotifyConstants.IN_MODIFY if files else names)
 
 
 class ObserverWatches:
@@ -180,8 +277,6 @@ def lost_by_fsevents(flags: list[int]) -> bool:
 def _new_observer(lost: Callable[[str], None]) -> BaseObserver:
     if sys.platform == "darwin":
         # Not tried: there was no Mac. watchdog never looks at these flags itself.
-        from watchdog.observers.fsevents import FSEventsEmitter, FSEventsObserver  # noqa: PLC0415
-
         class Emitter(FSEventsEmitter):
             def events_callback(
                 self, paths: list[bytes], inodes: list[int], flags: list[int], ids: list[int]
@@ -195,6 +290,7 @@ def _new_observer(lost: Callable[[str], None]) -> BaseObserver:
                 BaseObserver.__init__(self, Emitter)
 
         return Observer()
+    # On Linux only who wants to compare the two comes here.
     from watchdog.observers import Observer as SystemsObserver  # noqa: PLC0415
 
     return SystemsObserver()

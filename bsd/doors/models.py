@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 from pydantic import Field as Described
 
-from bsd.foundation.answers import UNSAID, Contract, Unsaid, told_fields
+from bsd.foundation.answers import UNSAID, Contract, Unsaid, schema_name, told_fields
 from bsd.foundation.definition import Argument, arguments_of
 from bsd.foundation.field_words import Expected
 
@@ -34,7 +34,7 @@ def answer_model(kind: Any) -> type[Document]:
     """The model of an answer that is a dataclass, by the same name."""
     if kind in _models:
         return _models[kind]
-    model: type[Document] = create_model(kind.__name__, __base__=Document, **_members(kind))
+    model: type[Document] = create_model(schema_name(kind), __base__=Document, **_members(kind))
     model.__doc__ = kind.__doc__
     _models[kind] = model
     return model

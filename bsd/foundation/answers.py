@@ -71,6 +71,11 @@ def _made_fields(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     return tuple((one.name, said.by) for one, said in told_fields(kind) if said.by is not None)
 
 
+def schema_name(kind: type) -> str:
+    """What OpenAPI calls an answer, where that is not the name of its class."""
+    return str(getattr(kind, "schema_name", kind.__name__))
+
+
 class Answer:
     """What a planner or query answers; its subclasses are dataclasses."""
 

@@ -60,30 +60,6 @@ class Examiner:
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self._clock(), lambda: self.config.current)
 
-    def restored_copy(
-        self, name: SessionName, write: Callable[[bytes], object]
-    ) -> tuple[int, dict[str, str]]:
-        """Write a session as it would be with everything back, line by line; nothing is changed.
-
-        The answer is the number of values that are inline in the copy, and what could not be had:
-        `entry key` → why. Sessions that are left alone can be copied, too, if they can be read.
-        """
-        from bsd.surgery.restore import restored_lines
-
-        values = 0
-        missing: dict[str, str] = {}
-        session = Session(self.layout, name)
-        source, fmt = session.open_to_read()
-        with source:
-            for raw, answer in restored_lines(source, fmt, session.store):
-                write(raw)
-                if answer is not None:
-                    values += len(answer.keys_restored)
-                    missing |= {
-                        f"{answer.entry_id} {key}": why for key, why in answer.unavailable.items()
-                    }
-        return values, missing
-
     def history(self, name: SessionName) -> list[PastOperation]:
         """The operations on a session that are kept, the newest first."""
         from bsd.surgery.undo import tell_history

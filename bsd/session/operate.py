@@ -14,7 +14,7 @@ from bsd.foundation.errors import BsdError, Conflict, NotFound, TemporaryFailure
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
-from bsd.foundation.process import give_back_memory
+from bsd.foundation.processes import give_back_memory
 from bsd.session.commit.displaced import Recovered
 from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
@@ -24,8 +24,8 @@ from bsd.session.notes import note_failure
 from bsd.session.remember import begin, index
 from bsd.session.rest import Patience, Rest, Unrest, Waiting, access_to, busy
 from bsd.session.session import Session
-from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from bsd.store.index import contents_of
 from bsd.store.state import guard, state_at
 from bsd.surgery.plan import Plan
 from bsd.text.change import Change, Identity

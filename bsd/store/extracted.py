@@ -28,8 +28,7 @@ from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
-from bsd.store.contents import Contents, StoredPlace, contents_of
-from bsd.store.index import INDEX_FILE, Index
+from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
 from bsd.text.change import Readable
 
 _log = get_logger("store")

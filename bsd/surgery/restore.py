@@ -148,6 +148,25 @@ def restored_lines(
         yield back.raw, answer
 
 
+def restored_copy(
+    source: Transcript, fmt: Format, stored: Stored, write: Callable[[bytes], object]
+) -> tuple[int, dict[str, str]]:
+    """Write a session as it would be with everything back, line by line.
+
+    Returns the number of values that are inline in the copy, and what could not be had:
+    `entry key` → why.
+    """
+    values = 0
+    missing: dict[str, str] = {}
+    for raw, answer in restored_lines(source, fmt, stored):
+        write(raw)
+        if answer is not None:
+            values += len(answer.keys_restored)
+            lost = answer.unavailable.items()
+            missing |= {f"{answer.entry_id} {key}": why for key, why in lost}
+    return values, missing
+
+
 @immutable
 class _MarkedValues:
     """What one marker of an entry names; a program may have taken the marker from the line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import field, replace
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
@@ -78,6 +78,8 @@ class Undone(Answer):
 @immutable
 class PastOperation(Answer):
     """One operation of the history. Sizes are bytes of the session file."""
+
+    schema_name: ClassVar[str] = "Deed"
 
     operation: int
     action: str

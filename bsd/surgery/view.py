@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
@@ -61,6 +61,8 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
 @immutable
 class CallRow(Answer):
     """One call of a tool."""
+
+    schema_name: ClassVar[str] = "Call"
 
     id: str
     name: str

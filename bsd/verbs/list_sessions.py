@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
@@ -98,6 +98,8 @@ class Figures(Answer):
 @dataclass(frozen=True)
 class SessionInList(Figures, SessionRow):
     """One session. Sizes are bytes, times ISO 8601."""
+
+    schema_name: ClassVar[str] = "Session"
 
     counted: bool = field(
         metadata=contract(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bsd.care.search import by_title, search_as_it_is
 from bsd.foundation.answers import Answer, contract
@@ -30,6 +30,8 @@ class SearchWords:
 class FoundEntry(Answer):
     """An entry with all the words; `matches` are [start, end) in the snippet's characters."""
 
+    schema_name: ClassVar[str] = "Hit"
+
     session: str
     entry_id: str | None
     index: int = field(metadata=contract("Line number; of extracted text: when it was taken out"))
@@ -42,6 +44,8 @@ class FoundEntry(Answer):
 @dataclass(frozen=True, slots=True)
 class TitledSession(Answer):
     """A session whose title holds all the words."""
+
+    schema_name: ClassVar[str] = "Titled"
 
     session: str
     title: str
@@ -61,6 +65,8 @@ class SearchAnswer(Answer):
 @dataclass(frozen=True, slots=True)
 class FoundInIndex(SearchAnswer):
     """What the index knows so far."""
+
+    schema_name: ClassVar[str] = "Found"
 
     search: SearchState
 

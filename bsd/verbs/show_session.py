@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bsd.care import catalog
 from bsd.care.catalog import children
@@ -32,6 +33,8 @@ class ShowSession:
 @dataclass(frozen=True)
 class SessionDetail(SessionInList):
     """A session with the first page of its entries."""
+
+    schema_name: ClassVar[str] = "SessionDetail"
 
     children: list[str] = field(metadata=contract("What would be deleted with it, all generations"))
     entries: tuple[EntryRow, ...]

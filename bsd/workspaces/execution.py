@@ -28,6 +28,7 @@ from bsd.workspaces.isolation import (
     hand_over,
     seccomp_filter,
     why_not_isolated,
+    with_environment,
 )
 from bsd.workspaces.place import (
     DEFAULT_ROOT,
@@ -194,7 +195,7 @@ def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunSt
         if boxed:
             argv = _boxed(space, wish, environment, account, seccomp, counted=counted)
         elif together.before:
-            argv = _with_environment(environment, argv)
+            argv = [*with_environment(environment), *argv]
         # What goes before the program runs with all our rights: not in an environment that was
         # meant for the program, which may name libraries to load.
         outside = {"PATH": PATH, **dict(together.environment)}
@@ -211,11 +212,6 @@ def _run(space: OpenWorkspace, wish: _Wish, account: Account | None, run: _RunSt
         # A short one may have ended before anybody looked.
         complaint = run.ended.stopped or together.complaint(wish.limits) or too_large()
         run.error = _error(run.ended, wish.limits, complaint)
-
-
-def _with_environment(environment: Mapping[str, str], argv: Sequence[str]) -> list[str]:
-    given = [f"{name}={value}" for name, value in environment.items()]
-    return ["/usr/bin/env", "-i", "--", *given, "/bin/sh", "-c", 'exec "$@"', "sh", *argv]
 
 
 def _checked(argv: Sequence[str]) -> tuple[str, ...]:

@@ -169,9 +169,14 @@ def _becoming(account: Account | None, environment: Mapping[str, str]) -> list[s
         return []
     setpriv = _setpriv() or "setpriv"
     who = [f"--reuid={account.uid}", f"--regid={account.gid}"]
-    given = [f"{name}={value}" for name, value in environment.items()]
     become = [setpriv, *who, *_BECOME, "--no-new-privs", "--"]
-    return [*become, "/usr/bin/env", "-i", "--", *given, "/bin/sh", "-c", 'exec "$@"', "sh"]
+    return [*become, *with_environment(environment)]
+
+
+def with_environment(environment: Mapping[str, str]) -> list[str]:
+    """What to put before an argv for this environment and nothing else, whatever is there."""
+    given = [f"{name}={value}" for name, value in environment.items()]
+    return ["/usr/bin/env", "-i", "--", *given, "/bin/sh", "-c", 'exec "$@"', "sh"]
 
 
 def _setpriv() -> str | None:

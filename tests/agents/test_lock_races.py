@@ -19,7 +19,7 @@ from bsd.agents.openclaw import lock_file
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
 from bsd.agents.owner import Stale
-from bsd.foundation import process
+from bsd.foundation import processes
 from bsd.foundation.errors import Busy, Forbidden
 from tests.agents.locks import (
     HALF_AN_HOUR,
@@ -161,7 +161,7 @@ def test_a_living_bsd_that_cannot_be_seen_keeps_its_lock(
 ) -> None:
     """As from another PID namespace: its pid means nothing here, its flock does."""
     with SessionLock(session):
-        monkeypatch.setattr(process, "alive", lambda pid: False)
+        monkeypatch.setattr(processes, "alive", lambda pid: False)
         assert isinstance(inspect_lock(session), Stale)
         with pytest.raises(Busy):
             try_once(session)

@@ -18,7 +18,7 @@ from bsd.agents.openclaw import lock_file
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
 from bsd.agents.owner import Free, HeldLock, Stale, Unreadable
-from bsd.foundation import process
+from bsd.foundation import processes
 from bsd.foundation.errors import Busy, Forbidden, NotFound, Unavailable
 from bsd.foundation.filesystem import judge as judge_mount
 from bsd.foundation.layout import SessionName
@@ -59,7 +59,7 @@ def test_the_lock_says_what_the_newest_gateway_would(session: Path) -> None:
         assert words == {
             "pid": os.getpid(),
             "createdAt": "2023-11-14T22:13:20.250Z",
-            "starttime": process.starttime(os.getpid()),
+            "starttime": processes.starttime(os.getpid()),
             "maxHoldMs": 300_000,
         }
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -69,7 +69,7 @@ def test_the_lock_says_what_the_newest_gateway_would(session: Path) -> None:
 
 
 def test_without_proc_there_is_no_starttime(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_read_proc", lambda pid, name: b"")
+    monkeypatch.setattr(processes, "_read_proc", lambda pid, name: b"")
     with SessionLock(session):
         assert "starttime" not in json.loads(lock_path(session).read_bytes())
         state = inspect_lock(session)
@@ -220,7 +220,7 @@ def test_a_dead_owners_lock_is_taken(session: Path, dead: int) -> None:
 
 def test_a_recycled_pid_is_not_the_owner(session: Path, stranger: int) -> None:
     require_linux()
-    start = process.starttime(stranger)
+    start = processes.starttime(stranger)
     assert start is not None
     written(session, pid=stranger, starttime=start + 1)
     assert isinstance(inspect_lock(session), Stale)

@@ -64,7 +64,7 @@ def main(root: Path, seconds: float, load: int) -> None:
                 },
             )
         )
-        put = daemon._parts.queue.put
+        put = daemon.state.queue.put
 
         def noted(session: SessionName, *given: Any, **named: Any) -> bool:
             queued.setdefault(session, time.monotonic_ns())
@@ -77,7 +77,7 @@ def main(root: Path, seconds: float, load: int) -> None:
                 time.sleep(0.1)
             time.sleep(1.0)
             queued.clear()
-            daemon._parts.queue.put = noted  # type: ignore[method-assign]
+            daemon.state.queue.put = noted  # type: ignore[method-assign]
             appended, sleeper = _append(sessions, seconds / len(sessions), load)
             deadline = time.monotonic() + _WAIT_SECONDS
             while len(queued) < len(sessions) and time.monotonic() < deadline:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bsd.daemon.inotify import InotifyWatches
 from bsd.daemon.watcher import Watcher
-from bsd.daemon.watches import ObserverWatches
+from bsd.daemon.watches import InotifyWatches, ObserverWatches
 from bsd.foundation.layout import Layout
 from tests.daemon.told import Heard, Kind
 
@@ -25,7 +24,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def watcher(layout: Layout, heard: Heard, kind: Kind) -> Iterator[Watcher]:
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     watcher.step(0.0)
     heard.clear()
     yield watcher

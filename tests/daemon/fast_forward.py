@@ -15,15 +15,12 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon import loops, parts
-from bsd.daemon.backoff import Backoff
-from bsd.daemon.clock import Clocks
-from bsd.daemon.health import Health
-from bsd.daemon.loop import Loop
-from bsd.daemon.queue import WorkQueue
+from bsd.daemon import service, state
+from bsd.daemon.loops import Clocks, Loop
+from bsd.daemon.queue import Backoff, WorkQueue
 from bsd.daemon.service import Daemon
-from bsd.daemon.work import Extractor
-from bsd.daemon.workers import Workers
+from bsd.daemon.watcher import WatchHealth
+from bsd.daemon.work import Workers
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import close_logs
 from bsd.foundation.settings import load_settings
@@ -53,7 +50,7 @@ class _NoWatcher:
     """Events come from the test's script."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.health = Health()
+        self.health = WatchHealth()
 
     def step(self, now: float) -> None:
         return None
@@ -94,14 +91,14 @@ class Machine:
 
     def hint(self, name: SessionName) -> None:
         """What the watcher would say."""
-        self.daemon.hint(name)
+        self.daemon._hint(name)
 
     def settle(self) -> None:
         """Let everybody do what is due now."""
-        self._debounce_at = self.daemon._loops["debounce"]._step(self.clock.steady)
-        self._timer_at = self.daemon._loops["timer"]._step(self.clock.wall)
-        queue, work = self.daemon._parts.queue, self.daemon._parts.workers._work
-        while (name := queue.take_now(self.clock.steady)) is not None:
+        self._debounce_at = self.daemon.state.loops["debounce"]._step(self.clock.steady)
+        self._timer_at = self.daemon.state.loops["timer"]._step(self.clock.wall)
+        queue, work = self.daemon.state.queue, self.daemon._workers._work
+        while (name := queue.take(0)) is not None:
             queue.done(name, work.on(name, lambda: None), self.clock.steady)
         while (event := self._events.take()) is not None:
             if event.type == "job":
@@ -117,7 +114,7 @@ class Machine:
         self.clock.go_to(wall)
 
     def _next(self) -> float | None:
-        steady = [self._debounce_at, self.daemon._parts.queue.next_due()]
+        steady = [self._debounce_at, self.daemon.state.queue.next_due()]
         moments = [self.clock.wall_of(each) for each in steady if each is not None]
         moments += [] if self._timer_at is None else [self._timer_at]
         return min(moments, default=None)
@@ -128,24 +125,24 @@ def machine(
     root: Path,
     clock: Clock,
     patch: pytest.MonkeyPatch,
-    surgeon: Extractor | None = None,
+    surgeon: object | None = None,
 ) -> Iterator[Machine]:
     """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
     interval = sys.getswitchinterval()
     with patch.context() as patched:
-        patched.setattr(parts, "Watcher", _NoWatcher)
-        patched.setattr(loops, "SettingsWatch", _NoSettingsWatch)
+        patched.setattr(service, "Watcher", _NoWatcher)
+        patched.setattr(service, "SettingsWatch", _NoSettingsWatch)
         patched.setattr(Loop, "start", lambda _: None)
         patched.setattr(Workers, "start", lambda _: None)
         # Without chance, so that a failure can be repeated.
         patched.setattr(
-            parts,
+            state,
             "WorkQueue",
             lambda **given: WorkQueue(**given, backoff=Backoff(chance=lambda: 1.0)),
         )
         if surgeon is not None:
-            patched.setattr(parts, "WatchedHelper", _NoHelper)
-            patched.setattr(parts, "Surgeon", lambda *_, **__: surgeon)
+            patched.setattr(service, "WatchedHelper", _NoHelper)
+            patched.setattr(service, "Surgeon", lambda *_, **__: surgeon)
         variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
         daemon = Daemon(
             load_settings(root=root, environ=variables),

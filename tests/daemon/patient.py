@@ -53,6 +53,11 @@ class Surgeon:
     def path(self, name: SessionName) -> Path:
         return self.layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
 
+    @property
+    def operator(self) -> Surgeon:
+        """Whoever recovers."""
+        return self
+
     def recover(self) -> list[Any]:
         return []
 

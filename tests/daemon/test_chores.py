@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from bsd.care.verify import verify
 from bsd.daemon.chores import Chores
+from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.settings import load_settings
 from bsd.session import operate
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import GiveUp, Outcome
@@ -49,9 +50,8 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def chores_of(layout: Layout) -> Chores:
-    others = dict.fromkeys(["scan", "intake", "savings", "ledger", "mounts", "rests", "stopping"])
-    surgeon = make_surgeon(layout, Clock())
-    return Chores(layout, ConfigService(layout.config_file), surgeon, **cast(Any, others))
+    settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
+    return Chores(DaemonState(settings), make_surgeon(layout, Clock()))
 
 
 def test_a_store_that_a_killed_command_left_gets_its_index(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bsd.daemon.cron import Cron, Every
+from bsd.daemon.scheduler import Cron, Every
 from bsd.foundation.errors import Invalid
 from tests.daemon.zones import at, local, zone
 

@@ -118,7 +118,7 @@ class Day:
 
     def set(self, **fields: Any) -> None:
         assert self.agents.machine is not None
-        self.agents.machine.daemon.config.update(fields)
+        self.agents.machine.daemon.state.config.update(fields)
         self.agents.machine.daemon.config_changed()
 
     def play(self, until: float) -> None:
@@ -302,7 +302,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         totals = running.daemon.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
-        surgeon = running.daemon._parts.surgeon
+        surgeon = running.daemon._surgeon
         for name in written:
             left = surgeon.extraction(name)
             assert (left.values, left.reason) == (0, None)

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.daemon.debounce import Debounce
-from bsd.daemon.intake import Intake
-from bsd.daemon.jobs import Finished
-from bsd.daemon.queue import WorkQueue
+from bsd.daemon.intake import Debounce, Intake
+from bsd.daemon.queue import Finished, WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.foundation.layout import Layout, SessionName
+from tests.daemon.taking import take_at
 
 A, B, C = (SessionName("main", name) for name in "abc")
 
@@ -118,7 +117,7 @@ def test_what_finds_no_room_is_found_again_by_the_next_scan(tmp_path: Path) -> N
         for name, seen in scan.step():
             assert seen is not None
             intake.found(name, seen, 0.0, time.time())
-        taken = queue.take_now(1.0)
+        taken = take_at(queue, 1.0)
         assert taken is not None
         queue.done(taken, Finished(), 1.0)
         worked.add(taken.session)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.daemon.directories import look
-from bsd.daemon.health import Trouble
+from bsd.daemon.directories import Trouble, look
 from bsd.daemon.scan import Scan
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.sources import Source

@@ -15,7 +15,10 @@ from bsd.care import indexing
 from bsd.care.search import sessions_with
 from bsd.daemon import indexer
 from bsd.daemon.indexer import Indexer
-from bsd.foundation.layout import Layout, SessionName
+from bsd.daemon.loops import Clocks
+from bsd.daemon.state import DaemonState
+from bsd.foundation.layout import SessionName
+from bsd.foundation.settings import load_settings
 from tests.daemon.running import Running, configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
@@ -34,21 +37,31 @@ def said(number: int, text: str) -> bytes:
     return json.dumps(entry | {"message": message}).encode() + b"\n"
 
 
+class State(DaemonState):
+    """Whether others are at work is what a test says."""
+
+    busy = False
+    woken = 0
+
+    @property
+    def is_work_waiting(self) -> bool:
+        return self.busy
+
+    def wake(self, loop: str) -> None:
+        assert loop == "indexer"
+        self.woken += 1
+
+
 class Bench:
     """An indexer and the clock that drives it."""
 
     def __init__(self, root: Path) -> None:
-        self.layout = Layout(root)
         self.now = 1000.0
-        self.busy = False
-        self.woken = 0
-        self.indexer = Indexer(
-            self.layout, busy=lambda: self.busy, wake=self._wake, clock=lambda: self.now
-        )
+        settings = load_settings(root=root, environ={"HOME": str(root)})
+        self.state = State(settings, Clocks(steady=lambda: self.now))
+        self.layout = self.state.layout
+        self.indexer = Indexer(self.state)
         self.now += 60.0
-
-    def _wake(self) -> None:
-        self.woken += 1
 
     def run(self) -> int:
         """Let it work until it wants to rest; returns how many steps it took."""
@@ -86,13 +99,13 @@ def test_it_rests_until_something_changes(bench: Bench) -> None:
 def test_changes_are_gathered_and_read(bench: Bench) -> None:
     bench.indexer.everything()
     bench.run()
-    woken = bench.woken
+    woken = bench.state.woken
     path = bench.layout.session_file(SessionName("main", "s1"))
     for number in range(3):
         with path.open("ab") as file:
             file.write(said(number + 1, f"wombat{number}"))
         bench.indexer.changed(SessionName("main", "s1"))
-    assert bench.woken == woken + 1, "the first one has woken it already"
+    assert bench.state.woken == woken + 1, "the first one has woken it already"
     assert bench.indexer.state() == {"complete": False, "waiting": 1, "problem": None}
     later = bench.indexer.step(bench.now)
     assert later is not None
@@ -119,7 +132,7 @@ def test_what_is_gone_is_forgotten_for_good(bench: Bench) -> None:
 
 def test_those_who_work_come_first_but_not_for_ever(bench: Bench) -> None:
     bench.indexer.everything()
-    bench.busy = True
+    bench.state.busy = True
     started = bench.now
     while not bench.layout.search_db.exists():
         again = bench.indexer.step(bench.now)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon.memory import MEMORY, Keeper, add_memory_job
+from bsd.daemon.loops import Clocks
+from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Actions, Timetable
+from bsd.daemon.wing_jobs import MEMORY, MemoryKeeper, add_memory_job
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy
 from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.foundation.settings_tables import MemorySettings
 from bsd.memory.facts import open_memory
@@ -42,15 +43,9 @@ class World:
 
     def start(self) -> None:
         """Another daemon takes over."""
-        self.table = Timetable(ConfigService(self.layout.config_file), _NOTHING, clock=self.clock)
-        add_memory_job(
-            self.table,
-            self.layout,
-            self.settings,
-            stopping=lambda: False,
-            clock=self.clock,
-            steady=self.clock,
-        )
+        self.state = DaemonState(self.settings, Clocks(self.clock, self.clock))
+        self.table = Timetable(self.state.config, _NOTHING, clock=self.clock)
+        add_memory_job(self.table, self.state)
 
     def step(self, seconds: float = 0.0) -> None:
         self.clock.now += seconds
@@ -104,7 +99,7 @@ def test_a_start_waits_for_a_few_only_and_the_others_go_right_after_it(
     world: World, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.store("right now", expires_at=NOW - 5)
-    monkeypatch.setattr("bsd.daemon.memory._START_SECONDS", -1.0)
+    monkeypatch.setattr("bsd.daemon.wing_jobs._START_SECONDS", -1.0)
     world.start()
     assert world.left() == {"right now": 1.0}
     world.step()
@@ -224,7 +219,8 @@ def test_the_hour_is_kept_if_the_run_came_to_its_end(
     assert event["log_level"] == "debug", "there was nothing to do"
     assert {"deleted", "vectors_deleted", "vectors_pending"} <= event.keys()
     world.clock.now += HOUR
-    Keeper(world.layout, world.settings.memory, stopping=lambda: True, clock=world.clock).run()
+    world.state.stopping.set()
+    MemoryKeeper(world.state).run()
     with open_memory(world.layout) as memory:
         assert memory.noted("last_run") == NOW + HOUR + 9, "it was broken off"
 
@@ -261,9 +257,9 @@ def test_a_damaged_database_does_not_keep_the_daemon_from_starting(tmp_path: Pat
     path = Layout(tmp_path).facts_db
     path.parent.mkdir()
     path.write_text("no database at all, really\n" * 100)
-    keeper = Keeper(
-        Layout(tmp_path), MemorySettings(enabled=True), stopping=lambda: False, clock=Clock()
-    )
+    memory = MemorySettings(enabled=True)
+    settings = Settings(root=tmp_path, socket=tmp_path / "s", memory=memory)
+    keeper = MemoryKeeper(DaemonState(settings, Clocks(Clock(), Clock())))
     with capture_logs() as logs:
         assert keeper.begin() is None
         with pytest.raises(BsdError, match="is not a database"):

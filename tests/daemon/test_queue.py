@@ -10,11 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bsd.daemon.backoff import Backoff
-from bsd.daemon.clock import steady
-from bsd.daemon.jobs import Busy, Failed, Finished, Why
-from bsd.daemon.queue import WorkQueue
+from bsd.daemon.queue import Backoff, Failed, Finished, TryLater, WorkQueue
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
+from tests.daemon.taking import take_at
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 A, B, C, D = SESSIONS = tuple(SessionName("main", name) for name in "abcd")
@@ -29,9 +28,9 @@ def test_a_session_is_taken_when_it_is_due() -> None:
     queue = fixed()
     assert queue.put(A, 10)
     assert queue.next_due() == 10
-    assert queue.take_now(9.9) is None
-    assert queue.take_now(10) == A
-    assert queue.take_now(11) is None
+    assert take_at(queue, 9.9) is None
+    assert take_at(queue, 10) == A
+    assert take_at(queue, 11) is None
     assert queue.next_due() is None
 
 
@@ -40,29 +39,29 @@ def test_the_earlier_time_wins() -> None:
     for due in (10, 5, 20):
         queue.put(A, due)
     assert queue.next_due() == 5
-    assert queue.take_now(5) == A
+    assert take_at(queue, 5) == A
     queue.done(A, Finished(), 6)
-    assert queue.take_now(100) is None
+    assert take_at(queue, 100) is None
 
 
 def test_what_comes_up_during_work_is_done_afterwards_not_beside() -> None:
     queue = fixed()
     queue.put(A, 0)
-    assert queue.take_now(0) == A
+    assert take_at(queue, 0) == A
     queue.put(A, 1)
-    assert queue.take_now(5) is None
+    assert take_at(queue, 5) is None
     queue.done(A, Finished(next_due=100), 6)
     assert queue.next_due() == 1
-    assert queue.take_now(6) == A
+    assert take_at(queue, 6) == A
 
 
 def test_a_due_time_needs_no_change() -> None:
     queue = fixed()
     queue.put(A, 0)
-    queue.take_now(0)
+    take_at(queue, 0)
     queue.done(A, Finished(next_due=600), 1)
-    assert queue.take_now(599) is None
-    assert queue.take_now(600) == A
+    assert take_at(queue, 599) is None
+    assert take_at(queue, 600) == A
 
 
 def test_busy_sessions_are_tried_ever_less_often() -> None:
@@ -71,8 +70,8 @@ def test_busy_sessions_are_tried_ever_less_often() -> None:
     queue.put(A, now)
     pauses = []
     for _ in range(8):
-        assert queue.take_now(now) == A
-        queue.done(A, Busy(), now)
+        assert take_at(queue, now) == A
+        queue.done(A, TryLater(), now)
         due = queue.next_due()
         assert due is not None
         pauses.append(due - now)
@@ -86,26 +85,26 @@ def test_who_is_only_to_be_quiet_for_a_while_is_due_then() -> None:
     now = 0.0
     queue.put(A, now)
     for _ in range(8):
-        assert queue.take_now(now) == A
-        queue.done(A, Busy(again=now + 7.5), now)
+        assert take_at(queue, now) == A
+        queue.done(A, TryLater(again=now + 7.5), now)
         assert queue.next_due() == now + 7.5
         now += 7.5
-    assert queue.take_now(now) == A
-    queue.done(A, Busy(again=now - 1), now)
-    assert queue.take_now(now) == A
-    queue.done(A, Busy(), now)
+    assert take_at(queue, now) == A
+    queue.done(A, TryLater(again=now - 1), now)
+    assert take_at(queue, now) == A
+    queue.done(A, TryLater(), now)
     assert queue.next_due() == now + 2, "that was no failed try"
 
 
 def test_success_makes_busy_forgotten() -> None:
     queue = fixed()
     queue.put(A, 0)
-    queue.take_now(0)
-    queue.done(A, Busy(), 0)
-    queue.take_now(2)
+    take_at(queue, 0)
+    queue.done(A, TryLater(), 0)
+    take_at(queue, 2)
     queue.done(A, Finished(next_due=3), 2)
-    queue.take_now(3)
-    queue.done(A, Busy(), 3)
+    take_at(queue, 3)
+    queue.done(A, TryLater(), 3)
     assert queue.next_due() == 5
 
 
@@ -117,7 +116,7 @@ def test_chance_keeps_tries_apart_but_never_makes_them_longer() -> None:
 
 def fail_until_parked(queue: WorkQueue, now: float = 0.0) -> float:
     while not queue.parked():
-        assert queue.take_now(now) == A
+        assert take_at(queue, now) == A
         queue.done(A, Failed("no such luck"), now)
         now = queue.next_due() or now
     return now
@@ -126,11 +125,9 @@ def fail_until_parked(queue: WorkQueue, now: float = 0.0) -> float:
 def test_a_session_that_keeps_failing_is_parked_with_its_error() -> None:
     queue = fixed(park_after=3)
     queue.put(A, 0)
-    now = fail_until_parked(queue)
+    fail_until_parked(queue)
     [parked] = queue.parked()
     assert (parked.session, parked.error, parked.failures) == (A, "no such luck", 3)
-    assert queue.next_due() is None
-    assert queue.put(A, now, why=Why.DUE)
     assert queue.next_due() is None
     assert queue.counts().failed == 3
 
@@ -141,31 +138,19 @@ def test_a_change_earns_a_parked_session_one_more_try() -> None:
     now = fail_until_parked(queue)
     queue.put(A, now)
     assert queue.parked() == []
-    assert queue.take_now(now) == A
+    assert take_at(queue, now) == A
     queue.done(A, Failed("again"), now)
     assert [each.error for each in queue.parked()] == ["again"]
-
-
-def test_a_person_s_word_earns_it_all_of_them() -> None:
-    queue = fixed(park_after=3)
-    queue.put(A, 0)
-    now = fail_until_parked(queue)
-    queue.put(A, now, why=Why.ASKED)
-    assert queue.take_now(now) == A
-    queue.done(A, Failed("again"), now)
-    assert queue.parked() == []
-    assert queue.next_due() == now + 2
 
 
 def test_a_change_during_the_last_try_keeps_it_from_being_parked() -> None:
     queue = fixed(park_after=1)
     queue.put(A, 0)
-    queue.take_now(0)
+    take_at(queue, 0)
     queue.put(A, 1)
     queue.done(A, Failed("then"), 1)
     assert queue.parked() == []
-    assert queue.take_now(1) == A
-    queue.put(A, 2, why=Why.DUE)
+    assert take_at(queue, 1) == A
     queue.done(A, Failed("now"), 2)
     assert [each.error for each in queue.parked()] == ["now"]
     assert queue.next_due() is None
@@ -175,16 +160,16 @@ def test_a_failing_session_blocks_nobody() -> None:
     queue = fixed()
     queue.put(A, 0)
     queue.put(B, 1)
-    assert queue.take_now(1) == A
+    assert take_at(queue, 1) == A
     queue.done(A, Failed("x"), 1)
-    assert queue.take_now(1) == B
+    assert take_at(queue, 1) == B
 
 
 def test_small_work_passes_huge_work_that_came_just_before() -> None:
     queue = fixed(workers=1)
     queue.put(A, 0, work=30)
     queue.put(B, 1, work=0.1)
-    assert queue.take_now(2) == B
+    assert take_at(queue, 2) == B
 
 
 def test_huge_work_is_not_passed_for_ever() -> None:
@@ -193,7 +178,7 @@ def test_huge_work_is_not_passed_for_ever() -> None:
     taken = []
     for second in range(100):  # a small job every second, each taking a second
         queue.put(B, second, work=0.1)
-        session = queue.take_now(second)
+        session = take_at(queue, second)
         assert session is not None
         taken.append(session)
         queue.done(session, Finished(), second)
@@ -205,13 +190,13 @@ def test_huge_jobs_leave_a_worker_for_the_small_ones() -> None:
     queue = fixed(workers=2)
     queue.put(A, 0, work=10)
     queue.put(B, 0, work=10)
-    assert queue.take_now(0) == A
-    assert queue.take_now(50) is None
+    assert take_at(queue, 0) == A
+    assert take_at(queue, 50) is None
     assert queue.next_due() is None  # nothing that a second worker may take
     queue.put(C, 50)
-    assert queue.take_now(50) == C
+    assert take_at(queue, 50) == C
     queue.done(A, Finished(), 51)
-    assert queue.take_now(51) == B
+    assert take_at(queue, 51) == B
 
 
 def test_a_full_queue_refuses_and_says_so() -> None:
@@ -221,10 +206,10 @@ def test_a_full_queue_refuses_and_says_so() -> None:
     assert not queue.put(C, 0)
     assert queue.put(A, 0)  # is in it already
     assert queue.counts().refused == 1
-    assert queue.take_now(0) == A
+    assert take_at(queue, 0) == A
     assert queue.put(A, 0)  # has its place while it is worked on
     queue.done(A, Finished(), 0)
-    assert [queue.take_now(0), queue.take_now(0)] == [B, A]
+    assert [take_at(queue, 0), take_at(queue, 0)] == [B, A]
 
 
 def test_many_changes_of_time_leave_no_rubbish() -> None:
@@ -232,7 +217,7 @@ def test_many_changes_of_time_leave_no_rubbish() -> None:
     for due in range(10_000, 0, -1):
         queue.put(A, due)
     assert len(queue._waiting) < 100
-    assert queue.take_now(1) == A
+    assert take_at(queue, 1) == A
 
 
 def test_only_who_has_taken_can_be_done() -> None:
@@ -246,7 +231,7 @@ def test_nothing_comes_from_or_goes_into_a_closed_queue() -> None:
     queue = fixed()
     queue.put(A, 0)
     queue.close()
-    assert queue.take_now(1) is None
+    assert take_at(queue, 1) is None
     assert queue.take(0) is None
     assert not queue.put(B, 0)
     assert queue.counts().refused == 0
@@ -334,7 +319,7 @@ def test_threads_never_meet_on_a_session_and_lose_none() -> None:
             seen[session] = wanted[session]
             guards[session].release()
             turns += 1
-            queue.done(session, Busy() if turns % 5 == 0 else Finished())
+            queue.done(session, TryLater() if turns % 5 == 0 else Finished())
             if seen == wanted and queue.next_due() is None:
                 idle.set()
 
@@ -371,23 +356,18 @@ class Obvious(RuleBasedStateMachine):
         session=st.sampled_from(SESSIONS),
         wait=st.integers(-3, 20),
         work=st.sampled_from([0, 1, 8]),
-        why=st.sampled_from(Why),
     )
-    def put(self, session: SessionName, wait: int, work: float, why: Why) -> None:
+    def put(self, session: SessionName, wait: int, work: float) -> None:
         due = self.now + wait
-        accepted = self.queue.put(session, due, work=work, why=why)
-        if session in self.parked and why is Why.DUE:
-            assert accepted
-            return
+        accepted = self.queue.put(session, due, work=work)
         known = self.due.keys() | self.working.keys()
         assert accepted == (session in known or len(known) < 3)
         if not accepted:
             return
         if session in self.parked:
             self.parked.discard(session)
-            self.failures[session] = 0 if why is Why.ASKED else 1
-        if why is not Why.DUE:
-            self.changed.add(session)
+            self.failures[session] = 1
+        self.changed.add(session)
         self.due[session] = min(due, self.due.get(session, due))
         self.work[session] = max(work, self.work.get(session, 0))
 
@@ -407,7 +387,7 @@ class Obvious(RuleBasedStateMachine):
             for session, rank in self.ready.items()
             if session not in self.heavy or not any(self.working.values())
         }
-        got = self.queue.take_now(self.now)
+        got = take_at(self.queue, self.now)
         assert (got is None) == (not free)
         if got is None:
             return
@@ -438,7 +418,7 @@ class Obvious(RuleBasedStateMachine):
             dues += [due] if due is not None else []
         elif outcome == "busy":
             self.busy[session] = self.busy.get(session, 0) + 1
-            self.queue.done(session, Busy(), self.now)
+            self.queue.done(session, TryLater(), self.now)
             dues.append(self.now + min(60, 2 ** self.busy[session]))
         else:
             self.busy[session] = 0

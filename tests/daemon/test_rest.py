@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bsd.daemon.rest import Rests, resume
+from bsd.daemon.ledger import SessionsAtRest
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.store.state import StateDb
@@ -12,18 +12,21 @@ ONE, OTHER = SessionName("main", "one"), SessionName("main", "other")
 SEEN = Written(1, (1 << 64) - 5, 300, 400)
 
 
-def rests(layout: Layout) -> Rests:
-    return Rests(StateDb(layout.state_db), ConfigService(layout.config_file))
+def rests(layout: Layout) -> SessionsAtRest:
+    return SessionsAtRest(StateDb(layout.state_db), ConfigService(layout.config_file))
 
 
 def known(layout: Layout) -> tuple[dict[SessionName, Written], dict[SessionName, float]]:
     seen: dict[SessionName, Written] = {}
     due: dict[SessionName, float] = {}
-    resume(rests(layout), seen.__setitem__, due.__setitem__)
+    for left in rests(layout).known():
+        seen[left.session] = left.file
+        if left.due_at is not None:
+            due[left.session] = left.due_at
     return seen, due
 
 
-def work(daemon: Rests, name: SessionName, due_at: float | None = None) -> None:
+def work(daemon: SessionsAtRest, name: SessionName, due_at: float | None = None) -> None:
     daemon.unsettled(name)
     daemon.left(name, SEEN, due_at)
 

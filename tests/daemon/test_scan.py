@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.daemon.health import Trouble
+from bsd.daemon.directories import Trouble
 from bsd.daemon.scan import Scan
 from bsd.foundation.layout import Layout, SessionName
 from bsd.text.change import Written
@@ -40,6 +40,14 @@ def seen(layout: Layout, name: SessionName) -> Written:
     return Written.of(file_of(layout, name).stat())
 
 
+def knowing(layout: Layout, sessions: list[tuple[SessionName, Written]]) -> Scan:
+    """A scan after others have noted how these were left."""
+    scan = Scan(layout)
+    for name, left in sessions:
+        scan.note(name, left)
+    return scan
+
+
 def test_at_first_everything_is_new_and_then_nothing(layout: Layout) -> None:
     scan = Scan(layout)
     assert dict(scan.step()) == {A: seen(layout, A), B: seen(layout, B)}
@@ -48,7 +56,7 @@ def test_at_first_everything_is_new_and_then_nothing(layout: Layout) -> None:
 
 
 def test_what_is_known_from_before_is_not_new(layout: Layout) -> None:
-    scan = Scan(layout, [(A, seen(layout, A)), (SessionName("main", "gone"), seen(layout, A))])
+    scan = knowing(layout, [(A, seen(layout, A)), (SessionName("main", "gone"), seen(layout, A))])
     assert dict(scan.step()) == {SessionName("main", "gone"): None, B: seen(layout, B)}
     assert list(scan.step()) == []
 
@@ -77,7 +85,7 @@ def test_our_own_writing_is_no_change(layout: Layout) -> None:
 
 
 def test_a_hint_counts_until_somebody_has_looked(layout: Layout) -> None:
-    scan = Scan(layout, [(A, seen(layout, A)), (B, seen(layout, B))])
+    scan = knowing(layout, [(A, seen(layout, A)), (B, seen(layout, B))])
     assert not scan.changed(A)
     written = write(layout, A)
     assert scan.changed(A)
@@ -88,7 +96,7 @@ def test_a_hint_counts_until_somebody_has_looked(layout: Layout) -> None:
 
 
 def test_what_the_scan_reported_is_still_worth_following(layout: Layout) -> None:
-    scan = Scan(layout, [(A, seen(layout, A)), (B, seen(layout, B))])
+    scan = knowing(layout, [(A, seen(layout, A)), (B, seen(layout, B))])
     write(layout, A)
     assert [name for name, _ in scan.step()] == [A]
     assert scan.changed(A)
@@ -118,7 +126,7 @@ def test_vanished_sessions_agents_and_directories_are_reported_once(layout: Layo
 
 
 def test_a_vanished_session_is_worth_a_hint_once(layout: Layout) -> None:
-    scan = Scan(layout, [(A, seen(layout, A))])
+    scan = knowing(layout, [(A, seen(layout, A))])
     file_of(layout, A).unlink()
     assert scan.changed(A)
     assert not scan.changed(A)

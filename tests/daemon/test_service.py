@@ -314,7 +314,7 @@ def test_a_status_is_the_same_in_both_forms(
         assert len(before["sessions"]) == 3
         assert before["root"] == str(root)
         assert json.loads(running.daemon.status_json()) == before
-        running.daemon._parts.ledger.count("crashes")
+        running.daemon.state.ledger.count("crashes")
         (root / "agents" / "main" / "sessions" / "s1.jsonl").unlink()
         running.daemon.run_job("scan")
         after = running.daemon.status()

@@ -13,7 +13,7 @@ import pytest
 from bsd.daemon.events import Events
 from bsd.daemon.instance import SingleInstance, holder
 from bsd.daemon.ledger import Ledger
-from bsd.daemon.settings_watch import follow
+from bsd.daemon.service import follow
 from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import Layout, SessionName
@@ -132,9 +132,9 @@ class TestEvents:
 class TestLedger:
     def test_totals_add_up(self) -> None:
         ledger = Ledger()
-        ledger.attempted(NAME, Outcome(None, bytes_written=1000))
-        ledger.attempted(NAME, Outcome(GiveUp.IS_OPEN))
-        ledger.attempted(NAME, Outcome(GiveUp.IS_OPEN))
+        ledger.attempted(Outcome(None, bytes_written=1000))
+        ledger.attempted(Outcome(GiveUp.IS_OPEN))
+        ledger.attempted(Outcome(GiveUp.IS_OPEN))
         result = SessionResult(
             str(NAME),
             Status.EXTRACTED,

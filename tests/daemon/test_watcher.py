@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bsd.agents.owners import layout_of
-from bsd.daemon.health import Trouble
+from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_tables import SourceSettings
-from tests.daemon.told import NAME, Heard, Kind, append, file_of, settle, with_a_session
+from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, settle, with_a_session
 from tests.needs import as_ordinary_user
 
 pytestmark = [
@@ -139,7 +139,7 @@ def test_a_directory_made_anew_is_watched_anew(
     else:
         top.rename(old)
     sessions.mkdir(parents=True)
-    settle(watcher, heard, lambda: watcher.check(0.0).watched == watcher.health.dirs == 4)
+    settle(watcher, heard, lambda: look_at(watcher, 0.0).watched == watcher.health.dirs == 4)
     heard.clear()
 
     def appended() -> bool:
@@ -166,7 +166,7 @@ def fence(heard: Heard, layout: Layout, session: str) -> None:
 
 def test_without_agents_it_waits_for_them(tmp_path: Path, heard: Heard, kind: Kind) -> None:
     layout = Layout(tmp_path / "root")
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -192,7 +192,7 @@ def test_an_agent_through_a_link_is_watched_under_its_name(
     elsewhere = layout.root / "shared"
     (elsewhere / "sessions").mkdir(parents=True)
     (layout.agents / "linked").symlink_to(elsewhere)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         append(elsewhere / "sessions" / "s9.jsonl")
@@ -208,7 +208,7 @@ def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
     (elsewhere / "sessions").mkdir(parents=True)
     link = layout.agents / "linked"
     link.symlink_to(elsewhere)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         assert watcher._watches is not None
@@ -221,7 +221,7 @@ def test_a_directory_that_is_nobody_s_any_more_is_watched_no_longer(
 
 
 def test_a_root_that_moves_away_is_noticed_at_once(layout: Layout, heard: Heard) -> None:
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         layout.root.rename(layout.root.with_name("elsewhere"))
@@ -236,7 +236,7 @@ def test_a_link_out_of_the_root_is_refused_and_said(
     outside = tmp_path / "outside" / "sessions"
     outside.mkdir(parents=True)
     (layout.agents / "evil").symlink_to(outside.parent)
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         [problem] = watcher.health.problems
@@ -254,7 +254,7 @@ def test_health_counts_what_is_watched(watcher: Watcher, layout: Layout) -> None
     assert (watcher.health.dirs, watcher.health.watched) == (4, 4)
     assert watcher.health.problems == ()
     (layout.agents / "other" / "sessions").mkdir(parents=True)
-    seen = watcher.check(7.0)
+    seen = look_at(watcher, 7.0)
     assert (seen.at, seen.dirs, seen.watched) == (7.0, 6, 4)
     assert [each.kind for each in seen.problems] == [Trouble.UNWATCHED]
     assert watcher.rearm(8.0).watched == 6
@@ -264,9 +264,8 @@ def test_directories_without_events_are_left_to_the_scan(
     layout: Layout, heard: Heard, kind: Kind
 ) -> None:
     (layout.agents / "far" / "sessions").mkdir(parents=True)
-    watcher = Watcher(
+    watcher = heard.watcher(
         layout,
-        heard,
         watching=kind,
         scan_only=lambda path, _: "NFS" if "far" in path.parts else None,
     )
@@ -307,10 +306,9 @@ def test_a_directory_that_may_not_be_read_is_said() -> None:
     program = """
 import sys
 from pathlib import Path
-from bsd.daemon.watcher import Watcher
 from bsd.foundation.layout import Layout
 from tests.daemon.told import Heard
-watcher = Watcher(Layout(Path(sys.argv[1])), Heard())
+watcher = Heard().watcher(Layout(Path(sys.argv[1])))
 watcher.step(0.0)
 for problem in watcher.health.problems:
     print(problem.kind, problem)
@@ -341,15 +339,15 @@ def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
     (day := home / "sessions" / "2026" / "05" / "01").mkdir(parents=True)
     stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"
     source = SourceSettings(kind="codex", path=home / "sessions")
-    watcher = Watcher(layout_of(tmp_path / "root", [source]), heard, watching=kind)
+    watcher = heard.watcher(layout_of(tmp_path / "root", [source]), watching=kind)
     (path := day / f"{stem}.jsonl").write_bytes(b"{}\n")
     name, other = SessionName("codex:2026:05:01", stem), stem.replace("05-01", "04-30")
     try:
         watcher.step(0.0)
-        before = watcher.check(0.0).watched
+        before = look_at(watcher, 0.0).watched
         (archived := home / "archived_sessions").mkdir()
         watcher.step(10 * CHECK_SECONDS)
-        assert watcher.check(0.0).watched == before + 1
+        assert look_at(watcher, 0.0).watched == before + 1
         heard.clear()
         path.rename(archived / path.name)
         heard.wait_for_hint(name)

@@ -13,13 +13,12 @@ import pytest
 from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask
 from watchdog.observers.inotify_c import WatchDescriptor as Descriptor
 
-from bsd.daemon import health as health_module
-from bsd.daemon.health import Trouble
-from bsd.daemon.inotify import InotifyWatches
+from bsd.daemon import watcher as watcher_module
+from bsd.daemon.directories import Trouble
 from bsd.daemon.watcher import CHECK_SECONDS, Watcher
-from bsd.daemon.watches import ObserverWatches, lost_by_fsevents
+from bsd.daemon.watches import InotifyWatches, ObserverWatches, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
-from tests.daemon.told import NAME, Heard, Kind, append, file_of, with_a_session
+from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, with_a_session
 
 pytestmark = [
     pytest.mark.daemon,
@@ -56,10 +55,10 @@ def refuse_from(monkeypatch: pytest.MonkeyPatch, limit: int, error: int) -> None
 def test_too_few_watches_are_noticed_with_the_remedy(
     layout: Layout, heard: Heard, kind: Kind, many: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_module, "inotify_limit", lambda name: 500)
+    monkeypatch.setattr(watcher_module, "inotify_limit", lambda name: 500)
     with monkeypatch.context() as patch:
         refuse_from(patch, 20, errno.ENOSPC)
-        watcher = Watcher(layout, heard, watching=kind)
+        watcher = heard.watcher(layout, watching=kind)
         watcher.step(0.0)
     try:
         assert (watcher.health.dirs, watcher.health.watched) == (104, 20)
@@ -81,7 +80,7 @@ def test_no_inotify_instance_is_a_problem_not_an_end(
     def refuse() -> int:
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         with monkeypatch.context() as patch:
             patch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
@@ -112,7 +111,7 @@ def test_one_directory_without_permission_keeps_no_other_from_being_watched(
         return really(descriptor, path, mask)
 
     monkeypatch.setattr(inotify_c, "inotify_add_watch", refuse)
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         assert (watcher.health.dirs, watcher.health.watched) == (104, 103)
@@ -127,7 +126,7 @@ def test_a_reader_that_has_died_is_noticed_and_replaced(
     watcher: Watcher, heard: Heard, layout: Layout, kind: Kind
 ) -> None:
     end_reader(watcher)
-    assert [each.kind for each in watcher.check(1.0).problems] == [Trouble.STOPPED]
+    assert [each.kind for each in look_at(watcher, 1.0).problems] == [Trouble.STOPPED]
     assert watcher.health.watched == 0
     watcher.step(CHECK_SECONDS)
     assert (watcher.health.watched, watcher.health.problems) == (4, ())
@@ -148,7 +147,7 @@ def end_reader(watcher: Watcher) -> None:
 
 
 def test_a_dead_emitter_under_a_living_observer_is_noticed(layout: Layout, heard: Heard) -> None:
-    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    watcher = heard.watcher(layout, watching=ObserverWatches)
     try:
         watcher.step(0.0)
         assert isinstance(watcher._watches, ObserverWatches)
@@ -160,7 +159,7 @@ def test_a_dead_emitter_under_a_living_observer_is_noticed(layout: Layout, heard
         emitter.stop()
         emitter.join()
         assert watcher._watches.alive
-        assert watcher.check(1.0).watched == 3
+        assert look_at(watcher, 1.0).watched == 3
         watcher.step(CHECK_SECONDS)
         assert watcher.health.watched == 4
         append(file_of(layout, NAME))
@@ -185,7 +184,7 @@ class Clumsy(Heard):
 
 def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout, kind: Kind) -> None:
     heard = Clumsy()
-    watcher = Watcher(layout, heard, watching=kind)
+    watcher = heard.watcher(layout, watching=kind)
     try:
         watcher.step(0.0)
         heard.clear()
@@ -193,11 +192,11 @@ def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout, ki
         heard.wait_for(lambda: heard.rescans)
         append(file_of(layout, NAME))
         heard.wait_for_hint(NAME)
-        [problem] = watcher.check(1.0).problems
+        [problem] = look_at(watcher, 1.0).problems
         assert problem.kind is Trouble.HANDLER
         assert "dropped it" in problem.text
         watcher.rearm(2.0)
-        assert watcher.check(3.0).problems == ()
+        assert look_at(watcher, 3.0).problems == ()
     finally:
         watcher.close()
 
@@ -217,11 +216,11 @@ class Slow(Heard):
 
 
 def test_a_real_overflow_of_the_kernel_s_queue_has_the_scan_look(layout: Layout) -> None:
-    limit = health_module.inotify_limit("max_queued_events") or 0
+    limit = watcher_module.inotify_limit("max_queued_events") or 0
     if not 0 < limit <= 100_000:
         pytest.skip(f"a queue of {limit} events takes too long to fill")
     heard = Slow()
-    watcher = Watcher(layout, heard)
+    watcher = heard.watcher(layout)
     try:
         watcher.step(0.0)
         heard.clear()
@@ -256,7 +255,7 @@ def test_watchdog_s_own_word_of_an_overflow_has_the_scan_look(
 
 def test_after_the_end_watchdog_s_log_is_left_alone(layout: Layout, heard: Heard) -> None:
     before = list(logging.getLogger("watchdog.observers").handlers)
-    watcher = Watcher(layout, heard, watching=ObserverWatches)
+    watcher = heard.watcher(layout, watching=ObserverWatches)
     watcher.step(0.0)
     watcher.close()
     assert logging.getLogger("watchdog.observers").handlers == before

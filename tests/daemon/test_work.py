@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from bsd.daemon.debounce import Debounce
-from bsd.daemon.events import Events
-from bsd.daemon.intake import Intake
-from bsd.daemon.jobs import Busy, Failed, Finished
-from bsd.daemon.ledger import Ledger
-from bsd.daemon.queue import WorkQueue
-from bsd.daemon.rest import Rests
-from bsd.daemon.rounds import Rounds
-from bsd.daemon.savings import LONGEST_SECONDS, Savings
-from bsd.daemon.scan import Scan
-from bsd.daemon.work import Stopping, Work
-from bsd.foundation.errors import BsdError, Forbidden, LeftAlone, NotFound, Unavailable
-from bsd.foundation.errors import Busy as InUse
-from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.pruning_config import ConfigService
+from bsd.daemon.chores import AutoCron
+from bsd.daemon.ledger import LONGEST_WAIT_SECONDS
+from bsd.daemon.loops import Clocks
+from bsd.daemon.queue import Failed, Finished, TryLater
+from bsd.daemon.state import DaemonState, Stopping
+from bsd.daemon.work import Work
+from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.settings import load_settings
+from bsd.session import surgeon
 from bsd.session.operate import Worth
-from bsd.store.state import StateDb
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity
@@ -73,50 +67,31 @@ class House:
     def __init__(self, tmp_path: Path) -> None:
         self.now = 1_000_000.0
         self.steady = 50.0
-        self.layout = Layout(tmp_path / "root")
-        self.sessions = self.layout.agents / "main" / "sessions"
+        root = tmp_path / "root"
+        self.sessions = root / "agents" / "main" / "sessions"
         self.sessions.mkdir(parents=True)
-        self.config = ConfigService(self.layout.config_file)
         self.surgeon = Surgeon()
         self.calls: bool | BsdError = False  # what came of the calls in the session
-        self.queue = WorkQueue(clock=lambda: self.steady)
-        self.scan = Scan(self.layout)
-        self.savings = Savings()
-        self.ledger = Ledger()
-        self.events = Events(lambda: self.now)
-        self.rests = Rests(StateDb(self.layout.state_db), self.config)
-        self.intake = Intake(
-            self.queue,
-            self.scan,
-            Debounce(2.0, 30.0),
-            quiet=2.0,
-            wake=lambda: None,
-            clock=lambda: self.steady,
+        self.state = DaemonState(
+            load_settings(root=root, environ={"HOME": str(tmp_path)}),
+            Clocks(lambda: self.now, lambda: self.steady),
         )
-        self.rounds = Rounds(
-            self.layout,
-            self.config,
-            self.intake,
-            self.scan,
-            self.savings,
-            clock=lambda: self.now,
-            steady=lambda: self.steady,
-        )
+        self.config = self.state.config
+        self.queue = self.state.queue
+        self.scan = self.state.scan
+        self.intake = self.state.intake
+        self.auto_cron = AutoCron(self.state)
         self.work = Work(
-            self.layout,
-            self.config,
-            self.surgeon,
-            intake=self.intake,
-            scan=self.scan,
-            savings=self.savings,
-            ledger=self.ledger,
-            events=self.events,
-            rests=self.rests,
-            worked=self.rounds.worked,
+            self.state,
+            cast(surgeon.Surgeon, self.surgeon),
+            worked=self.auto_cron.worked,
             in_band=self.called,
-            clock=lambda: self.now,
-            steady=lambda: self.steady,
         )
+
+    def take(self, later: float = 0.0) -> SessionName | None:
+        """What the queue gives so many seconds later."""
+        self.steady += later
+        return self.queue.take(0)
 
     def write(self, content: bytes = b"{}\n", name: SessionName = NAME) -> Path:
         path = self.sessions / f"{name.session}.jsonl"
@@ -202,37 +177,37 @@ def test_small_savings_gather_for_an_hour(house: House) -> None:
     house.surgeon.plan = small_saving(house)
     house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, left_as=house.identity())
     began = house.steady
-    assert house.work.on(NAME) == Finished(began + LONGEST_SECONDS)
+    assert house.work.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
     house.steady += 1800
-    assert house.work.on(NAME) == Finished(began + LONGEST_SECONDS)
+    assert house.work.on(NAME) == Finished(began + LONGEST_WAIT_SECONDS)
     assert house.surgeon.committed == 0
     house.steady += 1800
     assert house.work.on(NAME) == Finished(None)
     assert house.surgeon.committed == 1
-    assert len(house.savings) == 0
+    assert len(house.state.savings) == 0
 
 
 def test_what_waits_for_more_to_be_saved_is_not_at_rest_for_the_next_daemon(house: House) -> None:
     house.write()
     house.surgeon.plan = small_saving(house)
     house.work.on(NAME)
-    house.rests.flush()
-    assert house.rests.known() == []
+    house.state.at_rest.flush()
+    assert house.state.at_rest.known() == []
     house.surgeon.plan = None
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
     house.work.on(NAME)
-    house.rests.flush()
-    assert [rest.session for rest in house.rests.known()] == [NAME]
+    house.state.at_rest.flush()
+    assert [rest.session for rest in house.state.at_rest.known()] == [NAME]
 
 
 def test_who_insists_does_not_wait_for_more_to_be_saved(house: House) -> None:
     house.write()
     house.surgeon.plan = small_saving(house)
-    house.rounds.run()
-    assert house.queue.take_now(house.steady + 5) == NAME
+    house.auto_cron.run()
+    assert house.take(5) == NAME
     house.surgeon.answer = SessionResult(str(NAME), Status.BUSY)
-    assert house.work.on(NAME) == Busy()
-    # Busy, so it is as urgent as before.
+    assert house.work.on(NAME) == TryLater()
+    # TryLater, so it is as urgent as before.
     house.surgeon.answer = SessionResult(str(NAME), Status.EXTRACTED, entries=1)
     house.work.on(NAME)
     assert house.surgeon.committed == 2
@@ -244,8 +219,8 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
     house.write()
     house.look()
     answers: list[tuple[SessionResult | BsdError, Any]] = [
-        (SessionResult(str(NAME), Status.BUSY), Busy()),
-        (SessionResult(str(NAME), Status.BUSY, again_in=8.0), Busy(58.0)),
+        (SessionResult(str(NAME), Status.BUSY), TryLater()),
+        (SessionResult(str(NAME), Status.BUSY, again_in=8.0), TryLater(58.0)),
         (SessionResult(str(NAME), Status.FAILED, reason="disk full"), Failed("disk full")),
         (Forbidden("a link"), Failed("a link")),
         (NotFound("gone"), Finished(None)),
@@ -254,9 +229,9 @@ def test_outcomes_are_what_the_queue_understands(house: House) -> None:
     for answer, outcome in answers:
         house.surgeon.answer = answer
         assert house.work.on(NAME) == outcome
-    totals = house.ledger.totals()
+    totals = house.state.ledger.totals()
     assert (totals["busy"], totals["failed"]) == (2, 2)
-    assert house.ledger.left_alone() == {"count": 1, "reasons": {"no header": 1}}
+    assert house.state.ledger.left_alone() == {"count": 1, "reasons": {"no header": 1}}
     assert not house.scan.changed(NAME), "what is not ours is read once"
 
 
@@ -271,8 +246,8 @@ def test_a_session_that_is_gone_is_forgotten(house: House) -> None:
 
     house.surgeon.meanwhile = vanish
     assert house.work.on(NAME) == Finished(None)
-    assert house.ledger.left_alone()["count"] == 0
-    assert house.ledger.sessions() == b"[]"
+    assert house.state.ledger.left_alone()["count"] == 0
+    assert house.state.ledger.sessions() == b"[]"
     calls = house.surgeon.calls
     assert house.work.on(NAME) == Finished(None)
     assert house.surgeon.calls == calls
@@ -289,14 +264,14 @@ def test_switched_off_nothing_is_done_and_nothing_forgotten(house: House) -> Non
 
 def test_a_stop_is_taken_between_two_megabytes(house: House) -> None:
     house.write()
-    house.surgeon.meanwhile = house.work.stopping.set
+    house.surgeon.meanwhile = house.state.stopping.set
     with pytest.raises(Stopping):
         house.work.on(NAME)
 
 
 def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: House) -> None:
     house.write()
-    heard = house.events.subscribe()
+    heard = house.state.events.subscribe()
     house.surgeon.plan = Plan(house.identity(), (), Report("extract", bytes_before=3))
     house.surgeon.plan.report.reasons.update({"too_recent": 3, "type_not_matched": 12})
     house.surgeon.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
@@ -309,21 +284,21 @@ def test_listeners_hear_of_every_result_and_the_log_in_the_seeds_words(house: Ho
     heard.close()
 
 
-class TestRounds:
+class TestAutoCron:
     def test_the_first_run_takes_all_and_the_next_only_what_changed(self, house: House) -> None:
         names = [SessionName("main", f"s{n}") for n in range(1, 4)]
         for name in names:
             house.write(name=name)
         house.now = (house.sessions / "s1.jsonl").stat().st_mtime + 100
         house.look()
-        house.rounds.run()
+        house.auto_cron.run()
         taken = self.work_off(house)
         assert taken == set(names)
         noted = house.config.current.last_run_at
         assert noted is not None
         house.now += 120
         with capture_logs() as lines:
-            house.rounds.run()
+            house.auto_cron.run()
         assert self.work_off(house) == set()
         assert f"Session main/s1 unchanged since {noted[:19]}Z, skipping" in [
             line["event"] for line in lines
@@ -334,20 +309,20 @@ class TestRounds:
         for number in range(1, 4):
             house.write(name=SessionName("main", f"s{number}"))
         house.surgeon.answer = SessionResult(str(NAME), Status.FAILED, reason="no luck")
-        house.rounds.run()
+        house.auto_cron.run()
         assert len(self.work_off(house, once=True)) == 3
         assert house.config.current.last_run_at is not None
 
     def test_the_run_is_noted_only_when_all_have_had_their_turn(self, house: House) -> None:
         for number in range(1, 3):
             house.write(name=SessionName("main", f"s{number}"))
-        house.rounds.run()
-        first = house.queue.take_now(house.steady + 5)
+        house.auto_cron.run()
+        first = house.take(5)
         assert first is not None
         house.work.on(first)
         assert house.config.current.last_run_at is None
-        house.rounds.run()  # the one before is going on: nothing new
-        second = house.queue.take_now(house.steady + 5)
+        house.auto_cron.run()  # the one before is going on: nothing new
+        second = house.take(5)
         assert second is not None
         house.work.on(second)
         assert house.config.current.last_run_at is not None
@@ -355,7 +330,7 @@ class TestRounds:
     def test_switched_off_it_does_nothing(self, house: House) -> None:
         house.write()
         house.config.update({"enabled": False})
-        house.rounds.run()
+        house.auto_cron.run()
         assert house.queue.next_due() is None
         assert house.config.current.last_run_at is None
 
@@ -366,14 +341,14 @@ class TestRounds:
         house.surgeon.plan = small_saving(house)
         house.work.on(NAME)
         assert not house.scan.changed(NAME)
-        house.rounds.run()
+        house.auto_cron.run()
         assert self.work_off(house) == {NAME}
         assert house.surgeon.committed == 1
 
     def work_off(self, house: House, *, once: bool = False) -> set[SessionName]:
         taken = set()
         house.steady += 10
-        while (name := house.queue.take_now(house.steady)) is not None:
+        while (name := house.take()) is not None:
             taken.add(name)
             house.surgeon.meanwhile = lambda name=name: self.settle(house, name)  # type: ignore[misc]
             house.queue.done(name, house.work.on(name), house.steady)
@@ -393,8 +368,8 @@ class TestRounds:
     ("calls", "again"),
     [
         (True, 53.0),
-        (InUse("its lock is held"), None),
-        (InUse("it was written to 2.0 s ago", again_in=8.0), 58.0),
+        (Busy("its lock is held"), None),
+        (Busy("it was written to 2.0 s ago", again_in=8.0), 58.0),
     ],
 )
 def test_after_calls_the_session_is_looked_at_again_when_it_rests(
@@ -402,7 +377,7 @@ def test_after_calls_the_session_is_looked_at_again_when_it_rests(
 ) -> None:
     house.write()
     house.calls = calls
-    assert house.work.on(NAME) == Busy(again)
+    assert house.work.on(NAME) == TryLater(again)
     assert house.surgeon.calls == 0, "it would settle what the calls are about"
     house.calls = False
     assert isinstance(house.work.on(NAME), Finished)
@@ -456,7 +431,7 @@ def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float
             last = house.now
             house.intake.hint(NAME)
         house.intake.step(house.steady)
-        while (name := house.queue.take_now(house.steady)) is not None:
+        while (name := house.take()) is not None:
             house.queue.done(name, house.work.on(name), house.steady)
     return extracted
 

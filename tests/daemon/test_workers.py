@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from bsd.daemon.beats import Beats
-from bsd.daemon.clock import steady
-from bsd.daemon.jobs import Finished, Outcome
-from bsd.daemon.ledger import Ledger
-from bsd.daemon.queue import WorkQueue
-from bsd.daemon.work import Stopping
-from bsd.daemon.workers import Workers
+from bsd.daemon.queue import Ended, Finished, WorkQueue
+from bsd.daemon.state import DaemonState, Stopping
+from bsd.daemon.work import Work, Workers
+from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName
+from bsd.foundation.settings import load_settings
 from tests.logs import capture_logs
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
@@ -24,11 +24,10 @@ class Task:
     """Work that does to each session what a test wants."""
 
     def __init__(self) -> None:
-        self.stopping = threading.Event()
         self.done: list[str] = []
         self.do: dict[str, Callable[[], None]] = {}
 
-    def on(self, name: SessionName, alive: Callable[[], None]) -> Outcome:
+    def on(self, name: SessionName, alive: Callable[[], None]) -> Ended:
         alive()
         try:
             self.do.get(name.session, lambda: None)()
@@ -38,25 +37,30 @@ class Task:
 
 
 class Office:
-    def __init__(self) -> None:
-        self.queue = WorkQueue(workers=2, park_after=1)
+    def __init__(self, root: Path, workers: int, queue: WorkQueue) -> None:
+        variables = {"HOME": str(root), "BRAINSURGEON_WORKERS": str(workers)}
+        self.state = DaemonState(load_settings(root=root, environ=variables))
+        self.queue = self.state.queue = queue
+        self.ledger = self.state.ledger
         self.task = Task()
-        self.ledger = Ledger()
-        self.beats = Beats()
-        self.workers = Workers(2, self.queue, self.task, self.beats, self.ledger)
+        self.workers = Workers(self.state, cast(Work, self.task))
 
     def put(self, session: str) -> None:
         self.queue.put(SessionName("main", session), steady())
 
+    def stop(self) -> None:
+        self.state.stopping.set()
+        self.queue.close()
+        assert self.workers.join(time.monotonic() + DEADLINE_SECONDS)
+
 
 @pytest.fixture
-def office() -> Iterator[Office]:
-    office = Office()
+def office(tmp_path: Path) -> Iterator[Office]:
+    office = Office(tmp_path, 2, WorkQueue(workers=2, park_after=1))
     office.workers.start()
     yield office
-    office.workers.stop()
-    assert office.workers.join(time.monotonic() + DEADLINE_SECONDS)
-    assert office.beats.late(float("inf")) == [], "who has ended as it should promises nothing"
+    office.stop()
+    assert office.state.beats._promised == {}, "who has ended as it should promises nothing"
 
 
 def fail() -> None:
@@ -114,33 +118,31 @@ class Impatient(WorkQueue):
 
 
 def test_what_a_start_and_much_work_took_is_given_back_when_nobody_comes(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[int] = []
-    queue, task = Impatient(), Task()
-    monkeypatch.setattr("bsd.daemon.workers._MANY", 3)
-    monkeypatch.setattr("bsd.daemon.workers.give_back_memory", lambda: given.append(len(task.done)))
-    workers = Workers(1, queue, task, Beats(), Ledger())
-    workers.start()
+    office = Office(tmp_path, 1, Impatient())
+    done = office.task.done
+    monkeypatch.setattr("bsd.daemon.work._MANY", 3)
+    monkeypatch.setattr("bsd.daemon.work.give_back_memory", lambda: given.append(len(done)))
+    office.workers.start()
     wait_for(lambda: given == [0])
     for session in ("1", "2"):
-        queue.put(SessionName("main", session), steady())
-    wait_for(lambda: len(task.done) == 2)
-    queue.put(SessionName("main", "3"), steady())
+        office.put(session)
+    wait_for(lambda: len(done) == 2)
+    office.put("3")
     wait_for(lambda: len(given) > 1)
     assert given == [0, 3]
-    workers.stop()
-    assert workers.join(time.monotonic() + DEADLINE_SECONDS)
+    office.stop()
 
 
 def test_a_stop_lets_work_give_up_where_nothing_is_half_done(office: Office) -> None:
     def until_stopped() -> None:
-        office.task.stopping.wait(DEADLINE_SECONDS)
+        office.state.stopping.wait(DEADLINE_SECONDS)
         raise Stopping
 
     office.task.do["huge"] = until_stopped
     office.put("huge")
     wait_for(lambda: any(each["session"] for each in office.workers.snapshot()))
-    office.workers.stop()
-    assert office.workers.join(time.monotonic() + DEADLINE_SECONDS)
+    office.stop()
     assert office.ledger.totals()["crashes"] == 0

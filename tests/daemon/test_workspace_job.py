@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from bsd.daemon.loops import Clocks
+from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Actions, Timetable
-from bsd.daemon.workspaces import WORKSPACE_CRON, add_workspace_cron
-from bsd.foundation.pruning_config import ConfigService
-from bsd.foundation.settings import Settings, load_settings
+from bsd.daemon.wing_jobs import WORKSPACE_CRON, add_workspace_cron
+from bsd.foundation.settings import load_settings
 from bsd.workspaces import create_session_sandbox, touch_session
 from tests.daemon.running import configure, running
 from tests.logs import capture_logs
@@ -28,20 +29,13 @@ class Day:
 
     def __init__(self, tmp_path: Path, **environ: str) -> None:
         self.now = START
-        self.stopping = False
         root = tmp_path / "root"
         root.mkdir()
-        self.settings: Settings = load_settings(None, root, {"HOME": str(tmp_path), **environ})
-        config = ConfigService(root / ".brainsurgeon" / "config.json")
+        settings = load_settings(None, root, {"HOME": str(tmp_path), **environ})
+        self.state = DaemonState(settings, Clocks(lambda: self.now, lambda: self.now))
         actions = Actions(*[lambda: False] * len(Actions.__dataclass_fields__))
-        self.table = Timetable(config, actions, clock=lambda: self.now)
-        add_workspace_cron(
-            self.table,
-            self.settings,
-            stopping=lambda: self.stopping,
-            clock=lambda: self.now,
-            steady=lambda: self.now,
-        )
+        self.table = Timetable(self.state.config, actions, clock=lambda: self.now)
+        add_workspace_cron(self.table, self.state)
 
     def go(self, seconds: float) -> None:
         self.now += seconds
@@ -105,7 +99,7 @@ def test_a_root_that_is_not_there_yet_is_no_trouble(tmp_path: Path, spaces: Path
 def test_a_daemon_that_stops_breaks_it_off(tmp_path: Path, spaces: Path) -> None:
     day = Day(tmp_path, BRAINSURGEON_WORKSPACE_ROOT=str(spaces))
     path = make(spaces, "old", START - 100 * HOUR)
-    day.stopping = True
+    day.state.stopping.set()
     day.go(HOUR)
     assert path.exists()
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from bsd.daemon.watcher import Watcher
+from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.watches import Watches, WatchListener
 from bsd.foundation.layout import Layout, SessionName
 from tests.waiting import DEADLINE_SECONDS
@@ -25,6 +26,11 @@ class Heard:
         self.hints: list[SessionName] = []
         self.rescans: list[str] = []
         self.attentions = 0
+
+    def watcher(self, layout: Layout, **how: Any) -> Watcher:
+        """A watcher that tells us."""
+        told: dict[str, Any] = {"hint": self.hint, "rescan": self.rescan, "wake": self.attention}
+        return Watcher(layout, **told, **how)
 
     def hint(self, name: SessionName) -> None:
         with self._changed:
@@ -52,6 +58,12 @@ class Heard:
 
     def wait_for_hint(self, name: SessionName) -> None:
         self.wait_for(lambda: name in self.hints)
+
+
+def look_at(watcher: Watcher, now: float) -> WatchHealth:
+    """Compare what should be watched with what is, changing nothing."""
+    wanted, found = watcher._survey()
+    return watcher._judge(now, wanted, found)
 
 
 def file_of(layout: Layout, name: SessionName) -> Path:

@@ -19,6 +19,7 @@ from bsd.foundation.spelling import (
     WEEK,
     format_duration,
     iso_utc,
+    lifetime_seconds,
     parse_duration,
 )
 
@@ -181,3 +182,18 @@ def test_writes_utc_with_milliseconds(moment: float | datetime, text: str) -> No
 def test_a_moment_needs_a_time_zone() -> None:
     with pytest.raises(ValueError, match="time zone"):
         iso_utc(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("24h", 86_400.0), ("30m", 1800.0), ("never", None), (" Never ", None)]
+)
+def test_how_long_something_is_kept(text: str, seconds: float | None) -> None:
+    assert lifetime_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["29m", "53w", "forever", ""])
+def test_no_lifetime(text: str) -> None:
+    with pytest.raises(Invalid):
+        lifetime_seconds(text)
+    with suppress(Invalid):  # other bounds may be given
+        assert lifetime_seconds(text, minimum=MINUTE, maximum=60 * WEEK) is not None

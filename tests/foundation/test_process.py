@@ -8,25 +8,25 @@ from unittest.mock import Mock
 
 import pytest
 
-from bsd.foundation import process
-from bsd.foundation.process import give_back_memory
+from bsd.foundation import processes
+from bsd.foundation.processes import give_back_memory
 from tests.needs import require_linux
 
 
 def test_a_process_lives_until_it_was_waited_for() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert process.alive(child.pid)
+    assert processes.alive(child.pid)
     child.communicate()
-    assert not process.alive(child.pid)
-    assert process.starttime(child.pid) is None
-    assert process.argv(child.pid) == ()
+    assert not processes.alive(child.pid)
+    assert processes.starttime(child.pid) is None
+    assert processes.argv(child.pid) == ()
 
 
 def test_two_processes_started_at_different_times() -> None:
     require_linux()
     with open("/proc/uptime", encoding="ascii") as file:
         uptime = float(file.read().split()[0]) * os.sysconf("SC_CLK_TCK")
-    ours, init = process.starttime(os.getpid()), process.starttime(1)
+    ours, init = processes.starttime(os.getpid()), processes.starttime(1)
     assert ours is not None
     assert init is not None
     assert init < ours <= uptime + 1
@@ -44,7 +44,7 @@ def test_a_programs_name_cannot_shift_the_fields() -> None:
     )
     assert child.stdout is not None
     child.stdout.readline()
-    start, ours = process.starttime(child.pid), process.starttime(os.getpid())
+    start, ours = processes.starttime(child.pid), processes.starttime(os.getpid())
     child.communicate()
     assert start is not None
     assert ours is not None
@@ -57,7 +57,7 @@ def test_a_command_line_keeps_its_empty_arguments() -> None:
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()  # right after exec there is a moment without a command line
-    assert process.argv(child.pid) == tuple(command)
+    assert processes.argv(child.pid) == tuple(command)
     child.communicate()
 
 
@@ -66,7 +66,7 @@ def test_a_command_line_keeps_its_empty_arguments() -> None:
 
 # Thousands of small pieces, the last of which stays: without a word glibc keeps all before it.
 _PIECES = """
-from bsd.foundation.process import give_back_memory
+from bsd.foundation.processes import give_back_memory
 
 def taken():
     with open("/proc/self/statm") as file:

@@ -20,8 +20,8 @@ from bsd.care.verify import verify
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.store.contents import contents_of
 from bsd.store.extracted import SessionStore
+from bsd.store.index import contents_of
 from bsd.surgery.result import Status
 from tests.agents.sources import CLAUDE_CODE, CODEX, KINDS
 from tests.agents.sources.codex import codex_meta
@@ -348,7 +348,7 @@ def test_a_migrated_thread_is_copied_whole(
 ) -> None:
     home, surgeon, original = paginated
     before, copy = home.path.read_bytes(), bytearray()
-    values, missing = surgeon.restored_copy(home.name, copy.extend)
+    values, missing = performed.restored_copy(surgeon, home.name, copy.extend)
     assert (values > 0, missing) == (True, {})
     for number, line in enumerate(original):
         line["ordinal"] = number
@@ -357,7 +357,7 @@ def test_a_migrated_thread_is_copied_whole(
     assert home.path.read_bytes() == before
     shutil.rmtree(home.layout.extracted)
     copy.clear()
-    values, missing = surgeon.restored_copy(home.name, copy.extend)
+    values, missing = performed.restored_copy(surgeon, home.name, copy.extend)
     assert values == 0
     assert bytes(copy) == before
 

@@ -14,9 +14,8 @@ from bsd.care.doctor import Level, examine
 from bsd.care.search import search
 from bsd.care.verify import verify
 from bsd.daemon import directories
-from bsd.daemon.health import Trouble
-from bsd.daemon.rounds import sessions_by_stat
-from bsd.daemon.scan import Scan
+from bsd.daemon.directories import Trouble
+from bsd.daemon.scan import Scan, sessions_by_stat
 from bsd.foundation.errors import BsdError, Forbidden, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.displaced import State

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
 from bsd.surgery import edit as editing
+from bsd.surgery import restore as restore_planner
 from bsd.surgery import view
 from bsd.surgery.edit import EditableEntry, Wish
 from bsd.surgery.plan import Means, Plan, Report
@@ -62,6 +63,17 @@ def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict
 
     def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
         return view.extracted_content(source, fmt, entry, means.stored).as_json()
+
+    return examiner.look(name, ask)
+
+
+def restored_copy(
+    examiner: Examiner, name: SessionName, write: Callable[[bytes], object]
+) -> tuple[int, dict[str, str]]:
+    """A session as it would be with everything back."""
+
+    def ask(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
+        return restore_planner.restored_copy(source, fmt, means.stored, write)
 
     return examiner.look(name, ask)
 

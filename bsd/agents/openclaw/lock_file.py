@@ -20,13 +20,13 @@ from typing import Final
 import orjson
 
 from bsd.agents.owner import Free, HeldLock, LockState, Stale, Unreadable
-from bsd.foundation import process
+from bsd.foundation import processes
 from bsd.foundation.files import open_plain, read_plain, write_all
 from bsd.foundation.filesystem import strength
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import release_lease, take_lease
 from bsd.foundation.logs import get_logger
-from bsd.foundation.process import seconds_up
+from bsd.foundation.processes import seconds_up
 from bsd.foundation.spelling import iso_utc
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
@@ -60,7 +60,7 @@ def payload(now: float) -> bytes:
     """What a lock of ours says, in the words of the newest gateway that uses lock files."""
     pid = os.getpid()
     words: dict[str, int | str] = {"pid": pid, "createdAt": iso_utc(now)}
-    if (start := process.starttime(pid)) is not None:
+    if (start := processes.starttime(pid)) is not None:
         words["starttime"] = start
     words["maxHoldMs"] = MAX_HOLD_MS
     return orjson.dumps(words, option=orjson.OPT_INDENT_2)
@@ -78,9 +78,9 @@ def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
         if age > UNUSABLE_AFTER_SECONDS:
             return Stale(f"it {what} and was written {age / 60:.0f} minutes ago")
         return Unreadable(f"it {what}; its owner may just be writing it")
-    if not process.alive(pid):
+    if not processes.alive(pid):
         return Stale(f"its process {pid} is gone")
-    then, start = words.get("starttime"), process.starttime(pid)
+    then, start = words.get("starttime"), processes.starttime(pid)
     if type(then) is int and start is not None and then != start:
         return Stale(f"its process is gone; {pid} is another one now")
     created = words.get("createdAt")

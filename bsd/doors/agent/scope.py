@@ -18,7 +18,7 @@ from bsd.agents.marker import placeholder
 from bsd.agents.owner import Process
 from bsd.agents.owners import at_work
 from bsd.care.catalog import find_session
-from bsd.foundation import process
+from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
 from bsd.foundation.files import plain_stream
 from bsd.foundation.layout import Layout, SessionName
@@ -50,17 +50,17 @@ def ancestors(pid: int) -> Iterator[Process]:
         if not above:
             return
         yield _process(above)
-        above = process.parent(above)
+        above = processes.parent(above)
 
 
 def _process(pid: int) -> Process:
-    started, directory = process.starttime(pid), process.directory(pid)
+    started, directory = processes.starttime(pid), processes.directory(pid)
     return Process(
         pid,
         started,
-        None if started is None else process.begun(started),
+        None if started is None else processes.begun(started),
         None if directory is None else Path(directory),
-        process.argv(pid),
+        processes.argv(pid),
     )
 
 

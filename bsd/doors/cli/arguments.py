@@ -22,6 +22,7 @@ from bsd.foundation.definition import Argument, WingVerb, arguments_of
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
+_COMPLETED = {"entry": complete.entries, "id": complete.trash}  # what the tab key offers
 
 
 def parameters(
@@ -43,10 +44,14 @@ def parameters(
         kind = types.get(name) or _type(hints[name], said)
         required = one.default is MISSING
         if said.positional:
-            more: dict[str, Any] = {"shell_complete": complete.entries} if name == "entry" else {}
-            metavar = said.metavar
             found.append(
-                click.Argument([name], type=kind, required=required, metavar=metavar, **more)
+                click.Argument(
+                    [name],
+                    type=kind,
+                    required=required,
+                    metavar=said.metavar,
+                    shell_complete=_COMPLETED.get(name),
+                )
             )
         else:
             found.append(_option(name, kind, said, None if required else one.default, required))

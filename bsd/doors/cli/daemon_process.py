@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bsd.daemon.heap import share_heap
+from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
 from bsd.daemon.signals import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
+from bsd.daemon.state import DaemonState
 from bsd.doors.cli.call import Call
 from bsd.doors.http.early import Early
 from bsd.doors.http.server import ApiServer
@@ -21,6 +22,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import close_logs
 from bsd.foundation.settings import HttpAddress, Settings, load_settings
 from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -65,10 +67,11 @@ def _settings(call: Call, http: str | None) -> Settings:
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 
-def _in_band(*parts: Any) -> Callable[[SessionName], bool]:
+def _in_band(state: DaemonState, surgeon: Surgeon) -> Callable[[SessionName], bool]:
     """Let calls of agents be carried out; what that takes is loaded behind the start."""
 
     def carry_out(name: SessionName) -> bool:
+        parts = state.layout, state.config, surgeon, state.state_db, state.clocks.wall
         return _load_in_band()(*parts)(name)
 
     return carry_out
@@ -109,9 +112,9 @@ def _app(daemon: Daemon, settings: Settings) -> FastAPI:
     from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
     desk = Desk(
-        daemon.layout,
-        daemon.config,
-        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.stop_here),
+        daemon.state.layout,
+        daemon.state.config,
+        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.state.stop_here),
         exchanger=daemon.exchanger,
         noticed=daemon.attempted,
         cleaned=daemon.cleaned,
@@ -119,12 +122,12 @@ def _app(daemon: Daemon, settings: Settings) -> FastAPI:
     )
     return create_app(
         daemon,
-        daemon.config,
+        daemon.state.config,
         desk,
         readonly=settings.readonly,
-        memory=partial(open_memory, daemon.layout, settings.memory),
+        memory=partial(open_memory, daemon.state.layout, settings.memory),
         workspaces=WorkspaceRoot(
-            settings.workspace_root, daemon.layout, rules_of(settings), actor="api"
+            settings.workspace_root, daemon.state.layout, rules_of(settings), actor="api"
         ),
         config_changed=daemon.config_changed,
     )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.agents.dialect import Format
+from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, Call, command, confirm
 from bsd.doors.cli.many import each_session
 from bsd.doors.cli.many_report import report
@@ -18,7 +20,10 @@ from bsd.doors.cli.output import counted, note, print_json, say, size
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
+from bsd.surgery.plan import Means
+from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import Status
+from bsd.text.reader import Transcript
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 
@@ -42,7 +47,6 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("sessions", nargs=-1, type=SESSION, metavar="[AGENT/SESSION]...")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @click.option("--keep-recent", type=int, metavar="N", help="So many newest messages stay whole.")
 @click.option("--min-value-length", type=int, metavar="N", help="Shortest value, in characters.")
 @click.option("--keep-chars", type=int, metavar="N", help="Characters kept before a placeholder.")
@@ -63,6 +67,9 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
     outcomes = each_session(call, EXTRACT, asked, names, Status.EXTRACTED, may_go=not sessions)
     report(call, outcomes, named=bool(sessions))
     return outcomes.exit_code
+
+
+extract.params[1:1] = parameters(Extract, {}, own={"settings": None})
 
 
 @command(
@@ -143,6 +150,10 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     examiner = call.examiner()
+
+    def copied(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
+        return restored_copy(source, fmt, means.stored, lambda raw: write_all(target, raw))
+
     call.layout.session_file(sessions[0])
     try:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -151,7 +162,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        values, missing = examiner.restored_copy(sessions[0], lambda raw: write_all(target, raw))
+        values, missing = examiner.look(sessions[0], copied)
         os.fsync(target)
     except BaseException as error:  # half a copy is none
         os.unlink(path)

@@ -9,6 +9,7 @@ import click
 from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import Forecast
 from bsd.care.retention import CleanedAll, ForecastAll, Retention
+from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, command
 from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
@@ -36,16 +37,14 @@ _SHOWN = 20
       bsd retention
     """,
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go, and when; delete nothing.")
-@click.option("--trust-clock", is_flag=True, help="The clock is right, though it was put forward.")
 @click.pass_obj
-def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
-    call.log(writes=not dry_run)
-    if not dry_run:
+def retention(call: Call, /, **given: bool) -> int:
+    asked = CleanUp(**given)
+    call.log(writes=not asked.dry_run)
+    if not asked.dry_run:
         call.finish_due()
     with stop_request() as request:
-        hands = CallHands(call, request)
-        done = perform(RETENTION, hands, None, CleanUp(dry_run, trust_clock))
+        done = perform(RETENTION, CallHands(call, request), None, asked)
     if call.json:
         print_json(done.as_json())
     elif isinstance(done, ForecastAll):
@@ -57,6 +56,9 @@ def retention(call: Call, /, dry_run: bool, trust_clock: bool) -> int:
         _print_done(call, done)
     failed = isinstance(done, CleanedAll) and (done.failures or done.held)
     return request.exit_code or int(bool(failed))
+
+
+retention.params[:0] = parameters(CleanUp, {})
 
 
 def _print_done(call: Call, done: CleanedAll) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bsd.doors.cli import complete
+from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.interrupt import stop_request
@@ -64,7 +64,6 @@ Examples:
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.option("--permanent", is_flag=True, help="Delete it for good, past the trash.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> int:
@@ -79,6 +78,9 @@ def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> i
         if not permanent:
             say(f"`bsd trash restore {done.trash_id}` brings it back")
     return request.exit_code
+
+
+delete.params[1:1] = parameters(Delete, {})
 
 
 def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
@@ -129,14 +131,13 @@ def list_trash(call: Call, /) -> int:
     return _list(call)
 
 
-@trash.command("restore", cls=BsdCommand)
-@click.argument("what", metavar="ID", shell_complete=complete.trash)
+@trash.command("restore", cls=BsdCommand, params=parameters(RestoreFromTrash, {}))
 @click.pass_obj
-def restore(call: Call, /, what: str) -> int:
+def restore(call: Call, /, id: str) -> int:
     """Bring a session back, with the children that went with it."""
     with stop_request() as request:
         hands = CallHands(call, request)
-        found = _find(hands.trash(writes=True), what)
+        found = _find(hands.trash(writes=True), id)
         done = perform(TRASH_RESTORE, hands, None, RestoreFromTrash(found.id))
     if not _told(call, done):
         say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
@@ -147,15 +148,14 @@ def restore(call: Call, /, what: str) -> int:
     return request.exit_code
 
 
-@trash.command("delete", cls=BsdCommand)
-@click.argument("what", metavar="ID", shell_complete=complete.trash)
+@trash.command("delete", cls=BsdCommand, params=parameters(DeleteFromTrash, {}))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def delete_from_trash(call: Call, /, what: str, yes: bool) -> int:
+def delete_from_trash(call: Call, /, id: str, yes: bool) -> int:
     """Delete one session in the trash for good."""
     with stop_request() as request:
         hands = CallHands(call, request)
-        found = _find(hands.trash(writes=True), what)
+        found = _find(hands.trash(writes=True), id)
         if not yes:
             _ask(
                 f"Delete {found.name} ({_amount([found])}) in the trash for good?",

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -19,6 +21,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from bsd.doors.http.answer import error_document
+from bsd.foundation.locations import may_talk_to_us, peer_uid
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
@@ -208,6 +211,33 @@ class BoundedProtocol(H11Protocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+
+class LocalProtocol(BoundedProtocol):
+    """One connection on the Unix socket, behind a look at who is calling.
+
+    Serves the owner of the daemon and root; the mode of the socket keeps others out before.
+    """
+
+    may_talk: Callable[[int], bool] = staticmethod(may_talk_to_us)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        uid = _uid(transport.get_extra_info("socket"))
+        if uid is None or not self.may_talk(uid):
+            _log.warning("A connection of another user is refused", uid=uid)
+            self.refuse(
+                HTTPStatus.FORBIDDEN,
+                "this socket is for another user",
+                "run it as the user whose daemon this is",
+            )
+
+
+def _uid(connection: socket.socket) -> int | None:
+    try:
+        return peer_uid(connection)
+    except OSError:  # gone already, or a system that does not tell: a stranger
+        return None
 
 
 def _answer(status: HTTPStatus, why: str, hint: str | None) -> bytes:

@@ -11,38 +11,40 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bsd.doors.http.answer import Answer, error_document
-from bsd.doors.http.glance import Glanced, health, status
-from bsd.doors.http.routes.threads import in_thread
+from bsd.daemon.status import Service
+from bsd.doors.http.answer import JsonAnswer, error_document, in_thread
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
 
 _NAME = "routes"
 _LOAD_SECONDS = 300.0  # on the slowest machine
-_NOT_LOADED = Answer(
+_NOT_LOADED = JsonAnswer(
     error_document("the API could not be loaded", "the details are in the log"),
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
 
 
-class EarlyDaemon(Glanced, Protocol):
-    """What is asked, and who is told that loading goes on (`bsd.daemon.status.Service`)."""
+def health(daemon: Service) -> Response:
+    """Whether all is well. 503 before the start is complete and while it stops."""
+    told = daemon.health()
+    ready = told["status"] in {"ok", "degraded"}
+    return JsonAnswer(told, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def beat(self, loop: str, within: float = 60.0) -> None: ...
 
-    def end_beat(self, loop: str) -> None: ...
+def status(daemon: Service) -> Response:
+    """Everything."""
+    return Response(daemon.status_json(), media_type=JsonAnswer.media_type)
 
 
 class Early:
     """The application while it is being loaded, and afterwards."""
 
-    def __init__(self, daemon: EarlyDaemon, make: Callable[[], ASGIApp]) -> None:
+    def __init__(self, daemon: Service, make: Callable[[], ASGIApp]) -> None:
         self._daemon = daemon
         self._make = make
         self._routes: Future[ASGIApp] = Future()

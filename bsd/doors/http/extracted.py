@@ -13,7 +13,7 @@ from typing import NamedTuple
 import orjson
 
 from bsd.agents.marker import Marker
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import Layout, SessionName
@@ -81,7 +81,7 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
         if marker is None or stream is None:
             # Where a marker was dropped, or names what another store has, looking takes more.
             found = extracted_content(source, fmt, located.name, store)
-            return Content([bytes(Answer(found.as_json()).body)])
+            return Content([bytes(JsonAnswer(found.as_json()).body)])
     head = {
         "entry_id": located.facts.id,
         "index": located.line.index,
@@ -96,7 +96,7 @@ def open_content(layout: Layout, name: SessionName, entry: str) -> Content:
         spans = _spans(stream.line, paths.values())
         known = {key: spans[path] for key, path in paths.items() if path in spans}
         missing = {key: UNAVAILABLE[Missing.CORRUPT] for key in paths if key not in known}
-        content.parts += [bytes(Answer(head).body)[:-1] + b',"content":{']
+        content.parts += [bytes(JsonAnswer(head).body)[:-1] + b',"content":{']
         for number, (key, span) in enumerate(known.items()):
             content.parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
         content.parts += [b'},"unavailable":' + orjson.dumps(missing) + b"}"]

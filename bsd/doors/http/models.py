@@ -1,12 +1,22 @@
-"""The answers as OpenAPI describes them. The daemon makes them; nothing is checked on the way."""
+"""Answers and settings as OpenAPI describes them, where no dataclass does; nothing is checked.
+
+The models of the runtime settings are made from their table: what is valid only that decides
+(`bsd.foundation.pruning_fields`).
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_type_hints
 
-from pydantic import Field
+from fastapi.openapi.models import Schema
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.json_schema import models_json_schema
 
-from bsd.doors.models import Document
+from bsd.doors.models import Document, answer_model
+from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
+from bsd.foundation.setting import Number, SettingKind
 
 
 class FieldProblem(Document):
@@ -20,78 +30,6 @@ class Error(Document):
     error: str
     hint: str | None = Field(None, description="What to try")
     errors: list[FieldProblem] | None = Field(None, description="Every bad field of the input")
-
-
-class Health(Document):
-    """Whether all is well; needs no API key."""
-
-    status: Literal["ok", "degraded", "starting", "stopping"]
-    version: str
-    pid: int
-    uptime_seconds: float
-    late: list[str] = Field(description="Loops that do not answer")
-    problems: list[str]
-
-
-class Status(Document):
-    """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
-
-    state: str
-    pid: int
-    version: str
-    root: str
-    started_at: str
-    uptime_seconds: float
-    enabled: bool
-    readonly: bool
-    auto_refresh_ms: int
-    roots: list[dict[str, Any]] = Field(
-        description="path, level (strong, weak, none), filesystem, why"
-    )
-    watcher: dict[str, Any] = Field(description="directories, watched, scan_only, problems")
-    queue: dict[str, Any] = Field(
-        description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
-    )
-    workers: list[dict[str, Any]] = Field(description="name, session, since")
-    totals: dict[str, Any]
-    left_alone: dict[str, Any] = Field(description="count, reasons")
-    sessions: list[dict[str, Any]] = Field(description="The last result of each session, and at")
-    orphans: dict[str, Any] = Field(description="count, bytes")
-    sources: list[dict[str, Any]] = Field(
-        description="name, kind, path, served_by, left_alone, problem"
-    )
-    clock: str | None = Field(description="Why the clock is not believed, and nothing deleted")
-    disk: dict[str, Any] = Field(
-        description="What bsd takes: store, history, trash, in_flight, orphans, databases, others,"
-        " log, total; saved (in sessions), net"
-    )
-    search: dict[str, Any] = Field(description="complete, waiting, problem: the index of words")
-    config: dict[str, Any] = Field(description="path, problem")
-    retention: dict[str, Any] = Field(
-        description="keep, next_run, files, bytes (of the next run), next_expiry, held, trash"
-    )
-
-
-class LastResult(Document):
-    ok: bool
-    error: str | None
-    seconds: float
-
-
-class Job(Document):
-    """A scheduled job; a schedule of null: it runs only when asked."""
-
-    name: str
-    schedule: str | None
-    enabled: bool
-    running: bool
-    last_run: str | None
-    last_result: LastResult | None
-    next_run: str | None
-
-
-class Jobs(Document):
-    jobs: list[Job]
 
 
 class SavedInHour(Document):
@@ -114,3 +52,66 @@ class EntryDocument(Document):
     index: int
     seen: str = Field(description="Hash of the line; an edit may say what it was made on")
     entry: dict[str, Any]
+
+
+def _bounds(kind: SettingKind) -> dict[str, Any]:
+    return {"ge": kind.least, "le": kind.most} if isinstance(kind, Number) else {}
+
+
+class _AnyRule(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | int | float | bool]
+
+    type: Literal[TriggerType, "*"]
+    role: str = "*"
+
+
+_limits: dict[str, Any] = {
+    name: (int, Field(None, **_bounds(kind))) for name, kind in RULE_LIMITS.items()
+}
+Rule = create_model(
+    "Rule",
+    __base__=_AnyRule,
+    __doc__="One of `trigger_rules`, as JSON. Other keys are matchers on the entry's own keys.",
+    **_limits,
+)
+
+_hints = get_type_hints(PruningConfig, localns={"TriggerRule": Rule})
+_fields: dict[str, Any] = {
+    name: (
+        _hints[name],
+        Field(one.default, description=one.kind.words, **_bounds(one.kind)),
+    )
+    for name, one in SETTINGS.items()
+}
+RuntimeConfig = create_model(
+    "RuntimeConfig",
+    __config__=ConfigDict(extra="forbid"),
+    __doc__="All runtime settings, as JSON.",
+    **_fields,
+)
+
+
+def settings_schema(names: Iterable[str], reference: str) -> dict[str, Any]:
+    """What a body may hold that changes some of the settings."""
+    whole = RuntimeConfig.model_json_schema(ref_template=reference)
+    known = {name: whole["properties"][name] for name in names}
+    return {"type": "object", "properties": known, "additionalProperties": False}
+
+
+def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
+    """All models here, and those of answers that are dataclasses (`told`), by their names."""
+    known: set[type[BaseModel]] = {RuntimeConfig, *map(answer_model, told), *_documents()}
+    _, schemas = models_json_schema(
+        [(model, "serialization") for model in known], ref_template=reference
+    )
+    return {
+        name: Schema.model_validate(schema).model_dump(by_alias=True, exclude_none=True)
+        for name, schema in sorted(schemas["$defs"].items())
+    }
+
+
+def _documents() -> Iterator[type[Document]]:
+    for each in vars(sys.modules[__name__]).values():
+        if isinstance(each, type) and issubclass(each, Document) and each is not Document:
+            yield each

@@ -16,19 +16,16 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-from bsd.doors.http.auth import KeyGuard, OriginGuard, host_of
-from bsd.doors.http.connection import BoundedProtocol, Door
-from bsd.doors.http.edge import Edge
-from bsd.doors.http.feed import STOPPING
-from bsd.doors.http.local_protocol import LocalProtocol
-from bsd.doors.http.local_socket import LocalSocket, open_local_socket
-from bsd.doors.http.tcp_socket import open_tcp_sockets
+from bsd.daemon.status import Service
+from bsd.doors.http.answer import STOPPING
+from bsd.doors.http.connection import BoundedProtocol, Door, LocalProtocol
+from bsd.doors.http.layers import Edge, KeyGuard, OriginGuard, host_of
+from bsd.doors.http.sockets import LocalSocket, open_local_socket, open_tcp_sockets
 from bsd.foundation.errors import Unavailable
 from bsd.foundation.locations import find_socket
 from bsd.foundation.logs import get_logger
@@ -46,14 +43,6 @@ _AT_ONCE = 64  # who is let in, before it is looked at what they say
 _LARGEST_HEAD = 16 * 1024  # bytes, of a request
 
 
-class Beating(Protocol):
-    """Where the event loop reports that it is alive (`bsd.daemon.status.Service`)."""
-
-    def beat(self, loop: str, within: float = 60.0) -> None: ...
-
-    def end_beat(self, loop: str) -> None: ...
-
-
 class ApiServer:
     """Listens from `start` to `stop`; idle, it wakes once a minute, to say that it is alive."""
 
@@ -61,25 +50,21 @@ class ApiServer:
         self,
         app: ASGIApp,
         settings: Settings,
-        beating: Beating | None = None,
+        daemon: Service | None = None,
         doors: Callable[[str], Door] = Door,
     ) -> None:
         self._app = app
         self._doors = doors
         self._settings = settings
-        self._beating = beating
+        self._daemon = daemon
         self._local: LocalSocket | None = None
-        self._addresses: list[HttpAddress] = []
+        # Where it listens on TCP; a port that was given as 0 is the real one here.
+        self.addresses: list[HttpAddress] = []
         self._running: _Running | None = None
 
     @property
     def alive(self) -> bool:
         return self._running is not None and self._running.thread.is_alive()
-
-    @property
-    def addresses(self) -> list[HttpAddress]:
-        """Where it listens on TCP; a port that was given as 0 is the real one here."""
-        return self._addresses
 
     def start(self) -> None:
         """Listen and serve; returns when the first request may come.
@@ -97,8 +82,8 @@ class ApiServer:
                 sockets = open_tcp_sockets(settings.http)
                 door = self._doors("http")  # one, however many addresses a name has
                 listeners += [_Listener(one, tcp, BoundedProtocol, door) for one in sockets]
-                self._addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]
-            self._running = _Running(listeners, self._beating)
+                self.addresses = [HttpAddress(*one.getsockname()[:2]) for one in sockets]
+            self._running = _Running(listeners, self._daemon)
             self._running.start()
         except BaseException:  # whatever it was: nobody may find a socket that does not answer
             self.stop()
@@ -113,7 +98,7 @@ class ApiServer:
         if local is not None:
             local.remove()  # still open: so nobody is refused meanwhile, and the inode is ours
         running, self._running = self._running, None
-        self._addresses = []
+        self.addresses = []
         return running is None or running.stop()
 
     def _for_local_users(self) -> ASGIApp:
@@ -140,9 +125,9 @@ class ApiServer:
 
     def _tell(self) -> None:
         _log.info("The API listens", socket=str(self._settings.socket))
-        for address in self._addresses:
+        for address in self.addresses:
             _log.info("The API listens", http=str(address))
-        if self._addresses and not self._settings.api_keys:
+        if self.addresses and not self._settings.api_keys:
             _log.warning(
                 "The API on TCP is open to whoever reaches it: BRAINSURGEON_API_KEYS is not set"
             )
@@ -172,9 +157,9 @@ class _Server(Server):
 class _Running:
     """The thread, its loop, and the servers in it."""
 
-    def __init__(self, listeners: list[_Listener], beating: Beating | None) -> None:
+    def __init__(self, listeners: list[_Listener], daemon: Service | None) -> None:
         self._listeners = listeners
-        self._beating = beating
+        self._daemon = daemon
         self._ready: Future[Callable[[], None]] = Future()
         self.thread = threading.Thread(target=self._run, name="bsd-api")
 
@@ -204,8 +189,8 @@ class _Running:
             if not self._ready.done():
                 self._ready.set_exception(error)
         else:
-            if self._beating:
-                self._beating.end_beat(LOOP_NAME)
+            if self._daemon:
+                self._daemon.end_beat(LOOP_NAME)
 
     async def _serve(self) -> None:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -220,8 +205,8 @@ class _Running:
             self._ready.set_result(lambda: _tell_loop(loop, stopping))
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._beating:
-            self._beating.beat(LOOP_NAME, _BEAT_SECONDS)
+        if self._daemon:
+            self._daemon.beat(LOOP_NAME, _BEAT_SECONDS)
             loop.call_later(_BEAT_SECONDS, self._beat, loop)
 
 

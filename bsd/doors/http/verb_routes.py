@@ -13,15 +13,13 @@ from fastapi import APIRouter, Query, Request, Response
 
 from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import Wish, described, json_object, wish
+from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers, settings_schema
 from bsd.doors.http.description import body as body_of
 from bsd.doors.http.desk import Desk, entry_name, raise_unless_done, trash_name
-from bsd.doors.http.routes.threads import changing, reading
+from bsd.doors.http.requests import Wish, actor_of, described, json_object, wish
 from bsd.doors.models import arguments_model, taken_type
-from bsd.foundation import answers as told
+from bsd.foundation.answers import Answer
 from bsd.foundation.definition import Body, Definition, Route, WingVerb, arguments_of
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
@@ -38,7 +36,7 @@ _NAMES = {"entry": entry_name, "id": trash_name}
 _H = TypeVar("_H")
 # Who asks, and what is given in path, query and body → whether it may change something, and what
 # does it, on a thread.
-_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], told.Answer]]]
+_Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Answer]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,15 @@ def routes(desk: Desk) -> APIRouter:
 def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
     of = _OF_THE_SESSION if verb.ask is None else ()
 
-    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:
         parts = [given.pop(part) for part in of]
 
-        def work() -> told.Answer:
+        def work() -> Answer:
             name = desk.named(*parts) if parts else None
             for part, checked in _NAMES.items():
                 if part in given:
                     given[part] = checked(given[part])
-            answer: told.Answer = perform(
-                verb, DeskHands(desk, actor), name, verb.arguments(**given)
-            )
+            answer: Answer = perform(verb, DeskHands(desk, actor), name, verb.arguments(**given))
             if isinstance(answer, SessionResult):
                 raise_unless_done(answer)
             return answer
@@ -135,12 +131,12 @@ def _add_wing_verb(
     verb: WingVerb[_H, Any, Any],
     route: Route,
 ) -> None:
-    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], told.Answer]]:
+    def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:
         asked = verb.arguments(**given)
 
-        def work() -> told.Answer:
+        def work() -> Answer:
             with opening(actor) as handle:
-                answer: told.Answer = verb.act(handle, asked)
+                answer: Answer = verb.act(handle, asked)
                 return answer
 
         return verb.will_change(asked), work
@@ -179,7 +175,7 @@ def _add(
             # What was left out is as the verb's own arguments have it.
             given |= {name: getattr(body, name) for name in body.model_fields_set}
         changes, work = prepare(actor, given)
-        return Answer(await (changing if changes else reading)(lambda: work().as_json()))
+        return JsonAnswer(await (changing if changes else reading)(lambda: work().as_json()))
 
     endpoint.__signature__ = _signature(verb.arguments, [*of, *in_path], in_query)  # type: ignore[attr-defined]
     endpoint.__doc__ = route.doc

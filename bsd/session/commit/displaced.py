@@ -40,7 +40,7 @@ from bsd.foundation.leases import (
     tail_hash,
     take_lease,
 )
-from bsd.foundation.process import seconds_up
+from bsd.foundation.processes import seconds_up
 from bsd.session.commit.exchangers import Exchanger, Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
 from bsd.session.commit.late import (

@@ -19,7 +19,7 @@ from bsd.agents.owners import at_work
 from bsd.doors.agent.scope import Scope, ancestors, sessions_of_client
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.process import starttime
+from bsd.foundation.processes import starttime
 from tests.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.agents.sources.tree import Home
 from tests.doors.agent.conftest import NAME, Desk

@@ -11,8 +11,7 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.doors.http.auth import KeyGuard, OriginGuard, host_of
-from bsd.doors.http.edge import Edge
+from bsd.doors.http.layers import Edge, KeyGuard, OriginGuard, host_of
 from tests.doors.http.fake_daemon import Reply, ask
 from tests.logs import capture_logs
 

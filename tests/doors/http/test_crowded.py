@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer
 from bsd.doors.http.connection import MOST_CONNECTIONS, Door, TimeLimits, places
 from bsd.doors.http.server import ApiServer
 from tests.daemon.running import configure, running
@@ -59,7 +59,7 @@ class App:
                         pass
                     if message["type"] == "http.disconnect":
                         return
-            await Answer({"path": scope["path"]})(scope, receive, send)
+            await JsonAnswer({"path": scope["path"]})(scope, receive, send)
         finally:
             self.ended.append(scope["path"])
 

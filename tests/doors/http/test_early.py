@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer
 from bsd.doors.http.early import Early
 from tests.doors.http.fake_daemon import FakeDaemon, ask
 from tests.waiting import DEADLINE_SECONDS
@@ -17,7 +17,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 async def routes(scope: Scope, receive: Receive, send: Send) -> None:
     """All there is, when it is there."""
-    await Answer({"routes": scope["path"]})(scope, receive, send)
+    await JsonAnswer({"routes": scope["path"]})(scope, receive, send)
 
 
 def loading(daemon: FakeDaemon, make: Callable[[], ASGIApp]) -> Early:

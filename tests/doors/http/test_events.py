@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bsd.daemon.events import Events
-from bsd.doors.http.feed import MOST_LISTENERS, EventStream, Feed
+from bsd.doors.http.routes.events import MOST_LISTENERS, EventStream, Feed
 from tests.doors.http.api import over_socket, serving
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.unix import UnixConnection
@@ -98,7 +98,7 @@ def test_only_so_many_may_listen(root: Path) -> None:
 def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
     async def read() -> list[object]:
         events = Events(lambda: 0.0)
-        stream = EventStream(Feed(events.subscribe).listen(None))
+        stream = EventStream(Feed(FakeDaemon(events=events)).listen(None))
         for number in range(1200):
             events.publish("job", number=number)
         events.close()
@@ -114,7 +114,7 @@ def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
 def test_whoever_waits_hears_what_another_thread_tells() -> None:
     async def hear() -> list[str | None]:
         events = Events(lambda: 0.0)
-        listener = Feed(events.subscribe).listen(asyncio.Event())
+        listener = Feed(FakeDaemon(events=events)).listen(asyncio.Event())
         heard = []
         for tell in (partial(events.publish, "session"), events.close):
             waiting = asyncio.ensure_future(listener.get())

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from bsd.doors.http.local_socket import open_local_socket
+from bsd.doors.http.sockets import open_local_socket
 from bsd.foundation.errors import BsdError, ConfigError, Forbidden, TemporaryFailure
 from bsd.foundation.locations import LONGEST_SOCKET_PATH, find_socket, peer_uid
 from tests.logs import capture_logs
@@ -224,7 +224,7 @@ def test_taking_away_what_is_gone_is_no_error(path: Path) -> None:
 _RACER = """
 import sys, time
 from pathlib import Path
-from bsd.doors.http.local_socket import open_local_socket
+from bsd.doors.http.sockets import open_local_socket
 from bsd.foundation.errors import TemporaryFailure
 sys.stdin.readline()
 try:

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 import bsd.doors.http
-from bsd.doors.http.auth import KeyGuard
+from bsd.doors.http.layers import KeyGuard
 from bsd.doors.http.routes.page import settings_table
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from tests.doors.http.fake_daemon import app_over, ask

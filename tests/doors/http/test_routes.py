@@ -13,9 +13,8 @@ from fastapi import FastAPI
 from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from bsd.doors.http.answer import LARGEST_BODY
-from bsd.doors.http.body import Wish
-from bsd.doors.http.routes.threads import Threads
+from bsd.doors.http.answer import LARGEST_BODY, Threads
+from bsd.doors.http.requests import Wish
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -195,7 +194,7 @@ def test_errors_know_their_status(
 
 
 def test_what_nobody_foresaw_tells_nothing_of_the_inside(app: FastAPI, daemon: FakeDaemon) -> None:
-    from bsd.doors.http.edge import Edge
+    from bsd.doors.http.layers import Edge
 
     daemon.failing = ZeroDivisionError("secret detail")
     with capture_logs() as lines:

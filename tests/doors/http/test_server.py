@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.http.local_protocol import LocalProtocol
+from bsd.doors.http.connection import LocalProtocol
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import ConfigError, TemporaryFailure, Unavailable
 from tests.doors.http.api import over_socket, over_tcp, serving, settings_for

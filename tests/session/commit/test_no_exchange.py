@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import examine
-from bsd.daemon.guarantee import Mounts
+from bsd.daemon.directories import Mounts
 from bsd.foundation import filesystem
 from bsd.foundation.errors import LeftAlone
 from bsd.session.commit.inflight import InFlight
@@ -88,7 +88,7 @@ def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.Mon
 def test_status_and_health_know_the_level(
     scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.daemon.guarantee.strength", lambda _: filesystem.judge(0x65735546))
+    monkeypatch.setattr("bsd.daemon.directories.strength", lambda _: filesystem.judge(0x65735546))
     inflight = InFlight(scene.layout)
     mounts = Mounts(lambda path: inflight.can_exchange(path, make=True))
     for _ in range(3):

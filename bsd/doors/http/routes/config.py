@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from bsd.doors.http.actor import actor_of
-from bsd.doors.http.answer import Answer
-from bsd.doors.http.body import json_object
+from bsd.doors.http.answer import JsonAnswer, in_thread
 from bsd.doors.http.description import answers, body, settings_schema
-from bsd.doors.http.routes.threads import in_thread
+from bsd.doors.http.requests import actor_of, json_object
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTINGS, PruningConfig
-
-
-class Configured(Protocol):
-    """What is asked of `ConfigService` here."""
-
-    @property
-    def current(self) -> PruningConfig: ...
-
-    def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig: ...
-
 
 _BODY = body(
     lambda: settings_schema(SETTINGS), description="The fields to change; `last_*` are ignored."
 )
 
 
-def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
+def routes(config: ConfigService, changed: Callable[[], None]) -> APIRouter:
     router = APIRouter(tags=["config"])
 
-    @router.get("/api/config", response_model=None, responses=answers("RuntimeConfig"))
+    @router.get("/api/config", responses=answers("RuntimeConfig"))
     async def show() -> Response:
         """All runtime settings; needs no API key."""
         return _answer(await in_thread(lambda: config.current))
 
     @router.post(
         "/api/config",
-        response_model=None,
         responses=answers("RuntimeConfig"),
         openapi_extra=_BODY,
     )
@@ -54,4 +41,4 @@ def routes(config: Configured, changed: Callable[[], None]) -> APIRouter:
 
 
 def _answer(config: PruningConfig) -> Response:
-    return Answer(config.as_json())
+    return JsonAnswer(config.as_json())

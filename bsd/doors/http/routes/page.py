@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from bsd.doors.http.routes.threads import in_thread
+from bsd.doors.http.answer import in_thread
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 
 _FOLDER = files("bsd.doors.http") / "web"

@@ -12,11 +12,10 @@ from starlette.responses import StreamingResponse
 
 from bsd.care import catalog
 from bsd.care.catalog import Agents
-from bsd.doors.http.answer import Answer
+from bsd.doors.http.answer import JsonAnswer, reading
 from bsd.doors.http.description import answers
 from bsd.doors.http.desk import Desk, entry_name
 from bsd.doors.http.extracted import Content, open_content
-from bsd.doors.http.routes.threads import reading
 from bsd.session.session import Session
 from bsd.surgery.edit import show_entry
 from bsd.surgery.view import ExtractedContent
@@ -37,7 +36,7 @@ def _agents(router: APIRouter, desk: Desk) -> None:
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
-        return Answer(Agents(tuple(found)).as_json())
+        return JsonAnswer(Agents(tuple(found)).as_json())
 
 
 def _entry(router: APIRouter, desk: Desk) -> None:
@@ -51,7 +50,7 @@ def _entry(router: APIRouter, desk: Desk) -> None:
                 shown = show_entry(source, fmt, entry_name(entry))
             head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
             # The entry as it is spelled: numbers keep all their digits.
-            return bytes(Answer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+            return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
 
         return Response(await reading(look), media_type="application/json")
 

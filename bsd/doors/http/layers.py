@@ -1,28 +1,72 @@
-"""Who may ask: Host and Origin on every door, the API key on TCP, and the read-only mode."""
+"""The layers around the application: Host and Origin on every door, the API key on TCP, read-only.
+
+Outermost is `Edge`: headers that all answers have, and how a request ends.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import re
 from collections.abc import Collection, Iterable
+from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.doors.http.answer import Answer, error_document
+from bsd.doors.http.answer import LARGEST_BODY, TOO_LARGE, JsonAnswer, error_document
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
 
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Answered without a key (SPEC §8), as are the parts of the page: it asks for the key.
 _OPEN = ("/api/health", "/api/config", "/")
 _PARTS = "/web/"
+
+
+class Edge:
+    """Wraps the application of a listener. What escapes from it is logged here, once."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = complete = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started, complete
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": _with_ours(message)}
+            elif message["type"] == "http.response.body":
+                complete = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            if _is_too_large(scope):  # FastAPI would say so in plain text
+                await TOO_LARGE(scope, receive, send_on)
+                return
+            await self._app(scope, receive, send_on)
+        except asyncio.CancelledError:  # the server stops, and this took too long
+            if not started:
+                text = error_document(
+                    "the daemon is stopping", "`bsd status` tells when it is back"
+                )
+                await JsonAnswer(text, HTTPStatus.SERVICE_UNAVAILABLE)(scope, receive, send_on)
+        except ClientDisconnect:
+            _log.debug("Somebody hung up in the middle of a request", path=scope["path"])
+        except Exception:  # the edge of the API: each request gets an answer
+            _log.exception("A request has failed", method=scope["method"], path=scope["path"])
+            if not complete:  # uvicorn must break the connection off
+                raise
 
 
 class OriginGuard:
@@ -58,7 +102,7 @@ class OriginGuard:
             await self._app(scope, receive, send)
             return
         _log.warning("A request is refused", path=scope["path"], reason=refusal["error"])
-        await Answer(refusal, HTTPStatus.FORBIDDEN)(scope, receive, send)
+        await JsonAnswer(refusal, HTTPStatus.FORBIDDEN)(scope, receive, send)
 
     def _is_ours(self, name: str) -> bool:
         return name == "localhost" or _is_address(name) or name in (self._hosts or ())
@@ -88,10 +132,10 @@ class KeyGuard:
             await self._app(scope, receive, send)
             return
         if given:
-            answer = Answer({"error": "Invalid API key"}, HTTPStatus.FORBIDDEN)
+            answer = JsonAnswer({"error": "Invalid API key"}, HTTPStatus.FORBIDDEN)
         else:
             text = "API key required. Pass X-API-Key header."
-            answer = Answer({"error": text}, HTTPStatus.UNAUTHORIZED)
+            answer = JsonAnswer({"error": text}, HTTPStatus.UNAUTHORIZED)
         _log.debug("A request without a valid key is refused", path=scope["path"])
         await answer(scope, receive, send)
 
@@ -114,7 +158,7 @@ class ReadOnlyGuard:
             await self._app(scope, receive, send)
             return
         refusal = {"error": "Server is in read-only mode", "readonly": True}
-        await Answer(refusal, HTTPStatus.FORBIDDEN)(scope, receive, send)
+        await JsonAnswer(refusal, HTTPStatus.FORBIDDEN)(scope, receive, send)
 
 
 def host_of(origin: str) -> str:
@@ -139,3 +183,18 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_too_large(scope: Scope) -> bool:
+    """Whether a request announces a body that nobody here would read."""
+    length = Headers(scope=scope).get("content-length", "")
+    return length.isdecimal() and (len(length) > 18 or int(length) > LARGEST_BODY)
+
+
+def _with_ours(message: Message) -> list[tuple[bytes, bytes]]:
+    headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+    given = {name.lower() for name, _ in headers}
+    headers += [(name, value) for name, value in _HEADERS if name not in given]
+    # uvicorn would need its clock to tick for this one.
+    headers.append((b"date", formatdate(usegmt=True).encode()))
+    return headers

@@ -1,66 +1,77 @@
-"""The job `memory`: facts that have expired go, and facts that nobody recalls fade (seed 002)."""
+"""The jobs of the two wings: `memory` (facts expire and fade, seed 002) and `workspace_cron`."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bsd.daemon.clock import steady
-from bsd.daemon.cron import Every
+from bsd.daemon.scheduler import Cron, Every
+from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import Timetable
+from bsd.foundation.ages import steady
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
-from bsd.foundation.settings import Settings
-from bsd.foundation.settings_tables import MemorySettings
 
 if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
     from bsd.memory.facts import Memory
 
 _log = get_logger("memory")
 
+_workspaces_log = get_logger("workspaces")
+
 MEMORY = "memory"
+WORKSPACE_CRON = "workspace_cron"
 _HOUR = 3600.0
 _START_SECONDS = 10.0  # after which a start is kept waiting no longer
 _LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
 
 
-def add_memory_job(
-    timetable: Timetable,
-    layout: Layout,
-    settings: Settings,
-    *,
-    stopping: Callable[[], bool],
-    clock: Callable[[], float] = time.time,
-    steady: Callable[[], float] = steady,
-) -> None:
+def add_memory_job(timetable: Timetable, state: DaemonState) -> None:
     """Delete what has expired meanwhile, and make the hourly job known."""
-    if settings.readonly or settings.memory.enabled is False:
+    if state.settings.readonly or state.settings.memory.enabled is False:
         return
-    keeper = Keeper(layout, settings.memory, stopping=stopping, clock=clock, steady=steady)
+    keeper = MemoryKeeper(state)
     last_run = keeper.begin()
     timetable.add(MEMORY, Every(_HOUR), keeper.run, last_run=last_run)
 
 
-class Keeper:
+def add_workspace_cron(timetable: Timetable, state: DaemonState) -> None:
+    """Make the job known by which workspaces go that nobody uses any more.
+
+    Not if there is no workspace root, or nothing may be changed.
+    """
+    settings = state.settings
+    root = settings.workspace_root
+    if root is None or settings.readonly:
+        return
+    from bsd.workspaces.verbs import WorkspaceRoot, rules_of  # noqa: PLC0415 - for few only
+
+    workspaces = WorkspaceRoot(
+        root,
+        Layout(settings.root),
+        rules_of(settings),
+        actor="daemon",
+        clock=state.clocks.wall,
+        steady=state.clocks.steady,
+    )
+
+    def prune() -> None:
+        if not root.is_dir():  # made with the first workspace
+            _workspaces_log.debug("There is no workspace root yet", workspace_root=str(root))
+            return
+        workspaces.prune(stopping=state.stopping.is_set)
+
+    timetable.add(WORKSPACE_CRON, Cron(settings.workspace_cron), prune)
+
+
+class MemoryKeeper:
     """Cares for the facts of a root, whenever there are some that it may touch."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        settings: MemorySettings,
-        *,
-        stopping: Callable[[], bool],
-        clock: Callable[[], float],
-        steady: Callable[[], float] = steady,
-    ) -> None:
-        self._layout = layout
-        self._settings = settings
-        self._stopping = stopping
-        self._clock = clock
-        self._steady = steady
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+        self._layout = state.layout
+        self._settings = state.settings.memory
 
     def begin(self) -> float | None:
         """At the start: delete what has expired; returns when the last hourly run was.
@@ -88,7 +99,7 @@ class Keeper:
                 f"startup prune removed {done.expired} expired facts",
                 vectors_deleted=done.vectors_deleted,
             )
-        now = int(self._clock())
+        now = int(self._state.clocks.wall())
         if memory.expired():
             return now - _HOUR  # the hourly run goes on with them as soon as the daemon stands
         last_run = memory.noted(_LAST_RUN)
@@ -101,13 +112,13 @@ class Keeper:
 
     def run(self) -> None:
         """Every hour; raises BsdError, and an hour later nothing is lost by that."""
-        started = int(self._clock())
+        started = int(self._state.clocks.wall())
         try:
             with self._memory() as memory:
                 if not self._is_mine(memory):
                     return
                 done = memory.prune()
-                if not self._stopping():
+                if not self._state.stopping.is_set():
                     memory.note(_LAST_RUN, started)
         except BsdError as problem:
             _log.warning(f"periodic prune failed: {problem.message}", hint=problem.hint)
@@ -134,7 +145,7 @@ class Keeper:
             self._layout,
             self._settings,
             actor="daemon",
-            clock=self._clock,
-            steady=self._steady,
-            stopping=lambda: self._stopping() or steady() > deadline,
+            clock=self._state.clocks.wall,
+            steady=self._state.clocks.steady,
+            stopping=lambda: self._state.stopping.is_set() or steady() > deadline,
         )
