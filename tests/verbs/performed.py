@@ -8,6 +8,7 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
@@ -27,6 +28,7 @@ from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
 
@@ -73,7 +75,7 @@ def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict
     """What was taken out of an entry, by key, without putting it back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
-        return view.extracted_content(source, fmt, entry, means.stored)
+        return view.extracted_content(source, fmt, entry, means.stored).as_json()
 
     return examiner.look(name, ask)
 
@@ -96,6 +98,11 @@ def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEnt
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, examiner, name, GetContext())
+
+
+def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
+    examiner = Examiner(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, examiner, name, Summarize())
 
 
 def restore(
