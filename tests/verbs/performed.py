@@ -25,6 +25,7 @@ from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
+from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
@@ -35,6 +36,7 @@ class _Only:
     """Hands that have this surgeon for every session."""
 
     one: Any
+    progressed: Callable[[int], None] = lambda _: None
 
     @property
     def layout(self) -> Layout:
@@ -44,9 +46,6 @@ class _Only:
     def surgeon(self, _: SessionName, *, writes: bool) -> Surgeon:
         found: Surgeon = self.one
         return found
-
-    def progressed(self, _: int) -> None:
-        """Nobody watches."""
 
 
 def _done(
@@ -122,6 +121,16 @@ def edit(
     surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> dict[str, Any]:
     return _done(EDIT, surgeon, name, EditEntry(entry, wish, seen))
+
+
+def restore_all(
+    surgeon: Surgeon,
+    name: SessionName,
+    *,
+    leaving: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> SessionResult:
+    return perform(RESTORE_ALL, _Only(surgeon, progress), name, RestoreAll(leaving))
 
 
 def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _come_back(root: Path) -> list[str]:
     if (answer := _ask(partial(surgeon.extract, NAME)))["status"] not in ("extracted", "unchanged"):
         problems.append(f"not extracted afterwards: {answer}")
     set_at_rest(path)
-    if (answer := _ask(partial(surgeon.restore_all, NAME)))["status"] != "restored":
+    if (answer := _ask(partial(performed.restore_all, surgeon, NAME)))["status"] != "restored":
         problems.append(f"not restored afterwards: {answer}")
     problems += _lost(root)
     if b"[[extracted-" in path.read_bytes():
@@ -77,7 +77,7 @@ def full_disk(top: Path) -> Answer:
     answers, problems = [], []
     surgeon = _surgeon(root)
     performed.extraction(surgeon, NAME)
-    for what in (surgeon.extract, surgeon.restore_all):
+    for what in (surgeon.extract, partial(performed.restore_all, surgeon)):
         for room in range(0, 200 << 10, 12 << 10):
             set_at_rest(_path(root))
             _fill(filler, room)
