@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # start-up stays light
     from bsd.foundation.pruning_config import ConfigService
     from bsd.foundation.rights import FileOwner
     from bsd.foundation.settings import Settings
-    from bsd.session.examiner import Examiner
+    from bsd.session.queries import Queries
     from bsd.session.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
@@ -195,14 +195,14 @@ class Call:
         if command is not None and command.locks:
             note(f"{text} is {name}")
 
-    def examiner(self) -> Examiner:
+    def queries(self) -> Queries:
         """Whoever only looks."""
-        from bsd.session.examiner import Examiner
+        from bsd.session.queries import Queries
 
         if not self._begun:
             self._begun = True
             self.log(writes=False)
-        return Examiner(self.layout, self.pruning)
+        return Queries(self.layout, self.pruning)
 
     def surgeon(
         self,

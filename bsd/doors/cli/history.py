@@ -34,7 +34,7 @@ _IDS = 3
 @click.pass_obj
 def history(call: Call, /, session: SessionName, limit: int) -> None:
     call.say_whose(session.agent)
-    operations = call.examiner().history(session)
+    operations = call.queries().history(session)
     if not operations:
         call.layout.session_file(session)  # a name mistyped is an error, not an empty history
     if call.json:

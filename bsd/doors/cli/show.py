@@ -17,7 +17,7 @@ from bsd.doors.cli.text import counted, one_line, size
 if TYPE_CHECKING:
     from bsd.agents.dialect import Format
     from bsd.foundation.layout import SessionName
-    from bsd.session.examiner import Examiner
+    from bsd.session.queries import Queries
     from bsd.surgery.view import EntryView
     from bsd.text.reader import Transcript
 
@@ -58,14 +58,14 @@ def show(
     key: str | None,
 ) -> None:
     call.say_whose(session.agent)
-    examiner = call.examiner()
+    queries = call.queries()
     if key is not None:
-        _print_value(call, examiner, session, entry, key)
+        _print_value(call, queries, session, entry, key)
         return
     if entry is not None:
-        views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
+        views = [call.with_entry(session, entry, lambda one: _find(queries, session, one))]
     else:
-        views = examiner.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
+        views = queries.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
     details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
         documents = [view.as_json() | details.get(view.index, {}) for view in views]
@@ -78,7 +78,7 @@ def show(
 
 
 def _print_value(
-    call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
+    call: Call, queries: Queries, session: SessionName, entry: str | None, key: str
 ) -> None:
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
     from bsd.foundation.errors import Invalid
@@ -87,9 +87,7 @@ def _print_value(
 
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
-    entry, held = call.with_entry(
-        session, entry, lambda one: (one, held_in(examiner, session, one))
-    )
+    entry, held = call.with_entry(session, entry, lambda one: (one, held_in(queries, session, one)))
     path, value = held.value(key)
     text = text_of_value(value)
     if call.json:
@@ -108,11 +106,11 @@ def _listed(source: Transcript, fmt: Format, start: int, limit: int | None) -> l
     return list(views(source, fmt, start=start, limit=limit))
 
 
-def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
+def _find(queries: Queries, session: SessionName, wanted: str) -> EntryView:
     """The entry by id, else by line number: the first of several with the same id."""
     from bsd.foundation.errors import NotFound
 
-    view = examiner.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
+    view = queries.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
     if view is None:
         hint = f"`bsd show {session}` lists them"
         raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)

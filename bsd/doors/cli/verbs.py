@@ -58,7 +58,7 @@ class CallHands:
             wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
             return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
         self._call.say_whose(name.agent)
-        return self._call.examiner()
+        return self._call.queries()
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""

@@ -26,7 +26,7 @@ _Answer = TypeVar("_Answer")
 
 
 @traced(_log)
-class Examiner:
+class Queries:
     """Answers what is asked of one session at a time; `actor` is named in the log."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Examiner:
 
     def history(self, name: SessionName) -> list[dict[str, Any]]:
         """The operations on a session that are kept, the newest first."""
-        from bsd.surgery.undo import tell_history
+        from bsd.surgery.undo import tell_history  # noqa: PLC0415 - who only looks plans nothing
 
         session = Session(self.layout, name)
         if not session.history.pending():
