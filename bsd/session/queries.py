@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
@@ -19,6 +19,9 @@ from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript
+
+if TYPE_CHECKING:
+    from bsd.surgery.undo import PastOperation
 
 _log = get_logger("surgeon")
 
@@ -54,7 +57,7 @@ class Queries:
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self.clock(), lambda: self.config.current)
 
-    def history(self, name: SessionName) -> list[dict[str, Any]]:
+    def history(self, name: SessionName) -> list[PastOperation]:
         """The operations on a session that are kept, the newest first."""
         from bsd.surgery.undo import tell_history  # noqa: PLC0415 - who only looks plans nothing
 

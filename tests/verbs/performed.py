@@ -8,6 +8,8 @@ from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.queries import Queries
 from bsd.session.notes import Notes
 from bsd.session.queries import Queries
 from bsd.session.surgeon import Surgeon
@@ -27,6 +29,7 @@ from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
 
@@ -73,7 +76,7 @@ def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[s
     """What was taken out of an entry, by key, without putting it back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
-        return view.extracted_content(source, fmt, entry, means.stored)
+        return view.extracted_content(source, fmt, entry, means.stored).as_json()
 
     return queries.look(name, ask)
 
@@ -96,6 +99,11 @@ def show_entry(queries: Queries, name: SessionName, entry: str) -> EditableEntry
 
 def context(queries: Queries, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, queries, name, GetContext())
+
+
+def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
+    queries = Queries(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, queries, name, Summarize())
 
 
 def restore(
