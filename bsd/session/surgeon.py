@@ -12,7 +12,6 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.queries import Queries
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.queries import Queries

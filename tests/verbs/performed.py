@@ -9,7 +9,6 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.queries import Queries
 from bsd.session.notes import Notes
 from bsd.session.queries import Queries
 from bsd.session.surgeon import Surgeon
