@@ -149,7 +149,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     """Write what one session would be; what cannot be edited, or is in use, can be had so."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
-    examiner = call.examiner()
+    queries = call.queries()
 
     def copied(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
         return restored_copy(source, fmt, means.stored, lambda raw: write_all(target, raw))
@@ -162,7 +162,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        values, missing = examiner.look(sessions[0], copied)
+        values, missing = queries.look(sessions[0], copied)
         os.fsync(target)
     except BaseException as error:  # half a copy is none
         os.unlink(path)

@@ -174,7 +174,7 @@ class _EachSession(CallHands):
     def _hire(self, wait: float) -> None:
         call = self._call
         dry_run = self._outcomes.dry_run
-        self._who = call.examiner() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
+        self._who = call.queries() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
 
     def first_round(self) -> None:
         """Do all of them, and wait for none."""

@@ -11,6 +11,7 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
+from bsd.verbs.history import history_of
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
 from tests.verbs import performed
@@ -393,7 +394,7 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     assert call_of(desk.entry(asks))["arguments"] == {"entry_id": old}
     assert text_of(desk.entry(answer)) == "[done: mcp__bsd__restore]"
     assert not desk.look()
-    assert len([one for one in desk.surgeon().history(NAME) if one.action == "restore"]) == 1
+    assert len([one for one in history_of(desk.layout, NAME) if one.action == "restore"]) == 1
 
 
 def test_calls_that_the_original_tool_answered(desk: Desk, agent: Agent) -> None:
@@ -561,7 +562,7 @@ def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:
     before = path.read_bytes()
     assert desk.look()
     assert path.read_bytes() == before
-    assert desk.surgeon().history(other) == []
+    assert history_of(desk.layout, other) == []
 
 
 def test_what_an_agent_restored_leaves_no_trace_when_bsd_is_left(desk: Desk, agent: Agent) -> None:
