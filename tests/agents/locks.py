@@ -61,10 +61,3 @@ def names(session: Path) -> set[str]:
 def try_once(session: Path, **more: Any) -> None:
     with SessionLock(session, timeout=0, **more):
         pass
-
-
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail

@@ -17,6 +17,7 @@ from bsd.doors.cli import log_file
 from bsd.doors.cli.log_file import LogReader
 from bsd.doors.cli.log_lines import LineFilter, console_line, json_line
 from bsd.doors.cli.main import run
+from tests.refusing import raising
 
 ALL = LineFilter()
 
@@ -280,9 +281,6 @@ def test_following_ends_with_an_interrupt(
 ) -> None:
     (root / "logs" / "brainsurgeon.log").write_bytes(line("one"))
 
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bsd.doors.cli.log_file.time.sleep", interrupt)
+    monkeypatch.setattr("bsd.doors.cli.log_file.time.sleep", raising(KeyboardInterrupt))
     assert run(["logs", "-f"]) == 130
     assert "one" in capsys.readouterr().out
