@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import lock_path
+from tests.openclaw_tree import set_at_rest
 
 HALF_AN_HOUR = 30 * 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -41,8 +40,7 @@ def written(session: Path, **words: object) -> Path:
 def written_raw(session: Path, content: bytes, *, age: float = 0.0) -> Path:
     path = lock_path(session)
     path.write_bytes(content)
-    then = time.time() - age
-    os.utime(path, (then, then))
+    set_at_rest(path, age)
     return path
 
 
