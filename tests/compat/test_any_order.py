@@ -94,8 +94,7 @@ class Patient:
     def undo_all(self) -> None:
         """Take back all that was done, the newest first."""
         while any(
-            one["undoes"] is None and one["state"] != "undone"
-            for one in self._surgeon.history(self.name)
+            one.undoes is None and one.state != "undone" for one in self._surgeon.history(self.name)
         ):
             self._later()
             performed.undo(self._surgeon, self.name)
@@ -184,15 +183,15 @@ class Patient:
 
     def _redact(self) -> None:
         calls = [
-            CallToRedact(name, self._chance.choice(list(RedactionKind)), call, one.id)
+            CallToRedact(called.name, self._chance.choice(list(RedactionKind)), called.id, one.id)
             for one in self._entries()
-            for call, name in one.calls
+            for called in one.calls
         ]
         some = self._chance.sample(calls, min(len(calls), self._chance.choice([1, 3, 100])))
         performed.redact(self._surgeon, self.name, some)
 
     def _undo(self) -> None:
-        numbers = [one["operation"] for one in self._surgeon.history(self.name)]
+        numbers = [one.operation for one in self._surgeon.history(self.name)]
         performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:
@@ -350,7 +349,9 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
     messages = [entry["type"] in {"message", "custom_message"} for entry in seen.entries]
     after = [sum(messages[number + 1 :]) for number in range(len(messages))]
     assert [view.position for view in views] == after, where
-    assert [view.calls for view in views] == [calls(entry) for entry in seen.entries], where
+    assert [tuple((one.id, one.name) for one in view.calls) for view in views] == [
+        calls(entry) for entry in seen.entries
+    ], where
     answers = [entry.get("message", {}).get("toolCallId") for entry in seen.entries]
     assert [view.result_of for view in views] == answers, where
 

@@ -496,7 +496,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         assert totals["failed"] == totals["crashes"] == 0
         surgeon = running.daemon._surgeon
         for name in written:
-            left = surgeon.extraction(name)
+            left = performed.extraction(surgeon, name)
             assert (left.values, left.reason) == (0, None)
         clock.go_to(clock.wall + MINUTE)
         for name, lines in written.items():

@@ -50,7 +50,7 @@ def put(layout: Layout, raw: bytes) -> Path:
 
 
 def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
-    return [(one["operation"], one["action"], one["state"]) for one in surgeon.history(NAME)]
+    return [(one.operation, one.action, one.state) for one in surgeon.history(NAME)]
 
 
 @pytest.mark.parametrize("raw", [conversation(), flat()])

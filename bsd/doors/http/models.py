@@ -14,7 +14,6 @@ from fastapi.openapi.models import Schema
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
-from bsd.doors.http import session_models
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
@@ -44,6 +43,15 @@ class Savings(Document):
 
     step_seconds: int
     points: list[SavedInHour]
+
+
+class EntryDocument(Document):
+    """A whole entry, numbers as they are spelled, for somebody to edit."""
+
+    entry_id: str | None
+    index: int
+    seen: str = Field(description="Hash of the line; an edit may say what it was made on")
+    entry: dict[str, Any]
 
 
 def _bounds(kind: SettingKind) -> dict[str, Any]:
@@ -104,7 +112,6 @@ def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
 
 
 def _documents() -> Iterator[type[Document]]:
-    for module in (sys.modules[__name__], session_models):
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, Document) and each is not Document:
-                yield each
+    for each in vars(sys.modules[__name__]).values():
+        if isinstance(each, type) and issubclass(each, Document) and each is not Document:
+            yield each

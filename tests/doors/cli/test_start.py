@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ _HEAVY = {
 }
 
 
-def _modules_after(*argv: str) -> set[str]:
+def _modules_after(*argv: str, **variables: str) -> set[str]:
     program = (
         "import sys\n"
         f"sys.argv = ['bsd', *{argv!r}]\n"
@@ -29,7 +30,11 @@ def _modules_after(*argv: str) -> set[str]:
         "print(*sys.modules, file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
     )
     assert done.stdout
     return set(done.stderr.split())
@@ -44,15 +49,22 @@ def test_the_first_help_page_needs_no_library_at_all(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["config", "--help"], ["doctor", "--help"], ["mcp", "--help"]),
+        *(["config", "--help"], ["mcp", "--help"]),
         *(["restore_remote", "--help"], ["--version"]),
     ],
 )
-def test_help_of_a_command_needs_nothing_but_click(argv: list[str]) -> None:
+def test_help_of_a_command_whose_work_is_heavy_needs_nothing_but_click(argv: list[str]) -> None:
     loaded = _modules_after(*argv)
     assert "click" in loaded
     assert not {name.partition(".")[0] for name in loaded} & _HEAVY
     assert "bsd.session.surgeon" not in loaded
+
+
+def test_the_tab_key_offers_commands_without_loading_any() -> None:
+    loaded = _modules_after(_BSD_COMPLETE="bash_complete", COMP_WORDS="bsd co")
+    assert "bsd.doors.cli.complete" in loaded
+    assert not {"bsd.doors.cli.config", "bsd.doors.cli.verbs", "bsd.verbs.verb"} & loaded
+    assert not {name.partition(".")[0] for name in loaded} & _HEAVY
 
 
 @pytest.mark.parametrize("verb", ["extract", "restore", "edit", "delete"])
