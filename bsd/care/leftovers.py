@@ -36,7 +36,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class LoneStore:
+class StoreWithoutTranscript:
     """A store with content, of a session without transcript."""
 
     directory: Path
@@ -62,7 +62,7 @@ class LoneStore:
         return f"nothing: it is kept as long as `retention` says; {what} removes it now"
 
 
-def lone_stores(layout: Layout) -> Iterator[LoneStore]:
+def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript]:
     """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
     places = _KnownSessions(layout)
     for store in _directories(layout.extracted):
@@ -74,7 +74,9 @@ def lone_stores(layout: Layout) -> Iterator[LoneStore]:
         size = sum(files)
         where = tuple(places.of(name)) if name else ()
         beside = name is not None and bool(kept_beside(layout, name))
-        yield LoneStore(layout.extracted / store, name, len(files), size, where, beside)
+        yield StoreWithoutTranscript(
+            layout.extracted / store, name, len(files), size, where, beside
+        )
 
 
 def kept_beside(layout: Layout, name: SessionName) -> list[Path]:

@@ -1,7 +1,7 @@
 """The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
 
 What is under way is written into a journal first (`trashed.Journal`) and made in small steps
-(`moves.Moves`); `recover` finishes or undoes what a crash has left.
+(`trash_moves.Moves`); `recover` finishes or undoes what a crash has left.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bsd.agents.owners import owner_of
 from bsd.care.catalog import Member, family
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.leftovers import kept_beside
-from bsd.care.moves import JOINED, Moves
 from bsd.care.relocate import in_the_way
+from bsd.care.trash_moves import JOINED, Moves
 from bsd.care.trashed import (
     Aim,
     Deleted,

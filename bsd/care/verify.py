@@ -17,7 +17,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.leftovers import adds_nothing, lone_stores
+from bsd.care.leftovers import adds_nothing, stores_without_transcript
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.answers import Answer
@@ -254,7 +254,7 @@ def _broken_trash(layout: Layout) -> Iterator[Finding]:
 
 def _without_transcript(layout: Layout) -> Iterator[Finding]:
     """Content of sessions whose transcript is gone: programs delete, rename and compress them."""
-    for store in lone_stores(layout):
+    for store in stores_without_transcript(layout):
         where = str(store.session or store.directory)
         yield Finding("no_transcript", where, store.message, hint=store.hint, harmless=True)
 

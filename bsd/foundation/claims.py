@@ -25,8 +25,8 @@ from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, LeftAlone, NotFound, TemporaryFailure, os_problem
 from bsd.foundation.files import (
     LARGEST_NOTE,
+    holds,
     make_private_dir,
-    plain_file,
     read_plain,
     write_private,
 )
@@ -39,7 +39,6 @@ from bsd.foundation.sources import Source
 _log = get_logger("sources")
 
 _MARKER = b'"_extracted":{"ref"'
-_BLOCK = 1 << 20
 # Looking through a source for placeholders takes long: what was found holds for a while.
 _LOOK_AGAIN_SECONDS = 300.0
 _WAIT_SECONDS = 5.0
@@ -259,7 +258,7 @@ def _is_served(source: Source) -> bool:
     key, now = str(source.path), time.monotonic()
     if key in _looked and now - _looked[key][0] < _LOOK_AGAIN_SECONDS:
         return _looked[key][1]
-    found = any(_holds_marker(path) for path in _sessions(source))
+    found = any(holds(path, _MARKER) for path in _sessions(source))
     _looked[key] = (now, found)
     return found
 
@@ -270,16 +269,6 @@ def _sessions(source: Source) -> Iterator[str]:
             with suppress(OSError), os.scandir(directory) as entries:
                 yield from (entry.path for entry in entries if entry.name.endswith(".jsonl"))
         yield from (entry.path for _, entry in source.files_put_away())
-
-
-def _holds_marker(path: str) -> bool:
-    with suppress(OSError), plain_file(path) as stream:
-        rest = b""
-        while block := stream.read(_BLOCK):
-            if _MARKER in rest + block:
-                return True
-            rest = block[-len(_MARKER) :]
-    return False
 
 
 def _way_out(source: Source) -> str:

@@ -102,6 +102,17 @@ def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
     return data
 
 
+def holds(path: Path | str, needle: bytes) -> bool:
+    """Whether a plain file holds these bytes; one that cannot be read does not."""
+    with suppress(OSError), plain_file(path) as file:
+        end = b""
+        while piece := file.read(_BLOCK):
+            if needle in end + piece:
+                return True
+            end = (end + piece)[-len(needle) :]
+    return False
+
+
 # --- believed ---
 
 

@@ -13,11 +13,13 @@ from datetime import UTC, datetime
 
 from bsd.foundation.errors import Invalid
 
+# Milliseconds.
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 
+# Bounds of what settings say, unless others are given.
 SHORTEST = 30 * MINUTE
 LONGEST = 52 * WEEK
 

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from bsd.agents.dialect import Format
-from bsd.foundation.errors import LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.examiner import Examiner, Progress
-from bsd.session.notes import Notes, told_expired
+from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
 from bsd.session.session import Session
 from bsd.store.changed_lines import undone_in
-from bsd.store.entry_notes import RootRecords
-from bsd.store.extracted import Missing, SessionStore
+from bsd.store.extracted import SessionStore
 from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.extract import plan_extraction
-from bsd.surgery.leave import plan_leaving
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.restore import (
-    Restored,
     plan_remark,
-    plan_restore_all,
-    restored_lines,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("surgeon")
-
-_STAYS = "it is stored, but this file is not edited; `bsd restore-all {} --to FILE` writes a copy"
 
 
 @traced(_log)
@@ -132,53 +123,6 @@ class Surgeon(Examiner):
         if "enabled" in (overrides or {}) or self.config.current.enabled:
             return config
         return replace(config, enabled=False)
-
-    def restore_all(
-        self, name: SessionName, *, leaving: bool = False, progress: Progress | None = None
-    ) -> SessionResult:
-        """Put everything back that was taken out of one session; results as of `extract`.
-
-        Who is `leaving` bsd keeps no `_restored` that it has set, and needs no protection by it.
-        """
-        self.layout.session_file(name)
-        history = Session(self.layout, name).history
-
-        def plan(
-            source: TranscriptFile, fmt: Format, store: SessionStore
-        ) -> tuple[Plan, tuple[Restored, ...]]:
-            now = self.patience.clock()
-            if not leaving:
-                return plan_restore_all(source, fmt, now, store, progress=progress)
-            kept = RootRecords(self.layout, store, history.entry_notes)
-            return plan_leaving(source, fmt, now, store, kept, history, progress=progress)
-
-        tally = Tally(name, Status.RESTORED)
-        with tally.judging():
-            for done, answers in self.operator.carry_out_all(name, plan):
-                tally.add(done.plan.report, committed=done.outcome is not None)
-                for answer in answers:
-                    self._explain(answer)
-                    self.notes.restored(name, answer, committed=done.outcome is not None)
-                    tally.miss(answer)
-        if isinstance(tally.error, LeftAlone):
-            self._miss_what_stays(name, tally)
-        self.notes.concluded("restore_all", name, tally)
-        return tally.result()
-
-    def _explain(self, answer: Restored) -> None:
-        if answer.missing is Missing.GONE:
-            answer.expired = told_expired(self.layout, answer.extracted_at)
-
-    def _miss_what_stays(self, name: SessionName, tally: Tally) -> None:
-        """Tell of the placeholders in a file that is left alone: nothing of it came back."""
-        with suppress(LeftAlone):
-            session = Session(self.layout, name)
-            source, fmt = session.open_to_read()
-            with source:
-                for _, answer in restored_lines(source, fmt, session.store):
-                    if answer is not None:
-                        self._explain(answer)
-                        tally.miss_all(answer, _STAYS.format(name))
 
     def remark(self, name: SessionName) -> tuple[str, ...]:
         """Put markers back that a program has dropped; the answer names the entries.

@@ -43,7 +43,8 @@ def _noted(notes: Notes, name: SessionName, answer: Restored, report: Report | N
     notes.restored(name, answer, committed=report is not None)
 
 
-def _explained(layout: Layout, answer: Restored) -> Restored:
+def explained(layout: Layout, answer: Restored) -> Restored:
+    """Say of what cannot come back when it was deleted, and by which setting, if it was."""
     if answer.missing is Missing.GONE:
         answer.expired = told_expired(layout, answer.extracted_at)
     return answer
@@ -56,7 +57,7 @@ RESTORE = Verb(
     plan=_plan,
     changes=True,
     noted=_noted,
-    explained=_explained,
+    explained=explained,
     route=Route(
         "POST",
         "/api/sessions/{agent}/{session}/entries/{entry}/restore",

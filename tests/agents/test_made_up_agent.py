@@ -223,10 +223,10 @@ def test_what_leaves_comes_back_to_the_byte(home: Home, clock: Clock) -> None:
     assert set(home.path.parent.iterdir()) == beside
     assert verify(home.layout).clean
     assert performed.restore(surgeon, home.name, "n2")["keys_restored"] == ["says"]
-    assert surgeon.restore_all(home.name).status is Status.RESTORED
+    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
     set_at_rest(home.path)
-    assert surgeon.restore_all(home.name, leaving=True).status is Status.RESTORED
+    assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
     assert home.path.read_bytes() == old
 
 
@@ -288,5 +288,5 @@ def test_it_goes_into_the_trash_with_its_children_and_comes_back(home: Home, clo
     assert child.exists()
     assert set(contents.read_text().splitlines()) == listed
     set_at_rest(home.path)
-    make_surgeon(home.layout, clock).restore_all(home.name, leaving=True)
+    performed.restore_all(make_surgeon(home.layout, clock), home.name, leaving=True)
     assert home.path.read_bytes() == old

@@ -62,11 +62,11 @@ def test_a_branch_of_a_session_that_the_gateway_put_aside_gets_it_too(
     twig = branch_off(layout, BRANCH, TWIG)
     aside = middle.rename(f"{middle}.deleted.2026-11-22T08-09-38.219Z")
     trash_of(layout).delete(NAME, permanent=True)
-    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(twig) == original
 
     set_at_rest(aside.rename(middle))  # it may come back as well
-    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(middle) == original
 
 
@@ -86,7 +86,7 @@ def test_a_branch_gets_what_its_parent_takes_along(
     assert verify(layout).clean
     assert LONG in extracted(layout)
     trash_of(layout).delete(BRANCH, permanent=True)
-    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(twig) == original
     assert not path.exists()
 
@@ -99,7 +99,7 @@ def test_a_link_of_the_chain_that_has_no_store_of_its_own(
     trash_of(layout).delete(BRANCH, permanent=True)
     assert not layout.store_dir(BRANCH).exists()
     trash_of(layout).delete(NAME, permanent=True)
-    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(twig) == original
 
 
@@ -114,7 +114,7 @@ def test_in_the_trash_nothing_is_missing_either(
     trash.remove(str(NAME))
     trash.restore(str(BRANCH))
     set_at_rest(branch)
-    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(branch) == original
     trash.remove(str(TWIG))
     assert not list(layout.trash.iterdir())
@@ -137,7 +137,7 @@ def test_the_daemon_hands_down_when_the_time_of_the_trash_is_up(
     assert done.errors == 0
     assert not list(layout.trash.iterdir())
     set_at_rest(path)
-    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
 
 
@@ -154,7 +154,7 @@ def test_a_name_that_is_taken_in_the_branch(layout: Layout, surgeon: Surgeon) ->
     assert len(list(own.glob("*-3.json"))) == 2
     assert LONG in extracted(layout)
     set_at_rest(path)
-    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
 
 
@@ -182,7 +182,7 @@ def test_only_what_it_names_is_handed_down(layout: Layout, surgeon: Surgeon) -> 
     trash_of(layout).delete(NAME, permanent=True)
     assert len(SessionStore(layout, BRANCH).refs()) == 1
     set_at_rest(path)
-    surgeon.restore_all(BRANCH)
+    performed.restore_all(surgeon, BRANCH)
     assert texts(path) == original
 
 
@@ -198,7 +198,7 @@ def test_what_was_done_to_an_entry_that_was_away_can_still_be_taken_back(
     trash_of(layout).delete(NAME, permanent=True)
     performed.undo(surgeon, BRANCH)
     set_at_rest(path)
-    assert surgeon.restore_all(BRANCH).unavailable == {}
+    assert performed.restore_all(surgeon, BRANCH).unavailable == {}
     assert texts(path) == original
     assert verify(layout).clean
 
@@ -269,5 +269,5 @@ def test_any_copy_gets_it_once(
     first = next(name for name in copies if layout.store_dir(name).exists())
     (second,) = set(copies) - {first}
     trash_of(layout).delete(first, permanent=True)
-    assert surgeon.restore_all(second).unavailable == {}
+    assert performed.restore_all(surgeon, second).unavailable == {}
     assert texts(layout.session_file(second)) == original

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.care.doctor import Level, examine
-from bsd.care.leftovers import LoneStore, lone_stores
+from bsd.care.leftovers import StoreWithoutTranscript, stores_without_transcript
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone, NotFound
@@ -40,12 +40,12 @@ def extracted(kind: Kind, top: Path, clock: Clock) -> Home:
     home = Home.of(kind, top, kind.lines())
     done = make_surgeon(home.layout, clock).extract(home.name, overrides=EVERYTHING)
     assert done.status is Status.EXTRACTED
-    assert list(lone_stores(home.layout)) == []
+    assert list(stores_without_transcript(home.layout)) == []
     return home
 
 
-def lone(layout: Layout) -> LoneStore:
-    [store] = lone_stores(layout)
+def lone(layout: Layout) -> StoreWithoutTranscript:
+    [store] = stores_without_transcript(layout)
     return store
 
 
@@ -141,7 +141,7 @@ def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: 
     aside.rename(path)
     clock.ahead += 60
     Trash(layout, "14d", patience=Patience(clock=clock.now, sleep=clock.sleep)).delete(name)
-    assert list(lone_stores(layout)) == []
+    assert list(stores_without_transcript(layout)) == []
     kept.rename(layout.store_dir(name))  # as a copy of a backup would be
     assert "trash" in lone(layout).where[0]
 
@@ -156,7 +156,7 @@ def test_long_names_empty_stores_and_what_is_no_store(layout: Layout) -> None:
     store = layout.store_dir(name)
     store.mkdir(parents=True)
     (store / "0001_tool_result.json").write_text(json.dumps({"id": "e"}))
-    assert list(lone_stores(layout)) == []
+    assert list(stores_without_transcript(layout)) == []
     path.unlink()
     assert (lone(layout).session, lone(layout).where) == (None, ())
     found = verify(layout)
@@ -169,10 +169,10 @@ def test_what_is_left_of_a_thread_can_be_deleted_and_a_thread_cannot(codex: Home
         trash.delete(codex.name, permanent=True)
     codex.path.unlink()
     trash.delete(codex.name)
-    assert list(lone_stores(codex.layout)) == []
+    assert list(stores_without_transcript(codex.layout)) == []
     trash.restore(str(codex.name))
     assert lone(codex.layout).session == codex.name
     trash.delete(codex.name, permanent=True)
-    assert list(lone_stores(codex.layout)) == []
+    assert list(stores_without_transcript(codex.layout)) == []
     with pytest.raises(NotFound):
         trash.delete(codex.name, permanent=True)

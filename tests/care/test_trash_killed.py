@@ -20,6 +20,7 @@ from tests.care.trashing import put, register, registry, trash_of, tree
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
 from tests.sessions import Clock, conversation, make_surgeon, write
+from tests.verbs import performed
 
 pytestmark = pytest.mark.crash
 
@@ -137,7 +138,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     for layout in kill_at_every_step(tmp_path, "permanent", "one"):
         recovered(layout)
         gone += not layout.store_dir(NAME).exists()
-        assert make_surgeon(layout, Clock()).restore_all(BRANCH).unavailable == {}
+        assert performed.restore_all(make_surgeon(layout, Clock()), BRANCH).unavailable == {}
         assert texts(layout.session_file(BRANCH)) == before
     assert gone > 1
 

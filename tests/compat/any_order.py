@@ -89,7 +89,7 @@ class Patient:
         return {
             "extract": self._extract,
             "restore": self._restore,
-            "restore all": lambda: self._surgeon.restore_all(self.name),
+            "restore all": lambda: performed.restore_all(self._surgeon, self.name),
             "pin": self._pin,
             "edit": self._edit,
             "replace": self._replace,

@@ -18,7 +18,7 @@ import pytest
 from bsd.agents.codex import CODEX
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
-from bsd.care.leftovers import lone_stores
+from bsd.care.leftovers import stores_without_transcript
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.foundation.errors import LeftAlone
@@ -87,7 +87,7 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
     assert archived.read_bytes() == taken
 
     codex.rest()
-    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
     assert without_restored(archived.read_bytes()) == old
     codex.rest()
     again = surgeon(codex).extract(name, overrides=EVERYTHING | {"keep_after_restore_seconds": 0})
@@ -96,7 +96,7 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
     assert codex.file(thread) == path
     assert listed(codex) == {name: None}
     codex.rest()
-    surgeon(codex).restore_all(name)
+    performed.restore_all(surgeon(codex), name)
     with codex.server() as server:
         server.call("thread/resume", threadId=thread)
         server.turn(thread, "go on")
@@ -142,7 +142,7 @@ def test_a_compacted_thread_is_only_appended_to(codex: Codex) -> None:
     assert now.startswith(taken)
     assert b'"compacted"' in now[len(taken) :]
     codex.rest()
-    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old + now[len(taken) :]
 
 
@@ -172,13 +172,13 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
         fork = server.call("thread/fork", threadId=thread)["thread"]["id"]
     if parent == "deleted":
         codex.run("delete", "--force", thread)
-        [store] = lone_stores(codex.layout)
+        [store] = stores_without_transcript(codex.layout)
         assert store.session == name
         assert store.where == (f"the same conversation goes on in {codex.name(fork)}",)
     codex.rest()
     found = verify(codex.layout)
     assert (found.placeholders, found.unmarked) == ((8, 8) if parent == "deleted" else (16, 8))
-    assert surgeon(codex).restore_all(codex.name(fork)).status is Status.RESTORED
+    assert performed.restore_all(surgeon(codex), codex.name(fork)).status is Status.RESTORED
     now = codex.file(fork).read_bytes()
     assert AWAY not in now
     parents = [line["payload"] for line in lines(old)]
@@ -257,7 +257,7 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
         server.call("thread/resume", threadId=thread)
     assert codex.file(thread).read_bytes() == taken  # markers included
     codex.rest()
-    assert surgeon(codex).restore_all(name).status is Status.RESTORED
+    assert performed.restore_all(surgeon(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old
 
 
@@ -265,7 +265,7 @@ def test_a_deleted_thread_leaves_a_store_that_is_named_and_can_go(codex: Codex) 
     thread, _, name = extracted(codex)
     codex.run("delete", "--force", thread)
     assert codex.files() == {}
-    assert [store.session for store in lone_stores(codex.layout)] == [name]
+    assert [store.session for store in stores_without_transcript(codex.layout)] == [name]
     assert verify(codex.layout).clean
     Trash(codex.layout, "14d").delete(name, permanent=True)
-    assert list(lone_stores(codex.layout)) == []
+    assert list(stores_without_transcript(codex.layout)) == []

@@ -24,6 +24,7 @@ from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
+from tests.verbs import performed
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs it
 
@@ -156,7 +157,7 @@ def test_codex_resumes_a_thread_of_one_prompt(codex: Codex) -> None:
     codex.rest()
     grown = path.read_bytes()
     assert grown.startswith(lean)
-    surgeon.restore_all(name)
+    performed.restore_all(surgeon, name)
     assert without_restored(path.read_bytes()) == original + grown[len(lean) :]
 
 

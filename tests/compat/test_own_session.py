@@ -19,6 +19,7 @@ from tests.compat.codex import Codex
 from tests.compat.messages_api import Model, asking
 from tests.compat.pi_program import Pi
 from tests.compat.provider import provider
+from tests.verbs import performed
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs them
 
@@ -101,7 +102,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         assert str(name) in given, "it has found its own session"
         assert path.read_bytes().startswith(lean), "nothing of it was changed"
         codex.rest()
-        assert surgeon.restore_all(name).values
+        assert performed.restore_all(surgeon, name).values
         assert without_restored(path.read_bytes()).startswith(before)
 
 

@@ -27,6 +27,7 @@ from tests.daemon.running import configure
 from tests.daemon.zones import at, local, zone
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
+from tests.verbs import performed
 
 pytestmark = pytest.mark.daemon
 
@@ -310,7 +311,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         for name, lines in written.items():
             path = layout.session_file(name)
             assert path.stat().st_size < sum(map(len, lines)) / 2
-            surgeon.restore_all(name)
+            performed.restore_all(surgeon, name)
             restored = path.read_bytes().split(b"\n")
             for now, line in zip(restored, b"".join(lines).split(b"\n"), strict=True):
                 assert without_note(now) == line

@@ -54,7 +54,7 @@ class Root:
         """All that is away comes back, as `bsd restore-all --yes` does it."""
         self.config.update({"enabled": False})
         for name in self.names():
-            self.surgeon.restore_all(name, leaving=True)
+            performed.restore_all(self.surgeon, name, leaving=True)
 
     def stored(self) -> Iterator[bytes]:
         """All lines that its stores hold, those in the trash included."""
@@ -101,7 +101,7 @@ class World:
         acts: dict[str, Callable[[], object]] = {
             "extract": self._extract,
             "restore": self._restore,
-            "restore all": lambda: self._surgeon.restore_all(self._name()),
+            "restore all": lambda: performed.restore_all(self._surgeon, self._name()),
             "pin": self._pin,
             "undo": lambda: performed.undo(self._surgeon, self._name()),
             "copy": self._copy,

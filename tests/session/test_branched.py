@@ -48,7 +48,7 @@ def test_what_is_away_comes_back_in_the_branch(
     performed.undo(surgeon, TWIG)
     assert texts(path)["e1"] == "[[extracted-e1]]"
     set_at_rest(path)
-    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(path) == original
 
     clock.sleep(700)
@@ -57,7 +57,7 @@ def test_what_is_away_comes_back_in_the_branch(
     layout.session_file(NAME).unlink()
     layout.session_file(BRANCH).unlink()
     set_at_rest(path)
-    assert surgeon.restore_all(TWIG).unavailable == {}, "by now it has files of its own"
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}, "by now it has files of its own"
     assert texts(path) == original
 
 
@@ -95,7 +95,7 @@ def test_a_chain_goes_on_behind_a_session_that_the_gateway_put_aside(
     path = branch_off(layout, BRANCH, TWIG)
     middle.rename(f"{middle}.{ending}")
     assert verify(layout).clean
-    assert surgeon.restore_all(TWIG).unavailable == {}
+    assert performed.restore_all(surgeon, TWIG).unavailable == {}
     assert texts(path) == original
 
 
@@ -147,7 +147,7 @@ def test_an_agent_under_another_name_has_its_stores_where_they_were(
     assert performed.restore(surgeon, moved, "e1")["restored"] is True
     path = layout.session_file(SessionName("my_work", BRANCH.session))
     set_at_rest(path)
-    assert surgeon.restore_all(SessionName("my_work", BRANCH.session)).unavailable == {}
+    assert performed.restore_all(surgeon, SessionName("my_work", BRANCH.session)).unavailable == {}
     assert texts(path) == original
 
 

@@ -78,7 +78,7 @@ def test_the_first_that_takes_something_out_serves_it_and_others_only_look(
     assert result.hint is not None
     assert "bsd sources claim" in result.hint
     surgeon = Surgeon(other, ConfigService(other.config_file), patience=Patience(wait=0))
-    assert surgeon.restore_all(home.name).status is Status.LEFT_ALONE
+    assert performed.restore_all(surgeon, home.name).status is Status.LEFT_ALONE
     entry = performed.context(surgeon, home.name)["entries"][1]["id"]
     with pytest.raises(LeftAlone, match=SERVED):
         performed.set_extractable(surgeon, home.name, entry, False)

@@ -126,7 +126,7 @@ def test_a_copy_is_restored_to_the_byte(
     assert b"[[extracted-" in path.read_bytes()
     kinds = {one.kind for one in verify(home.layout).findings}
     assert kinds <= {"unmarked_placeholder"}, "nothing is missing"
-    result = surgeon.restore_all(name)
+    result = performed.restore_all(surgeon, name)
     assert (result.status, result.unavailable) == (Status.RESTORED, {})
     assert without_restored(path.read_bytes()) == raw(copied(original))
     assert kind.reads(path.read_bytes())
@@ -160,7 +160,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
             home.name, permanent=True
         )
         assert not store.exists()
-    result = surgeon.restore_all(name)
+    result = performed.restore_all(surgeon, name)
     assert result.unavailable == {}
     assert without_restored(path.read_bytes()) == raw(copied(original))
 
@@ -189,7 +189,7 @@ def test_lost_markers_are_put_back(
         assert was == now
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
-    assert surgeon.restore_all(name).unavailable == {}
+    assert performed.restore_all(surgeon, name).unavailable == {}
     assert without_restored(path.read_bytes()) == raw(copied(original))
 
 
@@ -209,7 +209,7 @@ def test_a_marker_that_says_nothing_is_lost_too(
     set_at_rest(home.path)
     again = verify(home.layout)
     assert (again.clean, again.unmarked) == (True, 0)
-    assert surgeon.restore_all(home.name).unavailable == {}
+    assert performed.restore_all(surgeon, home.name).unavailable == {}
     assert without_restored(home.path.read_bytes()) == raw(original)
 
 
@@ -244,7 +244,7 @@ def test_what_leaves_a_copy_anew_joins_what_is_away(tmp_path: Path, clock: Clock
     (marked,) = [one for one in lines_of(path.read_bytes()) if "_extracted" in one]
     assert len(marked["_extracted"]["keys"]) == 2, "one marker names both"
     set_at_rest(path)
-    assert surgeon.restore_all(name).unavailable == {}
+    assert performed.restore_all(surgeon, name).unavailable == {}
     expected = claude_code_old_resume(original)
     expected[3]["message"]["content"].append({"type": "tool_result", "content": LONG})
     assert without_restored(path.read_bytes()) == raw(expected)
@@ -257,7 +257,7 @@ def test_who_only_speaks_of_a_placeholder_keeps_his_words(tmp_path: Path, clock:
     quoting[1]["message"]["content"] = f"[[extracted-{away}]]"
     home.path.write_bytes(raw(quoting))
     set_at_rest(home.path)
-    assert surgeon.restore_all(home.name).unavailable == {}
+    assert performed.restore_all(surgeon, home.name).unavailable == {}
     assert lines_of(home.path.read_bytes())[1]["message"]["content"] == f"[[extracted-{away}]]"
 
 
@@ -301,7 +301,7 @@ def test_a_session_with_another_name_or_in_another_directory(
     name = SessionName(found, home.name.session)
     (told,) = verify(home.layout).findings
     assert (told.kind, told.harmless, str(name) in told.message) == ("no_transcript", True, True)
-    assert surgeon.restore_all(name).unavailable == {}
+    assert performed.restore_all(surgeon, name).unavailable == {}
     assert without_restored(renamed.read_bytes()) == raw(original)
 
 
@@ -329,7 +329,7 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
     found = verify(home.layout)
     assert (found.clean, found.expired) == (True, 0)
     assert found.placeholders == found.unmarked > 0
-    result = surgeon.restore_all(home.name)
+    result = performed.restore_all(surgeon, home.name)
     assert result.status is Status.LEFT_ALONE
     assert len(result.unavailable) == found.placeholders
     assert all("--to FILE" in why for why in result.unavailable.values())
@@ -374,7 +374,7 @@ def test_what_is_stored_nowhere_is_told_of_a_placeholder_without_marker(
     assert not found.clean
     assert {one.kind for one in found.findings} == {"unmarked_placeholder"}
     assert all("no store of this root" in one.message for one in found.findings)
-    assert surgeon.restore_all(name).status is Status.UNCHANGED
+    assert performed.restore_all(surgeon, name).status is Status.UNCHANGED
     assert path.read_bytes() == before
 
 
@@ -385,7 +385,7 @@ def test_a_lost_file_is_made_again_of_what_a_copy_keeps(tmp_path: Path, clock: C
     shutil.rmtree(home.layout.store_dir(home.name))
     contents_of(home.layout).changed()
     assert verify(home.layout).clean
-    assert surgeon.restore_all(home.name).unavailable == {}
+    assert performed.restore_all(surgeon, home.name).unavailable == {}
     assert without_restored(home.path.read_bytes()) == raw(original)
 
 
@@ -397,7 +397,7 @@ def test_of_a_copy_that_says_something_else_nothing_is_made(tmp_path: Path, cloc
     shutil.rmtree(home.layout.store_dir(home.name))
     contents_of(home.layout).changed()
     before = home.path.read_bytes()
-    found = surgeon.restore_all(home.name)
+    found = performed.restore_all(surgeon, home.name)
     # Pictures are the same in both, and so their lines can be made again.
     assert found.unavailable
     assert set(found.unavailable.values()) == {"[Content unavailable - extracted file missing]"}
@@ -413,7 +413,7 @@ def test_a_damaged_index_of_the_stores_is_made_anew(tmp_path: Path, clock: Clock
     index = home.layout.own / "contents.db"
     name, path = add(home, FORK, claude_code_fork(lines_of(home.path.read_bytes())))
     index.write_bytes(b"no database at all" * 100)
-    assert surgeon.restore_all(name).unavailable == {}
+    assert performed.restore_all(surgeon, name).unavailable == {}
     assert without_restored(path.read_bytes()) == raw(claude_code_fork(original))
     assert index.stat().st_mode & 0o777 == 0o600
 
@@ -422,7 +422,7 @@ def test_stores_without_their_index_files_are_found_too(tmp_path: Path, clock: C
     home, surgeon, _ = extracted(CLAUDE_CODE, tmp_path, clock)
     (home.layout.store_dir(home.name) / "index.json").unlink()
     name, _ = add(home, FORK, claude_code_fork(lines_of(home.path.read_bytes())))
-    assert surgeon.restore_all(name).unavailable == {}
+    assert performed.restore_all(surgeon, name).unavailable == {}
 
 
 def test_a_file_that_lies_about_its_content_is_not_taken(tmp_path: Path, clock: Clock) -> None:
@@ -431,7 +431,7 @@ def test_a_file_that_lies_about_its_content_is_not_taken(tmp_path: Path, clock: 
     store = SessionStore(home.layout, home.name)
     for ref in store.refs():
         store.file(ref).write_bytes(b'{"uuid":"x"}\n')
-    answers = surgeon.restore_all(name).unavailable
+    answers = performed.restore_all(surgeon, name).unavailable
     assert answers
     assert set(answers.values()) == {"[Content unavailable - extracted file missing]"}
 

@@ -34,7 +34,7 @@ FORK = SessionName("main", "fork")
 
 def leave(surgeon: Surgeon, name: SessionName = NAME) -> Status:
     set_at_rest(surgeon.layout.session_file(name))
-    result = surgeon.restore_all(name, leaving=True)
+    result = performed.restore_all(surgeon, name, leaving=True)
     assert result.unavailable == {}
     return result.status
 
@@ -45,7 +45,7 @@ def restored_session(layout: Layout, surgeon: Surgeon) -> tuple[Path, bytes]:
     original = path.read_bytes()
     surgeon.extract(NAME)
     performed.restore(surgeon, NAME, "e2")
-    surgeon.restore_all(NAME)
+    performed.restore_all(surgeon, NAME)
     assert path.read_bytes().count(b'"_restored"') == 3
     return path, original
 
@@ -76,7 +76,7 @@ def test_pins_edits_and_what_stood_there_before_stay(layout: Layout, surgeon: Su
     path = write(layout, entries)
     original = path.read_bytes()
     surgeon.extract(NAME)
-    surgeon.restore_all(NAME)
+    performed.restore_all(surgeon, NAME)
     performed.set_extractable(surgeon, NAME, "e3", False)
     leave(surgeon)
     assert unpinned(path.read_bytes()) == original
@@ -207,7 +207,7 @@ def test_other_programs_sessions_after_many_operations(
     acts: list[Callable[[], object]] = [
         lambda: surgeon.extract(home.name, by_hand=True, overrides=overrides),
         lambda: performed.restore(surgeon, home.name, some(extracted=True)),
-        lambda: surgeon.restore_all(home.name),
+        lambda: performed.restore_all(surgeon, home.name),
         lambda: performed.undo(surgeon, home.name),
         lambda: performed.set_extractable(
             surgeon, home.name, some(extracted=False), chance.choice([True, False, 2, None])
@@ -220,7 +220,7 @@ def test_other_programs_sessions_after_many_operations(
         except (BsdError, IndexError):  # nothing is away, or nothing was done
             continue
     set_at_rest(home.path)
-    surgeon.restore_all(home.name, leaving=True)
+    performed.restore_all(surgeon, home.name, leaving=True)
     left = home.path.read_bytes()
     assert unpinned(left) == unpinned(original)
     assert b"[[extracted-" not in left

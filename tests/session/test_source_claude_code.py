@@ -18,6 +18,7 @@ from tests.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import Clock, make_surgeon
+from tests.verbs import performed
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_what_a_subagent_has_seen_leaves_and_comes_back_exactly(home: Home, cloc
     assert home.path.stat().st_mtime_ns == mtime
     assert {path: path.read_bytes() for path in before} == before
     assert verify(home.layout).clean
-    assert surgeon.restore_all(NAME).status is Status.RESTORED
+    assert performed.restore_all(surgeon, NAME).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
 
 

@@ -92,7 +92,7 @@ def test_an_archived_thread_is_the_session_that_it_was(
     again = surgeon.extract(home.name, by_hand=True, overrides={"keep_recent": 0})
     assert again.status is Status.EXTRACTED
     assert away(old, path.read_bytes()) > 0
-    assert surgeon.restore_all(home.name).status is Status.RESTORED
+    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
     assert without_restored(path.read_bytes()) == old
     assert [each.name for each in path.parent.iterdir()] == [path.name]  # nothing of ours beside it
     unarchive(home)

@@ -14,6 +14,7 @@ from tests.agents.sources.claude_code import claude_code_line
 from tests.agents.sources.codex import codex_line, codex_meta
 from tests.agents.sources.tree import EVERYTHING, LONG, Home, Kind, away, without_restored
 from tests.sessions import Clock, make_surgeon
+from tests.verbs import performed
 
 pieces = st.sampled_from(["", "short", LONG, "\u2028 \U0001f600 é " * 40, "[[extracted-x]] " * 50])
 members = st.recursive(
@@ -89,5 +90,5 @@ def test_whatever_stands_anywhere_comes_back(
     assert result.status in (Status.EXTRACTED, Status.UNCHANGED), result
     if not kept and result.values:
         assert away(old, home.path.read_bytes()) == result.values
-    surgeon.restore_all(home.name)
+    performed.restore_all(surgeon, home.name)
     assert without_restored(home.path.read_bytes()) == old

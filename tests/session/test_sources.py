@@ -62,7 +62,7 @@ def test_everything_comes_back_exactly(home: Home, clock: Clock) -> None:
     surgeon = make_surgeon(home.layout, clock)
     old = home.path.read_bytes()
     assert surgeon.extract(home.name, overrides=EVERYTHING).values > 0
-    assert surgeon.restore_all(home.name).status is Status.RESTORED
+    assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
     assert without_restored(home.path.read_bytes()) == old
 
 
@@ -80,10 +80,10 @@ def test_recorded_sessions_come_back_exactly(
         assert away(old, new) == result.values > 0
         assert len(kind.reads(new)) == len(kind.reads(old))
         assert verify(home.layout).clean
-        assert surgeon.restore_all(home.name).status is Status.RESTORED
+        assert performed.restore_all(surgeon, home.name).status is Status.RESTORED
         assert without_restored(home.path.read_bytes()) == old
         set_at_rest(home.path)
-        assert surgeon.restore_all(home.name, leaving=True).status is Status.RESTORED
+        assert performed.restore_all(surgeon, home.name, leaving=True).status is Status.RESTORED
         assert home.path.read_bytes() == old
 
 

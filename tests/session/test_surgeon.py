@@ -64,7 +64,7 @@ def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> No
     assert text_of(lines(path)[3]) == f"2 {LONG}"
     assert text_of(lines(path)[2]) == "[[extracted-e1]]"
 
-    rest = surgeon.restore_all(NAME)
+    rest = performed.restore_all(surgeon, NAME)
 
     assert (rest.status, rest.values) == (Status.RESTORED, 2)
     restored = lines(path)
@@ -150,7 +150,7 @@ def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, surgeon: 
     stored = next(layout.store_dir(NAME).glob("*_tool_result.json"))
     stored.write_bytes(stored.read_bytes().replace(b"x", b"y"))
     with capture_logs() as logs:
-        result = surgeon.restore_all(NAME)
+        result = performed.restore_all(surgeon, NAME)
     assert list(result.unavailable) == ["e1 message.content[0].text"]
     assert ("error", f"Corrupted extracted file {stored}") in [
         (line["log_level"], line["event"]) for line in logs
@@ -449,9 +449,9 @@ def test_real_transcripts_come_back_byte_for_byte(
     assert touched > 500
     assert verify(layout).clean
     for name, original in originals.items():
-        surgeon.restore_all(name)
+        performed.restore_all(surgeon, name)
         assert without_restored(layout.session_file(name).read_bytes()) == original
-        surgeon.restore_all(name, leaving=True)
+        performed.restore_all(surgeon, name, leaving=True)
         assert layout.session_file(name).read_bytes() == original
     assert verify(layout).clean
 

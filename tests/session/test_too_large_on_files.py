@@ -20,6 +20,7 @@ from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
 from tests.needs import require_linux
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
+from tests.verbs import performed
 
 _MB = 1 << 20
 _ALLOWED = 150 * _MB  # and three times the line
@@ -110,7 +111,7 @@ def test_it_is_told_of_and_the_rest_is_looked_after(layout: Layout, clock: Clock
     assert [one.where for one in told] == [f"{NAME} #3"]
     (check,) = (one for one in examine(layout) if one.name == "sessions")
     assert f"1 line that would take too much memory: {NAME} #3" in check.message
-    assert make_surgeon(layout, clock).restore_all(NAME).status is Status.RESTORED
+    assert performed.restore_all(make_surgeon(layout, clock), NAME).status is Status.RESTORED
 
 
 def test_status_tells_of_it_until_the_session_was_read_without_it() -> None:

@@ -41,7 +41,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     performed.restore(surgeon, NAME, "e2")
     performed.set_extractable(surgeon, NAME, "e0", False)
     performed.edit(surgeon, NAME, "e0", setting([read_assignment('message.content[0].text="see"')]))
-    surgeon.restore_all(NAME)
+    performed.restore_all(surgeon, NAME)
     assert states(surgeon) == [
         (5, "restore", "done"),
         (4, "edit", "done"),

@@ -49,11 +49,11 @@ def test_our_own_writing_is_nobodys_use(layout: Layout, clock: Clock) -> None:
     path = write(layout, conversation())
     surgeon = surgeon_of(layout, clock)
     assert surgeon.extract(NAME).status is Status.EXTRACTED
-    early = surgeon.restore_all(NAME)
+    early = performed.restore_all(surgeon, NAME)
     assert early.status is Status.BUSY, "two seconds are for the timestamps alone"
     assert (early.again_in or 0.0) <= 2.0
     clock.ahead += 2.5
-    assert surgeon.restore_all(NAME).status is Status.RESTORED
+    assert performed.restore_all(surgeon, NAME).status is Status.RESTORED
     clock.ahead += 2.5
     assert performed.set_extractable(surgeon, NAME, "e1", value=True)["updated"], (
         "that was ours, too"
@@ -73,7 +73,7 @@ def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) 
     assert surgeon_of(layout, clock, quiet=4.0).extract(NAME).status is Status.EXTRACTED
     clock.ahead += 2.5
     surgeon = surgeon_of(layout, clock, quiet=60.0)
-    assert surgeon.restore_all(NAME).status is Status.BUSY
+    assert performed.restore_all(surgeon, NAME).status is Status.BUSY
 
 
 def locked_by_init(path: Path) -> None:

@@ -18,12 +18,14 @@ from bsd.surgery import view
 from bsd.surgery.edit import EditableEntry, Wish
 from bsd.surgery.plan import Means, Plan, Report
 from bsd.surgery.redact import CallToRedact, Redaction, plan_redact
+from bsd.surgery.result import SessionResult
 from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
+from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
@@ -35,6 +37,7 @@ class _Only:
     """Hands that have this surgeon for every session."""
 
     one: Any
+    progressed: Callable[[int], None] = lambda _: None
 
     @property
     def layout(self) -> Layout:
@@ -115,6 +118,16 @@ def edit(
     surgeon: Surgeon, name: SessionName, entry: str, wish: Wish, seen: str | None = None
 ) -> dict[str, Any]:
     return _done(EDIT, surgeon, name, EditEntry(entry, wish, seen))
+
+
+def restore_all(
+    surgeon: Surgeon,
+    name: SessionName,
+    *,
+    leaving: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> SessionResult:
+    return perform(RESTORE_ALL, _Only(surgeon, progress), name, RestoreAll(leaving))
 
 
 def undo(surgeon: Surgeon, name: SessionName, number: int | None = None) -> dict[str, Any]:

@@ -20,12 +20,11 @@ from bsd.agents.owners import at_work
 from bsd.care.catalog import find_session
 from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
-from bsd.foundation.files import plain_stream
+from bsd.foundation.files import holds, plain_stream
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store.index import INDEX_FILE
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
-_PIECE = 4 << 20  # bytes
 _HEAD = 2048
 _SESSION = re.compile(rb'\{"version":\d+,"session":"([!-~]+?)"')
 _MOST_NAMED = 5
@@ -135,7 +134,7 @@ def _required(among: Sequence[SessionName], why: str) -> Invalid:
 def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
     """Whether a session's file speaks of an entry; one that cannot be read does not."""
     try:
-        return _holds(layout.session_file(name), entry.encode("utf-8", "surrogatepass"))
+        return holds(layout.session_file(name), entry.encode("utf-8", "surrogatepass"))
     except BsdError:
         return False
 
@@ -149,11 +148,11 @@ def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> 
     stands = placeholder(entry).encode("utf-8", "replace")
     found = []
     for index in _indexes(layout):
-        if not _holds(index, needle):
+        if not holds(index, needle):
             continue
         with suppress(BsdError):
             name = _name_in(index)
-            if agent in (None, name.agent) and _holds(layout.session_file(name), stands):
+            if agent in (None, name.agent) and holds(layout.session_file(name), stands):
                 found.append(name)
     return found
 
@@ -171,14 +170,3 @@ def _name_in(index: Path) -> SessionName:
         if head := _SESSION.match(file.read(_HEAD)):
             return SessionName.parse(head[1].decode("ascii"))
     raise Invalid(f"{index} does not say whose it is")
-
-
-def _holds(path: Path, needle: bytes) -> bool:
-    """Whether a plain file holds these bytes; one that cannot be read does not."""
-    with suppress(OSError), plain_stream(path) as file:
-        end = b""
-        while piece := file.read(_PIECE):
-            if needle in end + piece:
-                return True
-            end = (end + piece)[-len(needle) :]
-    return False

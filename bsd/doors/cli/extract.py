@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bsd.agents.dialect import Format
+from bsd.care import catalog
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, Call, command, confirm
 from bsd.doors.cli.many import each_session
@@ -130,17 +131,17 @@ def restore_all(
     outcomes = each_session(call, RESTORE_ALL, RestoreAll(leaving), names, Status.RESTORED)
     report(call, outcomes, named=bool(sessions))
     if not sessions:
-        _note_lone_stores(call)
+        _note_stores_without_transcript(call)
     if problem and offers:
         raise problem
     return outcomes.exit_code
 
 
-def _note_lone_stores(call: Call) -> None:
+def _note_stores_without_transcript(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.leftovers import lone_stores
+    from bsd.care.leftovers import stores_without_transcript
 
-    if stores := sum(1 for _ in lone_stores(call.layout)):
+    if stores := sum(1 for _ in stores_without_transcript(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
 
@@ -181,8 +182,6 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
 
 
 def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:
-    from bsd.care import catalog
-
     wanted = set(names)
     infos = [info for info in catalog.sessions(call.layout) if info.name in wanted]
     entries = sum(info.extracted_entries for info in infos)

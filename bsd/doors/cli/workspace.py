@@ -315,12 +315,19 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _done, _planned: None
         return
-    from rich.console import Console  # only here: it takes longer to load than most prunings
-    from rich.progress import Progress
+    from rich import console, progress  # it takes longer to load than most prunings
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("pruning", total=None)
-        yield lambda done, planned: bar.update(task, completed=done, total=planned)
+    bar = progress.Progress(console=console.Console(stderr=True), transient=True)
+    task = bar.add_task("pruning")
+
+    def show(done: int, planned: int) -> None:
+        bar.start()  # once there is something to show; again it does nothing
+        bar.update(task, completed=done, total=planned)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def _show_prune(done: PruneResult) -> None:

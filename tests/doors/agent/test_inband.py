@@ -575,7 +575,7 @@ def test_what_an_agent_restored_leaves_no_trace_when_bsd_is_left(desk: Desk, age
     assert desk.look()
     assert "_restored" in desk.entry(result)
     desk.ahead += 5
-    assert desk.surgeon().restore_all(NAME, leaving=True).values == 0
+    assert performed.restore_all(desk.surgeon(), NAME, leaving=True).values == 0
     assert desk.lines()[: len(before)] == before
 
 

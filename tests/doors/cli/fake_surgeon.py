@@ -17,7 +17,9 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
+from bsd.verbs.restore_all import RESTORE_ALL
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
+from bsd.verbs.verb import perform as real_perform
 from tests.openclaw_tree import add_session
 
 Answer = SessionResult | BaseException
@@ -152,6 +154,13 @@ def listening(
         told = getattr(surgeon, method)(name, *given)
         return verb.answer(**told, **({"index": 0} if verb.name == "set_extractable" else {}))
 
+    def for_each(verb: Verb[Any, Any], hands: CallHands, name: SessionName, asked: Any) -> Any:
+        if verb is RESTORE_ALL:
+            who = hands.surgeon(name, writes=True)
+            return who.restore_all(name, leaving=asked.leaving, progress=hands.progressed)
+        return real_perform(verb, hands, name, asked)
+
+    monkeypatch.setattr("bsd.doors.cli.many.perform", for_each)
     for door in ("cli.verbs", "agent.tools", "agent.restoring"):
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)

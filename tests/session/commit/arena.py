@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,12 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.recovery import recover
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import SessionResult
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.chaos_report import Report
 from tests.session.commit.crashed import fast_directory, session
 from tests.session.commit.writers import NodeWriter, missing_doubled_disordered
+from tests.verbs import performed
 
 if TYPE_CHECKING:
     from bsd.session.commit.exchange import Request, Result
@@ -143,20 +146,24 @@ def storm(
 
 def _operate(surgeon: Surgeon, name: SessionName) -> list[str]:
     problems = []
-    for operation in (surgeon.extract, surgeon.restore_all):
+    operations: dict[str, Callable[[SessionName], SessionResult]] = {
+        "extract": surgeon.extract,
+        "restore_all": partial(performed.restore_all, surgeon),
+    }
+    for which, operate in operations.items():
         try:
-            result = operation(name)
+            result = operate(name)
         except (Busy, Conflict):
             continue
         if str(result.status) == "failed":
-            problems.append(f"{operation.__name__}: {result.reason}")
+            problems.append(f"{which}: {result.reason}")
     return problems
 
 
 def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
     """Whether everything can be put back, now that nobody writes: the storm's exchanger might."""
     set_at_rest(path)
-    result = place.surgeon(DirectExchanger()).restore_all(name)
+    result = performed.restore_all(place.surgeon(DirectExchanger()), name)
     problems = [f"not restored: {result}"] if result.unavailable else []
     lines = path.read_bytes().split(b"\n")[:-1]
     problems += [f"still away: {raw[:60]!r}" for raw in lines if b"[[extracted-" in raw]

@@ -114,6 +114,6 @@ def operate(act: str, root: Path, after_step: Step) -> str:
         result = (
             surgeon.extract(NAME)
             if act == "extract"
-            else surgeon.restore_all(NAME, leaving=act == "leave")
+            else performed.restore_all(surgeon, NAME, leaving=act == "leave")
         )
     return result.reason or str(result.status)

@@ -25,6 +25,7 @@ from tests.session.commit.committing import NAME, SETTINGS
 from tests.session.commit.crashed import session
 from tests.session.commit.ledger import Ledger
 from tests.session.commit.oracle import Oracle
+from tests.verbs import performed
 
 Answer = dict[str, Any]
 
@@ -62,7 +63,7 @@ def _come_back(root: Path) -> list[str]:
     if (answer := _ask(partial(surgeon.extract, NAME)))["status"] not in ("extracted", "unchanged"):
         problems.append(f"not extracted afterwards: {answer}")
     set_at_rest(path)
-    if (answer := _ask(partial(surgeon.restore_all, NAME)))["status"] != "restored":
+    if (answer := _ask(partial(performed.restore_all, surgeon, NAME)))["status"] != "restored":
         problems.append(f"not restored afterwards: {answer}")
     problems += _lost(root)
     if b"[[extracted-" in path.read_bytes():
@@ -76,7 +77,7 @@ def full_disk(top: Path) -> Answer:
     answers, problems = [], []
     surgeon = _surgeon(root)
     surgeon.extraction(NAME)
-    for what in (surgeon.extract, surgeon.restore_all):
+    for what in (surgeon.extract, partial(performed.restore_all, surgeon)):
         for room in range(0, 200 << 10, 12 << 10):
             set_at_rest(_path(root))
             _fill(filler, room)

@@ -70,7 +70,7 @@ def _judge_undone(scene: Theatre) -> list[str]:
 def _judge_left(scene: Theatre) -> list[str]:
     """Who tries again leaves nothing behind; and who takes it back is where he was."""
     layout = _recover(scene)
-    _surgeon(layout).restore_all(NAME, leaving=True)
+    performed.restore_all(_surgeon(layout), NAME, leaving=True)
     if scene.path.read_bytes() != scene.original:
         return ["it is not what it was before"]
     return []
