@@ -34,7 +34,7 @@ class Statistics:
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.agents.title.Rank`
+    title_rank: int = 0  # `bsd.agents.entry.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, fmt: Format | None, size: int) -> None:

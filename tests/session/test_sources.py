@@ -104,7 +104,7 @@ def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock:
 
 
 def reasons(home: Home, clock: Clock, **settings: Any) -> Mapping[str, int]:
-    found = make_surgeon(home.layout, clock).extraction(home.name, overrides=settings)
+    found = performed.extraction(make_surgeon(home.layout, clock), home.name, overrides=settings)
     return found.reasons
 
 

@@ -87,7 +87,7 @@ def test_a_dry_run_and_what_changed_nothing_leave_no_history(
     layout: Layout, surgeon: Surgeon
 ) -> None:
     write(layout, conversation())
-    surgeon.extraction(NAME)
+    performed.extraction(surgeon, NAME)
     performed.set_extractable(surgeon, NAME, "e0", None)
     answer = performed.edit(surgeon, NAME, "e0", setting([read_assignment('message.role="user"')]))
     assert answer == {

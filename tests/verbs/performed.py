@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
@@ -59,6 +60,15 @@ def _done(
 def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
     """The entries of a session from line `start` on, as they stand."""
     return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+
+
+def extraction(
+    examiner: Examiner, name: SessionName, overrides: Mapping[str, Any] | None = None
+) -> SessionResult:
+    """What an extraction by hand would do now."""
+    asked = Extract(dry_run=True, settings=overrides or {})
+    found: SessionResult = perform(EXTRACT, _Only(examiner), name, asked)
+    return found
 
 
 def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.view import ExtractedContent
+from bsd.verbs.extract import Extract
 from bsd.verbs.restore_all import RESTORE_ALL
-from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
+from bsd.verbs.verb import Meanwhile, RootHands, Verb, no_one_waits
 from bsd.verbs.verb import perform as real_perform
 from tests.openclaw_tree import add_session
 
@@ -41,26 +42,17 @@ class FakeSurgeon:
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
         by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
         assert by_hand
-        self.asked.append(("extract", str(name), dry_run, dict(overrides or {})))
+        self.asked.append(("extract", str(name), False, dict(overrides or {})))
         return self._next(name, progress)
 
-    def extraction(
-        self,
-        name: SessionName,
-        *,
-        by_hand: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> SessionResult:
-        return self.extract(
-            name, dry_run=True, by_hand=by_hand, overrides=overrides, progress=progress
-        )
+    def foretell(self, hands: RootHands, name: SessionName, asked: Extract) -> SessionResult:
+        self.asked.append(("extract", str(name), True, dict(asked.settings)))
+        return self._next(name, hands.progressed)
 
     def restore_all(
         self,
@@ -165,6 +157,7 @@ def listening(
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
+    monkeypatch.setattr("bsd.verbs.extract._foretell", surgeon.foretell)
     monkeypatch.setattr("bsd.verbs.reading.extracted_content", surgeon.extracted_content)
     monkeypatch.setattr("bsd.doors.cli.show.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}

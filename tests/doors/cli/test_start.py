@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from bsd.doors.cli.commands import COMMANDS, help_page, takes_lock
+from bsd.doors.cli.main import bsd
+from bsd.doors.command_line import split_command
 from tests.sessions import sample
 
 _HEAVY = {
@@ -89,3 +93,68 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
     }
     assert "bsd.session.examiner" in loaded
     assert not loaded & too_much
+
+
+# --- the list of commands: true, complete, and enough to print help and to know who takes locks ---
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_can_be_loaded_and_says_what_the_list_says(name: str) -> None:
+    command = bsd.get_command(click.Context(bsd), name)
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").startswith(COMMANDS[name].help)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "config"])
+def test_every_command_has_an_example_and_takes_the_global_options(name: str) -> None:
+    command = bsd.get_command(click.Context(bsd), name)
+    assert command is not None
+    assert f"\n  bsd {name}" in (command.help or "")
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {"--root", "--config", "--json"} <= options
+
+
+def test_the_help_page_names_every_command_and_fits() -> None:
+    page = help_page()
+    assert all(f"\n  {name} " in page for name in COMMANDS)
+    assert max(map(len, page.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "takes"),
+    [
+        ("extract", True),
+        ("--root x extract main/a", True),
+        ("--root=x --json extract", True),
+        ("--root extract sessions", False),  # a directory of that name
+        ("extract --dry-run", False),
+        ("extract --help", False),
+        ("restore main/a e1", True),
+        ("restore-all", True),
+        ("set-extractable main/a e1 true", True),
+        ("verify", False),
+        ("verify --repair", True),
+        ("restore_remote --session s --entry e", True),
+        ("purge_control restore e --session s", True),
+        ("purge_control get_context --session s", False),
+        ("purge_control --action get_context --session s", False),
+        ("mcp", True),
+        ("mcp --agent main", True),
+        ("mcp --help", False),
+        ("demo", True),
+        ("sessions", False),
+        ("show main/extract", False),
+        ("config set enabled false", False),
+        ("nonsense", False),
+        ("", False),
+        ("--root", False),
+    ],
+)
+def test_who_takes_the_lock_of_a_session(line: str, takes: bool) -> None:
+    assert takes_lock(line.split()) is takes
+
+
+def test_a_command_line_is_parted_at_the_command() -> None:
+    parts = split_command(["--host", "openclaw", "--json", "show", "a/b", "--full"])
+    assert parts == (["--host", "openclaw", "--json"], "show", ["a/b", "--full"])
