@@ -12,6 +12,7 @@ import click
 
 from bsd.agents.dialect import Format
 from bsd.care import catalog
+from bsd.care.leftovers import stores_without_transcript
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, Call, command, confirm
 from bsd.doors.cli.many import each_session
@@ -137,8 +138,6 @@ def restore_all(
 
 def _note_stores_without_transcript(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.leftovers import stores_without_transcript  # it loads what commits
-
     if stores := sum(1 for _ in stores_without_transcript(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
