@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from bsd import __version__
 from bsd.daemon.status import Service
 from bsd.doors.http import verb_routes
-from bsd.doors.http.answer import LARGEST_BODY, JsonAnswer
+from bsd.doors.http.answer import LARGEST_BODY, Error, JsonAnswer
 from bsd.doors.http.description import complete, document_of
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.layers import ReadOnlyGuard
@@ -81,7 +81,7 @@ def _bare() -> FastAPI:
         redoc_url=None,
         default_response_class=JsonAnswer,
         max_body_size=LARGEST_BODY,
-        responses={"default": document_of("Error", description="What went wrong")},
+        responses={"default": document_of(Error, description="What went wrong")},
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         # Nothing is ever told to anybody who was not asked for.
         telemetry={

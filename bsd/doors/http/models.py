@@ -1,12 +1,11 @@
-"""Answers and settings as OpenAPI describes them, where no dataclass does; nothing is checked.
+"""The schemas of answers and runtime settings for OpenAPI; nothing is checked by them.
 
-The models of the runtime settings are made from their table: what is valid only that decides
+The models of the settings are made from their table: what is valid only that decides
 (`bsd.foundation.pruning_fields`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, get_type_hints
 
@@ -18,32 +17,6 @@ from bsd.doors.http import session_models
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
-
-
-class FieldProblem(Document):
-    field: str
-    message: str
-
-
-class Error(Document):
-    """Every error, whatever its status."""
-
-    error: str
-    hint: str | None = Field(None, description="What to try")
-    errors: list[FieldProblem] | None = Field(None, description="Every bad field of the input")
-
-
-class SavedInHour(Document):
-    at: str = Field(description="When the hour began")
-    saved: int = Field(description="Bytes by which sessions became shorter")
-    given_back: int = Field(description="Bytes by which they became longer: restored, undone")
-
-
-class Savings(Document):
-    """Bytes saved over time; hours of which nothing is to be told are left out."""
-
-    step_seconds: int
-    points: list[SavedInHour]
 
 
 def _bounds(kind: SettingKind) -> dict[str, Any]:
@@ -92,7 +65,7 @@ def settings_schema(names: Iterable[str], reference: str) -> dict[str, Any]:
 
 
 def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
-    """All models here, and those of answers that are dataclasses (`told`), by their names."""
+    """All answers by their names: those that are dataclasses (`told`), and the models there are."""
     known: set[type[BaseModel]] = {RuntimeConfig, *map(answer_model, told), *_documents()}
     _, schemas = models_json_schema(
         [(model, "serialization") for model in known], ref_template=reference
@@ -104,7 +77,6 @@ def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
 
 
 def _documents() -> Iterator[type[Document]]:
-    for module in (sys.modules[__name__], session_models):
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, Document) and each is not Document:
-                yield each
+    for each in vars(session_models).values():
+        if isinstance(each, type) and issubclass(each, Document) and each is not Document:
+            yield each
