@@ -163,7 +163,7 @@ _THEIRS = re.compile(
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
     "bsd/doors/cli/": (r".*sessions\.json.*", "people know the file by that name"),
-    "bsd/doors/http/session_models.py": (r".*sessions\.json.*", "people know it by that name"),
+    "bsd/verbs/list_sessions.py": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/doors/cli/complete.py": (r"bash", "the shell whose tab key it serves"),
     "bsd/foundation/audit.py": (r"sessionId", "a member of bsd's own audit log"),
     "bsd/doors/agent/inband.py": (r"sessionId", "a member of bsd's own audit log"),
@@ -218,13 +218,6 @@ def test_nobody_but_agents_imports_one_of_them() -> None:
     assert {Path(name).parts[1] for name in importing} == {"agents"}
 
 
-# Class names that still stand in more than one module; what is renamed goes from here.
-_TWICE = {
-    "Call",
-    "Session",
-}
-
-
 def test_no_class_name_stands_in_two_modules() -> None:
     found = Counter(
         node.name
@@ -232,4 +225,4 @@ def test_no_class_name_stands_in_two_modules() -> None:
         for node in ast.parse(path.read_bytes()).body
         if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, times in found.items() if times > 1} == _TWICE
+    assert {name for name, times in found.items() if times > 1} == set()

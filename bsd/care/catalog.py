@@ -12,17 +12,17 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Rank, Title, better
 from bsd.agents.owner import ENDING, Owner, Registered, Registry
 from bsd.agents.owners import owner_of
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.files import is_directory
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, check_name
-from bsd.foundation.spelling import iso_utc
 from bsd.store.extracted import SessionStore
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import KnownTitle
@@ -44,22 +44,6 @@ class ListedSession:
     extracted_entries: int
     extracted_bytes: int  # of the store files
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "session": str(self.name),
-            "agent": self.name.agent,
-            "id": self.name.session,
-            "title": self.title,
-            "label": self.label,
-            "status": self.status,
-            "parent": self.parent,
-            "size": self.size,
-            "updated": iso_utc(self.updated),
-            "extracted_entries": self.extracted_entries,
-            "extracted_bytes": self.extracted_bytes,
-        }
-
 
 # What programs have put away, by agent.
 _Files = Mapping[str, list[os.DirEntry[str]]]
@@ -67,13 +51,22 @@ _File = tuple[str, os.stat_result]
 
 
 @immutable
-class AgentInfo:
-    """One agent directory; `note` says why its sessions are not listed or not edited, if so."""
+class AgentInfo(Answer):
+    """One agent; `note` says why its sessions are not listed or not edited, if so."""
+
+    schema_name: ClassVar[str] = "Agent"
 
     name: str
     sessions: int
     note: str | None
     sqlite: bool = False  # its sessions moved to SQLite: nothing of it is edited
+
+
+@immutable
+class Agents(Answer):
+    """All agents."""
+
+    agents: tuple[AgentInfo, ...]
 
 
 def agents(layout: Layout) -> list[AgentInfo]:

@@ -193,8 +193,6 @@ def _read_all(
 
 # --- who is looked for ---
 
-# Finds sessions by what is in them: the words, an agent or None for all → their names.
-FindText = Callable[[str, str | None], set[SessionName]]
 # Words that are in no title may be looked for in the text in so many combinations.
 _MOST_QUESTIONS = 8
 
@@ -202,16 +200,14 @@ _MOST_QUESTIONS = 8
 class SessionFilter:
     """What somebody looks for; a word that no name holds is looked for in the text."""
 
-    def __init__(
-        self, layout: Layout, words: str | None, agent: str | None, find_text: FindText | None
-    ) -> None:
+    def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
         self.terms = terms_of((words or "").casefold())
+        self._layout = layout
         self._agent = agent
-        self._find_text = find_text
         self._found: dict[tuple[str, ...], set[SessionName]] = {}
         self._models: dict[str, str] = {}
         self.problem: str | None = None
-        if self.terms and find_text:
+        if self.terms:
             with self._noting_trouble():
                 self._models = models(layout, agent)
 
@@ -225,14 +221,12 @@ class SessionFilter:
         return not left or name in self._sessions_with(left)
 
     def _sessions_with(self, terms: tuple[str, ...]) -> set[SessionName]:
-        if self._find_text is None:
-            return set()
         if terms not in self._found and len(self._found) >= _MOST_QUESTIONS:
             terms = tuple(self.terms)
         if terms not in self._found:
             self._found[terms] = set()
             with self._noting_trouble():
-                self._found[terms] = self._find_text(" ".join(terms), self._agent)
+                self._found[terms] = sessions_with(self._layout, " ".join(terms), self._agent)
         return self._found[terms]
 
     @contextmanager

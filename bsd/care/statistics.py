@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
@@ -14,7 +13,6 @@ from bsd.agents.marker import Marker
 from bsd.care.catalog import ListedSession
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import Layout, SessionName
-from bsd.foundation.spelling import iso_utc
 from bsd.store.search import SearchIndex, ask
 from bsd.store.search_file import Known
 
@@ -36,7 +34,7 @@ class Statistics:
     last_ms: float | None = None
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # how the session is called by what stands in it
-    title_rank: int = 0  # `bsd.agents.title.Rank`
+    title_rank: int = 0  # `bsd.agents.entry.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
@@ -101,23 +99,6 @@ class Statistics:
             return cls(**json.loads(text))
         return cls()
 
-    def as_json(self, updated: float, now: float) -> dict[str, Any]:
-        """The fields of the contract, for a session `updated` then (epoch seconds)."""
-        lasted = (self.last_ms or 0.0) - (self.created_ms or 0.0)
-        return {
-            "entry_count": self.entries,
-            "messages": self.messages,
-            "tool_calls": self.tool_calls,
-            "tool_outputs": self.tool_outputs,
-            "model": self.models[-1] if self.models else None,
-            "models": self.models,
-            "tokens": self.tokens,
-            "created": _iso(self.created_ms),
-            "duration_minutes": round(lasted / 60_000, 1),
-            "is_stale": is_stale(updated, now),
-            "saved_bytes": self.saved_bytes,
-        }
-
 
 def is_stale(updated: float, now: float) -> bool:
     """Whether nothing was written to a session for a day. Epoch seconds."""
@@ -155,19 +136,5 @@ def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, 
     return {name: one.statistics for name, one in found if one.current}
 
 
-def as_listed(info: ListedSession, found: Counted | None, now: float) -> dict[str, Any]:
-    """The fields of the contract for one session; null is what was never counted."""
-    figures = (found.statistics if found else Statistics()).as_json(info.updated, now)
-    if found is None:
-        figures = dict.fromkeys(figures) | {"is_stale": figures["is_stale"]}
-    return figures | {"counted": found is not None and found.current}
-
-
 def _is_of(known: Known, info: ListedSession) -> bool:
     return known.size == info.size and abs(known.mtime / 1e9 - info.mtime) < 1e-5
-
-
-def _iso(time_ms: float | None) -> str | None:
-    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
-        return None if time_ms is None else iso_utc(time_ms / 1000)
-    return None

@@ -51,20 +51,23 @@ def _members(kind: Any, *, may_lack: bool = False) -> dict[str, Any]:
             known = _members(inner, may_lack=may_lack or NoneType in get_args(hint))
             members |= {name: told for name, told in known.items() if name not in members}
         else:
-            members[said.name or one.name] = _told(hint, said, may_lack=may_lack)
+            name = said.name or one.name
+            members[name.lstrip("_")] = _told(hint, said, name, may_lack=may_lack)
     return members
 
 
-def _told(annotation: Any, said: Contract, *, may_lack: bool = False) -> tuple[Any, Any]:
+def _told(annotation: Any, said: Contract, name: str, *, may_lack: bool = False) -> tuple[Any, Any]:
     """The type and the pydantic field of a member."""
     kind, description = _told_type(annotation), said.doc or None
+    # pydantic knows no member with an underscore before its name, but by an alias.
+    alias = name if name.startswith("_") else None
     if not (said.omit or may_lack or Unsaid in get_args(annotation)):
-        return kind, Described(description=description)
+        return kind, Described(alias=alias, description=description)
     # Left out where it says nothing, it is never null, and no default could be told.
     if said.omit and get_origin(kind) is Union:
         some = [one for one in get_args(kind) if one is not NoneType]
         kind = Union[tuple(some)]  # noqa: UP007 - of any number
-    return kind, Described(default_factory=lambda: None, description=description)
+    return kind, Described(default_factory=lambda: None, alias=alias, description=description)
 
 
 def _told_type(annotation: Any) -> Any:

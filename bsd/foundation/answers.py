@@ -65,6 +65,12 @@ def told_fields(kind: Any) -> tuple[tuple[Field[Any], Contract], ...]:
     return tuple((one, said) for one, said in found if not said.internal)
 
 
+@cache
+def _made_fields(kind: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields that are made from others, and how."""
+    return tuple((one.name, said.by) for one, said in told_fields(kind) if said.by is not None)
+
+
 def schema_name(kind: type) -> str:
     """What OpenAPI calls an answer, where that is not the name of its class."""
     return str(getattr(kind, "schema_name", kind.__name__))
@@ -77,18 +83,15 @@ class Answer:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __post_init__(self) -> None:
-        for one, said in self._told():
-            if said.by is not None:
-                object.__setattr__(self, one.name, said.by(self))
-
-    def _told(self) -> tuple[tuple[Field[Any], Contract], ...]:
         kind: Any = type(self)
-        return told_fields(kind)
+        for name, make in _made_fields(kind):
+            object.__setattr__(self, name, make(self))
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract, as JSON has them."""
         document: dict[str, Any] = {}
-        for one, said in self._told():
+        kind: Any = type(self)
+        for one, said in told_fields(kind):
             value = getattr(self, one.name)
             if said.inline:
                 document |= {} if value is None else value.as_json()

@@ -27,6 +27,7 @@ class Argument:
     least: int | None = None  # of a number; of a text or list: how long
     most: int | None = None
     choices: tuple[str, ...] = ()
+    usual: Any = None  # on the command line, where nobody says otherwise
     expected: str | None = None  # in words, where its type alone does not say it
     names: Mapping[str, str] | None = None  # door → what it is called there, if not as here
     query: bool = False  # HTTP: it stands in the query, not in the body

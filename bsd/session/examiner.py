@@ -1,7 +1,6 @@
 """Looks at sessions and touches none: nothing here locks, waits or writes.
 
-Who only looks loads only this, and of the planners those that he needs (`bsd show` takes half as
-long for it). Where the surgeon is loaded, all of them are.
+Who only looks loads only this: nothing that plans, and none of the parts that operate.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript
 
 if TYPE_CHECKING:
-    from bsd.surgery.result import SessionResult
+    from bsd.surgery.undo import PastOperation
 
 _log = get_logger("surgeon")
 
-Progress = Callable[[int], None]
 _Answer = TypeVar("_Answer")
 
 
@@ -44,7 +42,7 @@ class Examiner:
     ) -> None:
         self.layout = layout
         self.config = config
-        self._clock = clock
+        self.clock = clock
         self.notes = Notes(layout, actor, clock)
 
     def look(
@@ -57,9 +55,9 @@ class Examiner:
             return query(source, fmt, self._means(name, session.store))
 
     def _means(self, name: SessionName, store: SessionStore) -> Means:
-        return Means(name, store, self._clock(), lambda: self.config.current)
+        return Means(name, store, self.clock(), lambda: self.config.current)
 
-    def history(self, name: SessionName) -> list[dict[str, Any]]:
+    def history(self, name: SessionName) -> list[PastOperation]:
         """The operations on a session that are kept, the newest first."""
         from bsd.surgery.undo import tell_history
 
@@ -70,44 +68,8 @@ class Examiner:
         with source:
             return tell_history(session.history, source)
 
-    def extraction(
-        self,
-        name: SessionName,
-        *,
-        by_hand: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
-    ) -> SessionResult:
-        """What an extraction would do now; its results, and what it raises, are those of one."""
-        from bsd.store.changed_lines import undone_in
-        from bsd.surgery.extract import plan_extraction
-        from bsd.surgery.result import Status, Tally
-
-        config = self._settings(overrides)
-        self.layout.session_file(name)
-        session = Session(self.layout, name)
-        tally = Tally(name, Status.EXTRACTED, dry_run=True)
-        with tally.judging():
-            source, fmt = session.open()
-            with source:
-                plan = plan_extraction(
-                    source,
-                    fmt,
-                    config,
-                    self._clock(),
-                    session.store,
-                    dry_run=True,
-                    tell=self.notes.teller(name),
-                    progress=progress,
-                    undone=undone_in(source, session.history),
-                    by_hand=by_hand,
-                )
-            tally.add(plan.report, committed=False)
-            tally.leave(plan.planned_on, due_at=plan.due_at)
-        self.notes.concluded("extract", name, tally)
-        return tally.result()
-
-    def _settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+    def settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
+        """The settings as they are, but for those of one call; raises ConfigError, Invalid."""
         config = self.config.current
         if not overrides:
             return config

@@ -12,7 +12,7 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.examiner import Examiner, Progress
+from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.remember import Remembered
@@ -28,6 +28,7 @@ from bsd.surgery.restore import (
     plan_remark,
 )
 from bsd.surgery.result import SessionResult, Status, Tally
+from bsd.surgery.survey import Progress
 from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("surgeon")
@@ -77,7 +78,7 @@ class Surgeon(Examiner):
         is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
         Forbidden, Invalid for a wrong name or setting.
         """
-        config = self._settings(overrides)
+        config = self.settings(overrides)
         self.layout.session_file(name)
         tell = self.notes.teller(name)
         remembered = Remembered(self._state, name, config)

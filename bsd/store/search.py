@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 from bsd.foundation.database_file import remove_database
 from bsd.foundation.errors import BsdError, Invalid, Unavailable, os_problem
@@ -126,21 +126,9 @@ class SearchHit:
     session: SessionName
     entry: str | None  # its id
     index: int  # line number in the session; of extracted text: when it was taken out
-    where: str  # `transcript` or `extracted`
+    where: Literal["transcript", "extracted"]
     snippet: Snippet
     score: float  # the greater the better
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        return {
-            "session": str(self.session),
-            "entry_id": self.entry,
-            "index": self.index,
-            "where": self.where,
-            "snippet": self.snippet.text,
-            "matches": [list(match) for match in self.snippet.matches],
-            "score": round(self.score, 4),
-        }
 
 
 # --- the index ---
@@ -148,7 +136,7 @@ class SearchHit:
 _log = get_logger("search")
 
 TRANSCRIPT, EXTRACTED = 0, 1
-_WHERE = ("transcript", "extracted")
+_WHERE: tuple[Literal["transcript", "extracted"], ...] = ("transcript", "extracted")
 _MERGED_PAGES = 2000
 _LONGEST_PIECE = 1 << 20  # characters; words of one entry that are further apart are not "and"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import field, replace
-from typing import Any, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
@@ -75,6 +75,25 @@ class Undone(Answer):
     )
 
 
+@immutable
+class PastOperation(Answer):
+    """One operation of the history. Sizes are bytes of the session file."""
+
+    schema_name: ClassVar[str] = "Deed"
+
+    operation: int
+    action: str
+    at: str
+    actor: str
+    state: Literal["done", "undone", "partly_undone", "damaged"]
+    undoes: int | None
+    entries: int
+    entry_ids: tuple[str, ...]
+    values: int
+    bytes_before: int
+    bytes_after: int
+
+
 def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> KeptOperation:
     """Find the operation to undo: the newest that is none itself and not undone, or a named one.
 
@@ -108,12 +127,12 @@ def choose(past: Past, number: int | None, passed_over: Container[int] = ()) -> 
     )
 
 
-def tell_history(past: Past, source: Transcript | None) -> list[dict[str, Any]]:
-    """List the operations that are kept, the newest first, in the fields of the contract.
+def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
+    """List the operations that are kept, the newest first.
 
     `source`, the session, tells whether one took effect whose process ended too early to say so.
     """
-    changed: dict[int, list[str]] = {}  # names only: all lines of all operations are many
+    changed: dict[int, tuple[str, ...]] = {}  # names only: all lines of all operations are many
     operations = []
     for operation in past.operations():
         try:
@@ -122,28 +141,31 @@ def tell_history(past: Past, source: Transcript | None) -> list[dict[str, Any]]:
             lines = []
         if not operation.pending or (source and lines and happened(source, lines)):
             operations.append(operation)
-            changed[operation.number] = [_name(line) for line in lines]
+            changed[operation.number] = tuple(_name(line) for line in lines)
     undone = undone_entries(operations)
-    told = []
-    for operation in reversed(operations):
-        names = changed[operation.number]
-        state = "undone" if undone[operation.number] >= operation.entries else "partly_undone"
-        told.append(
-            {
-                "operation": operation.number,
-                "action": operation.act.action,
-                "at": operation.act.at,
-                "actor": operation.act.actor,
-                "state": state if undone[operation.number] else "done" if names else "damaged",
-                "undoes": operation.act.undoes,
-                "entries": operation.entries,
-                "entry_ids": names,
-                "values": operation.act.values,
-                "bytes_before": operation.act.bytes_before,
-                "bytes_after": operation.act.bytes_after,
-            }
-        )
-    return told
+    return [_told(one, changed[one.number], undone[one.number]) for one in reversed(operations)]
+
+
+def _told(operation: KeptOperation, names: tuple[str, ...], undone: int) -> PastOperation:
+    act = operation.act
+    state: Literal["done", "undone", "partly_undone", "damaged"]
+    if undone:
+        state = "undone" if undone >= operation.entries else "partly_undone"
+    else:
+        state = "done" if names else "damaged"
+    return PastOperation(
+        operation=operation.number,
+        action=act.action,
+        at=act.at,
+        actor=act.actor,
+        state=state,
+        undoes=act.undoes,
+        entries=operation.entries,
+        entry_ids=names,
+        values=act.values,
+        bytes_before=act.bytes_before,
+        bytes_after=act.bytes_after,
+    )
 
 
 def plan_undo(

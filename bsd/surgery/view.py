@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from dataclasses import fields as dataclass_fields
-from typing import Any
+from typing import Any, ClassVar
 
 from bsd.agents.dialect import Format
 from bsd.agents.entry import Entry
 from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.foundation.answers import Answer, contract
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
@@ -60,37 +59,40 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
 
 
 @immutable
-class EntryView:
+class CallRow(Answer):
+    """One call of a tool."""
+
+    schema_name: ClassVar[str] = "Call"
+
+    id: str
+    name: str
+
+
+@immutable
+class EntryView(Answer):
     """One entry: what it is, how big, what is out of it. Sizes are bytes."""
 
-    index: int  # 0-based line number
+    index: int = field(metadata=contract("0-based line number"))
     id: str | None
     type: str
     role: str | None
     size: int
-    position: int  # message entries after it
+    position: int = field(metadata=contract("Messages after it"))
     extracted: bool
-    keys: tuple[str, ...]  # extracted keys
+    keys: tuple[str, ...]  # extracted ones
     extracted_size: int  # of the stored line; 0 if nothing is out
     extracted_at: str | None
     extractable: bool | int | None  # `_extractable`, if set
     restored: str | None  # `_restored`, if set
     hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
-    preview: str  # first 200 characters of its text
-    time: str | None = None  # when it was written, as the entry says
-    calls: tuple[tuple[str, str], ...] = ()  # id and tool of each call in it
-    result_of: str | None = None  # id of the call that it answers
-    tool: str | None = None  # whose result it is
-    marker: Marker | None = None  # where its original line is kept
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        fields = {one: getattr(self, one) for one in _SHOWN}
-        calls = [{"id": call, "name": name} for call, name in self.calls]
-        return fields | {"keys": list(self.keys), "calls": calls}
-
-
-_SHOWN = tuple(one.name for one in dataclass_fields(EntryView) if one.name != "marker")
+    preview: str = field(metadata=contract(f"The first {_PREVIEW} characters of its text"))
+    time: str | None = field(
+        default=None, metadata=contract("When it was written, as the entry says")
+    )
+    calls: tuple[CallRow, ...] = ()
+    result_of: str | None = field(default=None, metadata=contract("Id of the call that it answers"))
+    tool: str | None = field(default=None, metadata=contract("Whose result it is"))
+    marker: Marker | None = field(default=None, metadata=INTERNAL)  # where its line is kept
 
 
 def preview_of(text: str) -> str:
@@ -179,9 +181,22 @@ def _row(entry: EntryView) -> ContextEntry:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ExtractedContent(Answer):
+    """What was taken out of an entry, by key; what cannot be had is under `unavailable`."""
+
+    entry_id: str | None
+    index: int
+    ref: str
+    extracted_at: str | None
+    size_bytes: int
+    content: dict[str, Any]
+    unavailable: dict[str, str]
+
+
 def extracted_content(
     source: Transcript, fmt: Format, entry: str, stored: Stored
-) -> dict[str, Any]:
+) -> ExtractedContent:
     """What was taken out of an entry, by key, without putting it back.
 
     Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
@@ -205,15 +220,15 @@ def extracted_content(
                 content[key] = value_at(original.entry, sources[path])
             else:
                 unavailable[key] = UNAVAILABLE[Missing.CORRUPT]
-    return {
-        "entry_id": located.facts.id,
-        "index": located.line.index,
-        "ref": markers[0].ref,
-        "extracted_at": markers[0].at,
-        "size_bytes": sum(marker.size for marker in markers),
-        "content": content,
-        "unavailable": unavailable,
-    }
+    return ExtractedContent(
+        entry_id=located.facts.id,
+        index=located.line.index,
+        ref=markers[0].ref,
+        extracted_at=markers[0].at,
+        size_bytes=sum(marker.size for marker in markers),
+        content=content,
+        unavailable=unavailable,
+    )
 
 
 def _overview(source: Transcript, fmt: Format) -> tuple[int, Counter[str]]:
@@ -259,7 +274,7 @@ def view_of(line: Line, entry: Entry, fmt: Format, position: int, hash: str) -> 
         hash=hash,
         preview=_preview(entry, fmt),
         time=_time(facts.time_ms),
-        calls=tuple((call.id, call.name) for call in facts.calls),
+        calls=tuple(CallRow(call.id, call.name) for call in facts.calls),
         result_of=facts.result_of,
         tool=facts.result_tool,
         marker=marker if marker and marker.keys else None,

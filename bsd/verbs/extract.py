@@ -9,7 +9,10 @@ from typing import Any
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.layout import SessionName
 from bsd.foundation.pruning_fields import PER_CALL, PruningConfig
-from bsd.surgery.result import SessionResult
+from bsd.session.session import Session
+from bsd.store.changed_lines import undone_in
+from bsd.surgery.extract import plan_extraction
+from bsd.surgery.result import SessionResult, Status, Tally
 from bsd.verbs.verb import Body, Meanwhile, RootHands, Route, Verb, argument
 
 
@@ -27,9 +30,38 @@ class Extract:
 
 
 def _act(hands: RootHands, name: SessionName, asked: Extract, _: Meanwhile) -> SessionResult:
-    surgeon = hands.surgeon(name, writes=not asked.dry_run)
-    do = surgeon.extraction if asked.dry_run else surgeon.extract
-    return do(name, by_hand=True, overrides=asked.settings, progress=hands.progressed)
+    if asked.dry_run:
+        return _foretell(hands, name, asked)
+    surgeon = hands.surgeon(name, writes=True)
+    return surgeon.extract(name, by_hand=True, overrides=asked.settings, progress=hands.progressed)
+
+
+def _foretell(hands: RootHands, name: SessionName, asked: Extract) -> SessionResult:
+    """What an extraction would do now; its results, and what it raises, are those of one."""
+    examiner = hands.surgeon(name, writes=False)
+    config = examiner.settings(asked.settings)
+    hands.layout.session_file(name)
+    session = Session(hands.layout, name)
+    tally = Tally(name, Status.EXTRACTED, dry_run=True)
+    with tally.judging():
+        source, fmt = session.open()
+        with source:
+            plan = plan_extraction(
+                source,
+                fmt,
+                config,
+                examiner.clock(),
+                session.store,
+                dry_run=True,
+                tell=examiner.notes.teller(name),
+                progress=hands.progressed,
+                undone=undone_in(source, session.history),
+                by_hand=True,
+            )
+        tally.add(plan.report, committed=False)
+        tally.leave(plan.planned_on, due_at=plan.due_at)
+    examiner.notes.concluded("extract", name, tally)
+    return tally.result()
 
 
 def _read(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from bsd.session.examiner import Examiner
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means
-from bsd.surgery.view import extracted_content
+from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.reader import Transcript
 from bsd.verbs.pages import Page, matching, page_of
 
@@ -86,7 +86,7 @@ def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
     def inline() -> tuple[str, Content]:
         return examiner.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
 
-    def away(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
+    def away(source: Transcript, fmt: Format, means: Means) -> ExtractedContent:
         return extracted_content(source, fmt, entry, means.stored)
 
     return _held(lambda: examiner.look(name, away), inline)
@@ -100,7 +100,7 @@ def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held
     )
 
 
-def _held(away: Callable[[], dict[str, Any]], inline: Callable[[], tuple[str, Content]]) -> Held:
+def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, Content]]) -> Held:
     try:
         found = away()
     except (LeftAlone, Busy):
@@ -108,7 +108,8 @@ def _held(away: Callable[[], dict[str, Any]], inline: Callable[[], tuple[str, Co
     except Conflict:
         entry_id, values = inline()  # raises the same, unless all of the entry is inline
         return Held(entry_id, {}, {}, lambda: values)
-    return Held(found["entry_id"], found["content"], found["unavailable"], lambda: inline()[1])
+    entry_id = found.entry_id or f"#{found.index}"
+    return Held(entry_id, found.content, found.unavailable, lambda: inline()[1])
 
 
 def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:

@@ -30,10 +30,12 @@ from bsd.text.reader import Transcript
 from bsd.verbs.names import NAMES
 
 if TYPE_CHECKING:  # who only asks loads no surgeon
+    from bsd.care.outlines import Outlines
     from bsd.care.trash import Trash
     from bsd.foundation.pruning_config import ConfigService
     from bsd.session.notes import Notes
     from bsd.session.surgeon import Surgeon
+    from bsd.verbs.list_sessions import SearchState
 
 # What the module of a verb needs, from one place.
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Meanwhile",
     "RootHands",
     "Route",
+    "Server",
     "Tool",
     "Verb",
     "all_verbs",
@@ -89,6 +92,17 @@ class RootHands(Hands, Protocol):
         ...
 
 
+class Server(RootHands, Protocol):
+    """Hands of the daemon, which keeps something from one call to the next."""
+
+    @property
+    def outlines(self) -> Outlines: ...
+
+    def search_state(self) -> SearchState:
+        """How far the index of words follows the sessions."""
+        ...
+
+
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
@@ -103,7 +117,8 @@ class Verb(Definition[_A, _R]):
 
     plan: Callable[[Transcript, Format, _A, Means], tuple[Plan, _R]] | None = None
     query: Callable[[Transcript, Format, _A, Means], _R] | None = None
-    act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None  # by hands, of either kind
+    # The hands are of either kind; `Server` only where nothing but HTTP reaches it.
+    act: Callable[[Any, SessionName, _A, Meanwhile], _R] | None = None
     ask: Callable[[Any, _A], _R] | None = None  # of all sessions, so that none is named
     # Writes down more than that a session was changed; without a report nothing was.
     noted: Callable[[Notes, SessionName, _R, Report | None], None] | None = None

@@ -28,6 +28,7 @@ from bsd.store import search_file
 from bsd.store.search import SearchIndex
 from bsd.surgery.result import Status
 from bsd.text import reader
+from bsd.verbs.list_sessions import figures_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import HEADER, jsonl
@@ -485,8 +486,8 @@ def test_statistics_of_a_session(layout: Layout) -> None:
     read_all(layout)
 
     now = infos[0].updated
-    figures = statistics.warm(layout, infos)[NAME].as_json(infos[0].updated, now)
-    assert figures == {
+    figures = figures_of(statistics.warm(layout, infos)[NAME], is_stale=False)
+    assert figures.as_json() == {
         "entry_count": 5,
         "messages": 4,
         "tool_calls": 1,

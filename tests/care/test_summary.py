@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from bsd.care.summary import document, summarize
 from bsd.foundation.errors import LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -15,6 +16,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
 from tests.openclaw_tree import add_session
+from tests.verbs import performed
 
 NAME = SessionName("main", "s1")
 HEADER: dict[str, Any] = {"type": "session", "version": 3, "id": "s"}
@@ -48,7 +50,8 @@ def result(number: int, words: str, **more: Any) -> dict[str, Any]:
 def told(layout: Layout, *entries: dict[str, Any]) -> dict[str, Any]:
     content = b"".join(json.dumps(one).encode() + b"\n" for one in (HEADER, *entries))
     add_session(layout.root, str(NAME), content)
-    return summarize(layout, NAME).as_json()
+    found: dict[str, Any] = performed.summary(layout, NAME)["summary"]
+    return found
 
 
 def test_all_fields_of_the_answer(layout: Layout) -> None:
@@ -83,9 +86,9 @@ def test_all_fields_of_the_answer(layout: Layout) -> None:
         "has_git_commits": True,
         "files_created": ["src/login.py"],
     }
-    whole = document(NAME, summarize(layout, NAME), now=0.0)
-    assert set(whole) == {"session_id", "agent", "summary", "generated_at"}
-    assert whole["generated_at"] == "1970-01-01T00:00:00.000Z"
+    whole = performed.summary(layout, NAME)
+    assert list(whole) == ["session_id", "agent", "summary", "generated_at"]
+    assert abs(datetime.fromisoformat(whole["generated_at"]).timestamp() - time.time()) < 60
 
 
 @pytest.mark.parametrize(
@@ -144,15 +147,15 @@ def test_what_was_taken_out_is_told(layout: Layout) -> None:
     surgeon = Surgeon(layout, ConfigService(layout.config_file), patience=Patience(wait=0.0))
     assert surgeon.extract(NAME).status is Status.EXTRACTED
     assert b"wombat" not in layout.session_file(NAME).read_bytes()
-    assert summarize(layout, NAME).as_json() == before
+    assert performed.summary(layout, NAME)["summary"] == before
 
 
 def test_what_cannot_be_summed_up_is_said_so(layout: Layout) -> None:
     add_session(layout.root, "main/foreign", b'{"hello":"world"}\n')
     with pytest.raises(LeftAlone, match="foreign"):
-        summarize(layout, SessionName("main", "foreign"))
+        performed.summary(layout, SessionName("main", "foreign"))
     with pytest.raises(NotFound):
-        summarize(layout, SessionName("main", "nope"))
+        performed.summary(layout, SessionName("main", "nope"))
 
 
 def test_odd_lines_do_no_harm(layout: Layout) -> None:

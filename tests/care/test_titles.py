@@ -12,13 +12,13 @@ import pytest
 
 from bsd.care import catalog
 from bsd.care.search import by_title, sessions_with
-from bsd.doors.http.listing import Filter, page
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import iso_utc
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
+from bsd.verbs.list_sessions import ListSessions, list_sessions, session_row
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import HEADER, jsonl
@@ -63,7 +63,7 @@ def test_a_session_is_called_by_its_first_prompt(
     add_session(layout.root, "main/s", talk("mend the roof"))
     read(layout)
     assert info(layout).title == "mend the roof"
-    assert info(layout).as_json()["title"] == "mend the roof"
+    assert session_row(info(layout)).title == "mend the roof"
 
 
 @pytest.mark.parametrize("read", READ)
@@ -104,10 +104,10 @@ def test_the_newest_entry_comes_first_whatever_the_files_say(
         os.utime(path, (time.time() - day * DAY, time.time() - day * DAY))
     read(layout)
     assert [one.name.session for one in catalog.sessions(layout)] == ["a", "c", "b"]
-    told = page(layout, Filter(), 2, None, None, time.time())
-    assert [one["id"] for one in told["sessions"]] == ["a", "c"]
-    told = page(layout, Filter(), 2, told["next"], None, time.time())
-    assert ([one["id"] for one in told["sessions"]], told["next"]) == (["b"], None)
+    told, _ = list_sessions(layout, ListSessions(limit=2), time.time())
+    assert [one.id for one in told.sessions] == ["a", "c"]
+    told, _ = list_sessions(layout, ListSessions(limit=2, cursor=told.next), time.time())
+    assert ([one.id for one in told.sessions], told.next) == (["b"], None)
 
 
 def test_without_times_the_files_time_counts(layout: Layout) -> None:
@@ -158,8 +158,8 @@ def test_sessions_are_found_by_their_titles(layout: Layout) -> None:
     registry.write_text(json.dumps({"agent:main:x": {"sessionId": "t", "label": "Zebra house"}}))
 
     def found(words: str) -> list[str]:
-        told = page(layout, Filter(words=words), 9, None, None, time.time())
-        return [one["session"] for one in told["sessions"]]
+        told, _ = list_sessions(layout, ListSessions(words=words), time.time())
+        return [one.session for one in told.sessions]
 
     assert found("roof") == ["main/s"]
     assert found("ZEBRA") == ["main/t"]

@@ -2,25 +2,244 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import time
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bsd.agents.openclaw.dialect import OPENCLAW
+from bsd.care.retention import RetentionRun
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
+from bsd.foundation.errors import Busy, Conflict, Invalid
 from bsd.foundation.layout import Layout, SessionName
-from bsd.surgery.conversation import EntryTree
-from bsd.surgery.view import outline_of
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.value_path import parse_path
+from bsd.session.rest import Patience
+from bsd.session.session import Session
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.conversation import EntryTree, read_through
+from bsd.surgery.edit import setting
+from bsd.surgery.redact import CallToRedact, RedactionKind
+from bsd.surgery.replace import texts_of
+from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
-from tests.compat.any_order import Patient, Step
-from tests.compat.made_up import made_up
+from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
 from tests.sessions import sample
+from tests.verbs import performed
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]  # the first to come installs pi
+
+
+ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
+_LATER = 700.0  # seconds from one step to the next: protection has ended, nobody is in the middle
+_MUCH_LATER = 30 * 86_400.0
+
+
+# --- whatever may be done to a session, done in any order; a copy of its file is kept each time ---
+
+
+@dataclass(frozen=True)
+class Step:
+    """The file as an operation left it."""
+
+    what: str
+    copy: Path
+    written: Path  # all that the session's owner had written by then, none of it changed
+
+
+class Patient:
+    """One session under the knife; its first `steps` entry is the session as it came."""
+
+    def __init__(self, layout: Layout, name: SessionName, chance: Random, copies: Path) -> None:
+        self.name = name
+        self.path = layout.session_file(name)
+        self.steps: list[Step] = []
+        self.written = [self.path.read_bytes()]  # what its owner wrote, none of it by us
+        self.content_expired = False
+        self._layout = layout
+        self._chance = chance
+        self._copies = copies
+        self._now = time.time() + _LATER
+        patience = Patience(wait=0.0, clock=lambda: self._now)
+        config = ConfigService(layout.config_file)
+        self._surgeon = Surgeon(layout, config, actor="test", patience=patience)
+        self._keep("as it came")
+
+    def operate(self, steps: int, without: Sequence[str] = ()) -> None:
+        """Do so many things; what is refused leaves the file as it is."""
+        acts = {name: act for name, act in self._acts().items() if name not in without}
+        for what in self._chance.choices(list(acts), k=steps):
+            self._later()
+            before = self.path.read_bytes()
+            try:
+                acts[what]()
+            except Busy:
+                raise
+            except (Conflict, Invalid):
+                assert self.path.read_bytes() == before, f"{what} was refused, and changed {self}"
+                continue
+            if self.path.read_bytes() != before:
+                self._keep(what)
+
+    def undo_all(self) -> None:
+        """Take back all that was done, the newest first."""
+        while any(
+            one.undoes is None and one.state != "undone" for one in self._surgeon.history(self.name)
+        ):
+            self._later()
+            performed.undo(self._surgeon, self.name)
+        self._keep("undo all")
+
+    def _acts(self) -> dict[str, Callable[[], object]]:
+        return {
+            "extract": self._extract,
+            "restore": self._restore,
+            "restore all": lambda: performed.restore_all(self._surgeon, self.name),
+            "pin": self._pin,
+            "edit": self._edit,
+            "replace": self._replace,
+            "discard": self._discard,
+            "distill": self._distill,
+            **{f"redact {number}": self._redact for number in range(3)},
+            "undo": self._undo,
+            "append": self._append,
+            "trash": self._trash,
+            "verify": lambda: verify(self._layout, repair=True, clock=lambda: self._now),
+            "expire": self._expire,
+        }
+
+    def _extract(self) -> None:
+        self._surgeon.extract(
+            self.name,
+            overrides={
+                "trigger_types": self._chance.choice([ALL_TYPES, ["thinking", "tool_result"]]),
+                "keep_recent": self._chance.choice([0, 2]),
+                "min_value_length": 60,
+                "keep_chars": self._chance.choice([0, 0, 20]),
+            },
+        )
+
+    def _restore(self) -> None:
+        away = [one for one in self._entries() if one.extracted]
+        if away:
+            entry = self._chance.choice(away)
+            keys = self._chance.choice([None, entry.keys[:1]])
+            performed.restore(
+                self._surgeon, self.name, f"#{entry.index}", list(keys) if keys else None
+            )
+
+    def _pin(self) -> None:
+        value = self._chance.choice([True, False, 2, None])
+        performed.set_extractable(self._surgeon, self.name, self._entry(), value)
+
+    def _edit(self) -> None:
+        path, value = self._chance.choice(
+            [("note", 1), ("message.content[0].text", "edited"), ("message.isError", True)]
+        )
+        performed.edit(
+            self._surgeon, self.name, self._entry(), setting([(parse_path(path), value)])
+        )
+
+    def _replace(self) -> None:
+        source, fmt = Session(self._layout, self.name).open()
+        with source:
+            texts = [
+                words
+                for seen in read_through(source, fmt)
+                for _, words in texts_of(seen, fmt)
+                if words and len(words) > 40
+            ]
+        operations = []
+        for words in self._chance.sample(texts, min(len(texts), self._chance.choice([1, 1, 2]))):
+            at = self._chance.randrange(len(words) - 35)
+            start, end = words[at : at + 16], words[at + 16 : at + 33]
+            operations.append([start, end, self._chance.choice(["…", "", "cut"])])
+        if operations:
+            performed.change_context(
+                self._surgeon, self.name, "replace", operations, include_user=True
+            )
+
+    def _distill(self) -> None:
+        summaries = [[one, "what it was about"] for one in self._hashes()]
+        performed.change_context(self._surgeon, self.name, "distill", summaries)
+
+    def _discard(self) -> None:
+        hashes = [[one] for one in self._hashes()]
+        performed.change_context(self._surgeon, self.name, "discard", hashes, include_user=True)
+
+    def _hashes(self) -> list[str]:
+        entries = [one for one in self._entries() if one.role]
+        return [one.hash for one in self._chance.sample(entries, min(len(entries), 1))]
+
+    def _redact(self) -> None:
+        calls = [
+            CallToRedact(called.name, self._chance.choice(list(RedactionKind)), called.id, one.id)
+            for one in self._entries()
+            for called in one.calls
+        ]
+        some = self._chance.sample(calls, min(len(calls), self._chance.choice([1, 3, 100])))
+        performed.redact(self._surgeon, self.name, some)
+
+    def _undo(self) -> None:
+        numbers = [one.operation for one in self._surgeon.history(self.name)]
+        performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
+
+    def _append(self) -> None:
+        """Its owner goes on with it, from wherever it ends now."""
+        author = Author(self._chance, map(json.loads, self.path.read_bytes().splitlines()))
+        author.turn()
+        with self.path.open("ab") as file:
+            file.write(author.lines)
+        self.written.append(author.lines)
+
+    def _trash(self) -> None:
+        trash = Trash(
+            self._layout,
+            "never",
+            actor="test",
+            patience=Patience(wait=0.0, clock=lambda: self._now),
+        )
+        trash.delete(self.name)
+        assert not self.path.exists()
+        [item] = trash.items()
+        trash.restore(item.id)
+
+    def _expire(self) -> None:
+        cleaned = RetentionRun(
+            self._layout, actor="test", clock=lambda: self._now + _MUCH_LATER
+        ).clean_store("24h")
+        self.content_expired |= cleaned.cleaned > 0
+
+    def _entries(self) -> list[EntryView]:
+        return performed.entries(self._surgeon, self.name, start=1)
+
+    def _entry(self) -> str:
+        return f"#{self._chance.choice(self._entries()).index}"
+
+    def _later(self) -> None:
+        self._now += _LATER
+
+    def _keep(self, what: str) -> None:
+        copy = self._copies / f"{len(self.steps)}.jsonl"
+        shutil.copyfile(self.path, copy)
+        written = self._copies / f"written-{len(self.written)}.jsonl"
+        if not written.exists():
+            written.write_bytes(b"".join(self.written))
+        self.steps.append(Step(what, copy, written))
+
+    def __str__(self) -> str:
+        return f"{self.name} after {', '.join(step.what for step in self.steps)}"
+
 
 SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
@@ -130,7 +349,9 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
     messages = [entry["type"] in {"message", "custom_message"} for entry in seen.entries]
     after = [sum(messages[number + 1 :]) for number in range(len(messages))]
     assert [view.position for view in views] == after, where
-    assert [view.calls for view in views] == [calls(entry) for entry in seen.entries], where
+    assert [tuple((one.id, one.name) for one in view.calls) for view in views] == [
+        calls(entry) for entry in seen.entries
+    ], where
     answers = [entry.get("message", {}).get("toolCallId") for entry in seen.entries]
     assert [view.result_of for view in views] == answers, where
 

@@ -91,7 +91,7 @@ def operate(patient: Patient, chance: Random) -> dict[str, int]:
     patient.keep()
     again = performed.redact(surgeon, name, patient.calls()[:40])
     patient.keep()
-    while any(one["undoes"] is None and one["state"] != "undone" for one in surgeon.history(name)):
+    while any(one.undoes is None and one.state != "undone" for one in surgeon.history(name)):
         performed.undo(surgeon, name)
         set_at_rest(patient.path)
     patient.keep()

@@ -16,8 +16,8 @@ from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, jsonl, make_surgeon
-from tests.surgery.calls import Talk, call, faults, shown, text
+from tests.sessions import NAME, Clock, Talk, call, jsonl, make_surgeon, text
+from tests.surgery.soundness import faults, shown
 from tests.verbs import performed
 
 CONSUME = [CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1")]
@@ -50,7 +50,7 @@ def put(layout: Layout, raw: bytes) -> Path:
 
 
 def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
-    return [(one["operation"], one["action"], one["state"]) for one in surgeon.history(NAME)]
+    return [(one.operation, one.action, one.state) for one in surgeon.history(NAME)]
 
 
 @pytest.mark.parametrize("raw", [conversation(), flat()])

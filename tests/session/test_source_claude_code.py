@@ -143,7 +143,7 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
 
     def leaves() -> int:
         set_at_rest(home.path)
-        return surgeon.extraction(NAME, overrides=EVERYTHING).values
+        return performed.extraction(surgeon, NAME, overrides=EVERYTHING).values
 
     home.path.write_bytes(raw(lines[:-1]))
     assert leaves() == 0

@@ -13,7 +13,6 @@ import pytest
 from bsd.agents.owners import layout_of
 from bsd.care import catalog, statistics
 from bsd.care.search import search
-from bsd.care.summary import summarize
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
 from bsd.doors.agent.inband import InBand
@@ -105,7 +104,7 @@ def test_one_entry_comes_back_and_what_was_done_can_be_undone(home: Home, clock:
 
 
 def reasons(home: Home, clock: Clock, **settings: Any) -> Mapping[str, int]:
-    found = make_surgeon(home.layout, clock).extraction(home.name, overrides=settings)
+    found = performed.extraction(make_surgeon(home.layout, clock), home.name, overrides=settings)
     return found.reasons
 
 
@@ -246,7 +245,7 @@ def test_a_source_that_is_named_no_longer_is_not_written_to(home: Home, clock: C
 def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
     surgeon = make_surgeon(home.layout, clock)
     surgeon.extract(home.name)
-    assert summarize(home.layout, home.name).tool_calls == 6
+    assert performed.summary(home.layout, home.name)["summary"]["tool_calls"] == 6
     [hit] = search(home.layout, "done", agent=home.name.agent, limit=1)
     assert hit.session == home.name
     counted = statistics.warm(home.layout, list(catalog.sessions(home.layout)))[home.name]

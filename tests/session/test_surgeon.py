@@ -88,7 +88,7 @@ def test_a_dry_run_tells_what_the_run_does_and_touches_nothing(
 ) -> None:
     path = write(layout, conversation())
     before = path.read_bytes(), path.stat()
-    trial = surgeon.extraction(NAME)
+    trial = performed.extraction(surgeon, NAME)
     assert (path.read_bytes(), path.stat()) == before
     assert not layout.extracted.exists()
     assert not layout.locks.exists()

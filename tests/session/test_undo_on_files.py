@@ -29,7 +29,7 @@ def history_files(layout: Layout) -> list[str]:
 
 
 def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
-    return [(one["operation"], one["action"], one["state"]) for one in surgeon.history(NAME)]
+    return [(one.operation, one.action, one.state) for one in surgeon.history(NAME)]
 
 
 def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
@@ -50,8 +50,8 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
         (1, "extract", "done"),
     ]
     newest = surgeon.history(NAME)[0]
-    assert newest["entry_ids"] == ["e1", "e3"]
-    assert newest["bytes_after"] == path.stat().st_size
+    assert newest.entry_ids == ("e1", "e3")
+    assert newest.bytes_after == path.stat().st_size
     with path.open("a") as stream:
         stream.write('{"type":"label","id":"x"}\n')
     set_at_rest(path)
@@ -87,7 +87,7 @@ def test_a_dry_run_and_what_changed_nothing_leave_no_history(
     layout: Layout, surgeon: Surgeon
 ) -> None:
     write(layout, conversation())
-    surgeon.extraction(NAME)
+    performed.extraction(surgeon, NAME)
     performed.set_extractable(surgeon, NAME, "e0", None)
     answer = performed.edit(surgeon, NAME, "e0", setting([read_assignment('message.role="user"')]))
     assert answer == {
@@ -179,7 +179,7 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     assert daemon.extract(NAME).reasons["undone"] == 3
     assert daemon.extract(NAME, by_hand=True).entries == 3
     operations = daemon.history(NAME)
-    assert [(one["action"], one["actor"]) for one in operations] == [
+    assert [(one.action, one.actor) for one in operations] == [
         *(("extract", "daemon"), ("undo", "cli"), ("extract", "daemon")),
     ]
 

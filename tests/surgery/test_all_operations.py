@@ -24,9 +24,9 @@ from bsd.surgery.replace import plan_replace, texts_of
 from bsd.surgery.restore import plan_restore
 from bsd.surgery.targets import ContextChanged, Discard, Replacement
 from bsd.surgery.view import line_hash
-from tests.sessions import jsonl, sample
-from tests.surgery.calls import Talk, call, faults, text, thought
+from tests.sessions import Talk, call, jsonl, sample, text, thought
 from tests.surgery.in_memory import NOW, data
+from tests.surgery.soundness import faults
 from tests.surgery.test_undo import Patient
 from tests.text import nasty
 

@@ -16,8 +16,8 @@ from bsd.surgery.replace import plan_replace
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import DISCARDED, Discard, Refused, Replacement, read_targets
 from bsd.surgery.view import line_hash, views
-from tests.sessions import jsonl
-from tests.surgery.calls import Talk, call, faults, text, thought
+from tests.sessions import Talk, call, jsonl, text, thought
+from tests.surgery.soundness import faults
 from tests.surgery.test_undo import Patient
 
 LONG = "long " * 200

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.agents.openclaw.dialect import OPENCLAW
-from bsd.doors.http.outlines import Outlines
+from bsd.care.outlines import Outlines
 from bsd.foundation.layout import SessionName
 from bsd.sample import session_lines
 from bsd.surgery.view import EntryView, outline_of, views
@@ -99,7 +99,7 @@ def test_outlines_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
     for number, source in enumerate(sources):
         kept.of(SessionName("main", f"s{number}"), source, OPENCLAW)
         assert kept.memory <= 3 * small
-    monkeypatch.setattr("bsd.doors.http.outlines.outline_of", None)
+    monkeypatch.setattr("bsd.care.outlines.outline_of", None)
     for number in (2, 3, 4):
         kept.of(SessionName("main", f"s{number}"), sources[number], OPENCLAW)
     with pytest.raises(TypeError):

@@ -12,8 +12,8 @@ from bsd.agents.marker import Marker
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.foundation.errors import Conflict
 from bsd.surgery.redact import CallToRedact, Redaction, RedactionKind, plan_redact
-from tests.sessions import jsonl
-from tests.surgery.calls import Talk, call, faults, shown, text, thought
+from tests.sessions import Talk, call, jsonl, text, thought
+from tests.surgery.soundness import faults, shown
 from tests.surgery.test_undo import Patient
 
 LONG = "long " * 200

@@ -16,8 +16,8 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.rules import Policy
 from bsd.surgery.targets import Refused, Replacement, read_targets
-from tests.sessions import jsonl
-from tests.surgery.calls import Talk, call, faults, shown, text, thought
+from tests.sessions import Talk, call, jsonl, text, thought
+from tests.surgery.soundness import faults, shown
 from tests.surgery.test_undo import Patient
 from tests.text import nasty
 

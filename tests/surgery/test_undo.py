@@ -154,7 +154,7 @@ class Patient(Session):
 
     def states(self) -> dict[int, str]:
         told = tell_history(self.memory, self.source)
-        return {one["operation"]: one["state"] for one in told}
+        return {one.operation: one.state for one in told}
 
 
 def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], now: float) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.surgeon import Surgeon
@@ -22,10 +23,12 @@ from bsd.surgery.view import EntryView, views
 from bsd.text.reader import Transcript
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
+from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
 from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
+from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform
 
@@ -59,11 +62,20 @@ def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[Entry
     return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
 
 
+def extraction(
+    examiner: Examiner, name: SessionName, overrides: Mapping[str, Any] | None = None
+) -> SessionResult:
+    """What an extraction by hand would do now."""
+    asked = Extract(dry_run=True, settings=overrides or {})
+    found: SessionResult = perform(EXTRACT, _Only(examiner), name, asked)
+    return found
+
+
 def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:
     """What was taken out of an entry, by key, without putting it back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
-        return view.extracted_content(source, fmt, entry, means.stored)
+        return view.extracted_content(source, fmt, entry, means.stored).as_json()
 
     return examiner.look(name, ask)
 
@@ -86,6 +98,11 @@ def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEnt
 
 def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
     return _done(GET_CONTEXT, examiner, name, GetContext())
+
+
+def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
+    examiner = Examiner(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, examiner, name, Summarize())
 
 
 def restore(

@@ -10,38 +10,21 @@ from typing import Any, get_args, get_type_hints
 import click
 import pytest
 
-from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryTool
 from bsd.doors.cli.main import bsd
-from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.doors.models import answer_model
 from bsd.foundation.answers import Unsaid, told_fields
 from bsd.foundation.definition import WingVerb, arguments_of
-from bsd.foundation.layout import Layout
-from bsd.foundation.pruning_config import ConfigService
 from bsd.memory import verbs as memory
 from bsd.workspaces import verbs as workspaces
 from bsd.workspaces.listing import Workspace
 from bsd.workspaces.prune import Rules
 from bsd.workspaces.record import SessionMetadata
-from tests.doors.http.fake_daemon import FakeDaemon
 
 Verb = WingVerb[Any, Any, Any]
 VERBS: list[Verb] = [*memory.VERBS, *workspaces.VERBS]
 every_verb = pytest.mark.parametrize(
     "verb", VERBS, ids=[f"{one.route.path}-{one.name}" for one in VERBS if one.route]
 )
-every_tool = pytest.mark.parametrize("tool", MEMORY_TOOLS.values(), ids=list(MEMORY_TOOLS))
-
-
-@pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the API says of itself."""
-    root = tmp_path_factory.mktemp("root")
-    config = ConfigService(root / "config.json", create=False)
-    app = create_app(FakeDaemon(), config, Desk(Layout(root), config))
-    described: dict[str, Any] = app.openapi()
-    return described
 
 
 def members(kind: Any, *, may_lack: bool = False) -> dict[str, bool]:
@@ -57,26 +40,6 @@ def members(kind: Any, *, may_lack: bool = False) -> dict[str, bool]:
         else:
             found[said.name or one.name] = not (said.omit or may_lack or Unsaid in parts)
     return found
-
-
-@every_verb
-def test_http_takes_its_arguments_and_tells_its_answer(
-    verb: Verb, document: dict[str, Any]
-) -> None:
-    assert verb.route is not None
-    operation = document["paths"][verb.route.path][verb.route.method.lower()]
-    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
-    assert schema == {"$ref": f"#/components/schemas/{verb.answer.__name__}"}
-    told = document["components"]["schemas"][verb.answer.__name__]
-    known = members(verb.answer)
-    assert list(told["properties"]) == list(known)
-    assert told["required"] == [name for name, always in known.items() if always]
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    given = {one["name"]: one["schema"] for one in operation.get("parameters", ())}
-    given |= body.get("schema", {}).get("properties", {})
-    assert set(given) == set(arguments_of(verb.arguments))
-    undescribed = {name for name, one in given.items() if "description" not in one}
-    assert undescribed <= {"session_id"}, "its name says it all"
 
 
 @every_verb
@@ -115,18 +78,6 @@ def test_a_command_takes_its_arguments(words: str, verb: Verb, without: set[str]
         found = found.get_command(click.Context(found), word)
     taken = {one.name for one in found.params if one.expose_value} - {"place"}
     assert taken == set(arguments_of(verb.arguments)) - without
-
-
-@every_tool
-def test_a_tool_takes_its_arguments_and_tells_its_answer(tool: MemoryTool) -> None:
-    taken = tool.schema(("stable",))["properties"]
-    known = set(tool.told.takes) or set(arguments_of(tool.verb.arguments)) - {"refresh"}
-    assert {name.replace("_", "").lower() for name in known} == {name.lower() for name in taken}
-    assert all(one.get("description") for one in taken.values())
-    told = tool.output_schema()
-    known_members = members(tool.verb.answer)
-    assert list(told["properties"]) == list(known_members)
-    assert told["required"] == [name for name, always in known_members.items() if always]
 
 
 def test_what_is_left_out_is_as_set_and_null_counts_for_nothing() -> None:

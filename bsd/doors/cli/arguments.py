@@ -63,13 +63,17 @@ def _option(name: str, kind: Any, said: Argument, default: Any, required: bool) 
     if kind is bool:
         flag = f"--{word}/--no-{word}" if default else f"--{word}"
         return click.Option([flag, name], is_flag=True, default=bool(default), help=said.doc)
-    more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    text, more = said.doc, {}
+    if said.usual is not None:
+        text, more = f"{text[:-1]} [{said.usual}].", {"default": said.usual}
+    elif default:
+        more = {"default": default, "show_default": True}
     return click.Option(
         [f"--{word}", name],
         type=kind,
         required=required,
         metavar=said.metavar,
-        help=said.doc,
+        help=text,
         **more,
     )
 

@@ -11,27 +11,30 @@ from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from bsd.doors.cli import complete
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note
-from bsd.doors.cli.whose import become_owner
+from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid, os_problem
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.locations import find_root, read_settings_file, settings_file
+from bsd.foundation.rights import FileOwner, become, owner_for_root
 
-if TYPE_CHECKING:  # start-up stays light
-    from click.shell_completion import CompletionItem
-
-    from bsd.foundation.layout import Layout, SessionName
+# What follows is loaded where it is used: all commands, their help and the tab key wait for what
+# stands above, and few need all of it. Settings bring in pydantic, a surgeon all planners.
+if TYPE_CHECKING:
     from bsd.foundation.pruning_config import ConfigService
-    from bsd.foundation.rights import FileOwner
     from bsd.foundation.settings import Settings
     from bsd.session.examiner import Examiner
     from bsd.session.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
 _WORTH_A_WORD_SECONDS = 1.0
-_Answer = TypeVar("_Answer")
 LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
 
 
@@ -51,8 +54,6 @@ class Call:
 
         Most calls find nothing set, and need not wait for the library that reads settings.
         """
-        from bsd.foundation.locations import read_settings_file, settings_file
-
         variables = any(name.startswith(_VARIABLES) for name in os.environ)
         file = settings_file(os.environ)
         if not self.config and not variables and not read_settings_file(file, required=False):
@@ -67,10 +68,6 @@ class Call:
     @cached_property
     def layout(self) -> Layout:
         """The paths under the root, which is there and may be entered; see `make_root`."""
-        from bsd.foundation.errors import ConfigError, os_problem
-        from bsd.foundation.layout import Layout
-        from bsd.foundation.locations import find_root
-
         root = self.settings.root if self.settings else find_root(self.root, os.environ)
         if self.settings:
             self.make_root(self.settings)
@@ -95,9 +92,6 @@ class Call:
         But none that is named with --root, since that may be a slip.
         """
         if self.root is None and settings.sources and not settings.readonly:
-            from bsd.foundation.errors import os_problem
-            from bsd.foundation.files import make_private_dir
-
             try:
                 if not os.path.lexists(settings.root):
                     make_private_dir(settings.root)
@@ -107,9 +101,12 @@ class Call:
     @cached_property
     def pruning(self) -> ConfigService:
         """The settings in config.json; only changing them creates the file."""
+        return self._config(create=False)
+
+    def _config(self, *, create: bool) -> ConfigService:
         from bsd.foundation.pruning_config import ConfigService
 
-        return ConfigService(self.layout.config_file, create=False)
+        return ConfigService(self.layout.config_file, create=create)
 
     def log(self, *, writes: bool) -> None:
         """Begin to log: to the file; a call that only reads neither creates nor needs it.
@@ -133,8 +130,6 @@ class Call:
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings say that nothing is to be changed."""
         if self.settings and self.settings.readonly:
-            from bsd.foundation.errors import Forbidden
-
             hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
             raise Forbidden("bsd only reads here, its settings say", hint=hint)
 
@@ -146,54 +141,9 @@ class Call:
         """
         if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
             return
-        from bsd.session.commit.exchangers import DirectExchanger
-        from bsd.session.commit.inflight import InFlight
-        from bsd.session.commit.recovery import retire
+        from bsd.session.commit import exchangers, inflight, recovery
 
-        retire(InFlight(self.layout), DirectExchanger())
-
-    def say_whose(self, agent: str) -> None:
-        """Tell whoever looks at a session which root serves it, if it is another one."""
-        if source := self.layout.source_of(agent):
-            from bsd.foundation.claims import elsewhere
-
-            if why := elsewhere(self.layout, source):
-                note(f"{why}: it is only looked at here.")
-
-    def session_named(self, text: str) -> SessionName:
-        """The session of this name, or the only one whose name begins so; raises Invalid."""
-        from bsd.doors.cli.names import session_named
-        from bsd.foundation.errors import ConfigError
-        from bsd.foundation.layout import SessionName
-
-        try:
-            layout = self.layout
-        except ConfigError:  # what is wrong with the line comes first, then what with the root
-            return SessionName.parse(text)
-        name = session_named(layout, text)
-        if str(name) != text:
-            self.say_who(text, str(name))
-        return name
-
-    def with_entry(self, session: SessionName, text: str, act: Callable[[str], _Answer]) -> _Answer:
-        """Do something to the entry of this name, else to the only one whose id begins so."""
-        from bsd.doors.cli.names import with_entry
-
-        def told(name: str) -> _Answer:
-            if name != text:
-                self.say_who(text, name)
-            return act(name)
-
-        return with_entry(self.layout, session, text, told)
-
-    def say_who(self, text: str, name: str) -> None:
-        """Tell somebody who changes something by the beginning of a name what its whole name is."""
-        context = click.get_current_context(silent=True)
-        if context is None or context.resilient_parsing:
-            return
-        command = COMMANDS.get(context.find_root().invoked_subcommand or "")
-        if command is not None and command.locks:
-            note(f"{text} is {name}")
+        recovery.retire(inflight.InFlight(self.layout), exchangers.DirectExchanger())
 
     def examiner(self) -> Examiner:
         """Whoever only looks."""
@@ -216,22 +166,20 @@ class Call:
 
         One that writes begins by finishing or undoing what an earlier call left in flight.
         """
-        from bsd.care.interrupted import recover
-        from bsd.foundation.pruning_config import ConfigService
-        from bsd.session.rest import Patience
-        from bsd.session.surgeon import Surgeon
+        from bsd.care import interrupted
+        from bsd.session import rest, surgeon
 
-        config = ConfigService(self.layout.config_file, create=writes)
-        patience = Patience(wait, sleep=sleep or _sleep_and_say_so())
+        config = self._config(create=writes)
+        patience = rest.Patience(wait, sleep=sleep or _sleep_and_say_so())
         if self.settings:
             patience = replace(patience, quiet=self.settings.quiet_seconds)
-        surgeon = Surgeon(self.layout, config, actor=actor, patience=patience)
+        hired = surgeon.Surgeon(self.layout, config, actor=actor, patience=patience)
         if not self._begun or (writes and not self._writes):
             self.log(writes=writes)
             self._begun, self._writes = True, writes
             if writes:
-                recover(surgeon)
-        return surgeon
+                interrupted.recover(hired)
+        return hired
 
 
 def _sleep_and_say_so() -> Callable[[float], None]:
@@ -248,23 +196,29 @@ def _sleep_and_say_so() -> Callable[[float], None]:
     return sleep
 
 
-class _SessionType(click.ParamType["SessionName"]):
+class _SessionType(click.ParamType[SessionName]):
     name = "AGENT/SESSION"
 
     def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
-        from bsd.foundation.layout import SessionName
-
+        """The session of this name, or the only one whose name begins so; raises Invalid."""
         if isinstance(value, SessionName):
             return value
         call = ctx.find_object(Call) if ctx else None
-        return call.session_named(value) if call else SessionName.parse(value)
+        try:
+            layout = call.layout if call else None
+        except ConfigError:  # what is wrong with the line comes first, then what with the root
+            layout = None
+        if layout is None:
+            return SessionName.parse(value)
+        name: SessionName = complete.names().session_named(layout, value)
+        if str(name) != value:
+            complete.names().say_who(value, str(name))
+        return name
 
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        from bsd.doors.cli.complete import sessions
-
-        return sessions(ctx, incomplete)
+        return complete.sessions(ctx, incomplete)
 
 
 SESSION = _SessionType()
@@ -318,3 +272,46 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         option("--config", metavar="FILE"),
         option("--json", is_flag=True, shown=True, help="Print one JSON document."),
     ]
+
+
+def confirm(question: str, refusal: str) -> bool:
+    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
+    if not sys.stdin.isatty():
+        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
+    return click.confirm(question, err=True)
+
+
+def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = None) -> None:
+    """Root on somebody else's root becomes that user, before anything there is opened.
+
+    What only root can do comes `first`. Raises Forbidden if root cannot become that user, or if
+    what root has set would not be read any more.
+    """
+    if os.geteuid() != 0:
+        return
+    root, file = root_that_is_meant(call)
+    owner = owner_for_root(root)
+    if owner is None:
+        return
+    if first is not None:
+        first(root, owner)
+    become(owner, root, os.environ)
+    if file is not None and call.config is None and file != settings_file(os.environ):
+        raise Forbidden(
+            f"{root} belongs to {owner}, and {file} are root's settings",
+            hint=f"let {owner} have them as {settings_file(os.environ)}, or name them: --config",
+        )
+    if root_that_is_meant(call)[0] != root:
+        call.root = os.path.realpath(root)
+    note(f"(root works as {owner} here, to whom {root} belongs)")
+
+
+def root_that_is_meant(call: Call) -> tuple[Path, Path | None]:
+    """The root of this call, and the settings file, if there is one to be read."""
+    file = Path(call.config) if call.config is not None else settings_file(os.environ)
+    try:
+        said = read_settings_file(file, required=False)
+    except BsdError:  # whoever needs them says what is wrong with them
+        said = {}
+    there = file if os.path.lexists(file) else None
+    return find_root(call.root, os.environ, said.get("root")), there

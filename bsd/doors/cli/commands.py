@@ -38,15 +38,13 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     "Run": (
         Command("run", "run", "Watch, extract and clean up, until told to stop.", True),
         Command("status", "status", "Ask the running daemon how it is."),
-        Command("jobs", "jobs", "List the scheduled jobs, or run one now."),
+        Command("jobs", "status", "List the scheduled jobs, or run one now."),
         Command("logs", "logs", "Show the log, and go on showing what is added."),
     ),
     "Look": (
         Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
         Command("search", "search", "Find entries by words, extracted ones included."),
         Command("show", "show", "Show the entries of a session, or one of them in full."),
-        Command("summary", "summary", "Say what a session was about."),
-        Command("history", "history", "Show what was done to a session, and what is undone."),
     ),
     "Change": (
         Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
@@ -63,7 +61,7 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     "Care": (
         Command(
             "verify",
-            "verify",
+            "checks",
             "Check that all that was taken out is there.",
             locks=True,
             only_with="--repair",
@@ -76,7 +74,7 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
             unless="--dry-run",
         ),
         Command("sources", "sources", "List other programs' directories, and who serves them."),
-        Command("doctor", "doctor", "Check this machine and this directory for trouble."),
+        Command("doctor", "checks", "Check this machine and this directory for trouble."),
         Command("service", "service", "Start bsd at login, as a service of this user."),
         Command("config", "config", "Show or change the settings that work at once."),
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
@@ -88,20 +86,20 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(
             "purge_control", "tools", "get_context, restore, set_extractable.", True, "get_context"
         ),
-        Command("mcp", "mcp", "Serve the agent's tools over MCP, on stdin and stdout.", True),
+        Command("mcp", "tools", "Serve the agent's tools over MCP, on stdin and stdout.", True),
     ),
 }
 
 
 def _with_verbs(commands: tuple[Command, ...]) -> tuple[Command, ...]:
-    """These commands, and those of verbs, each where it says."""
-    found: list[Command] = []
-    for command in commands:
-        found.append(command)
-        for name in NAMES.values():
-            if name.command and name.after == found[-1].name:
-                module = name.command.replace("-", "_")
-                found.append(Command(name.command, module, name.help, name.locks, verb=name.verb))
+    """These commands, and those of verbs, each behind the one that it names."""
+    found = list(commands)
+    for name in NAMES.values():
+        at = next((at for at, one in enumerate(found) if one.name == name.after), None)
+        if name.command and at is not None:
+            module = name.command.replace("-", "_")
+            verb = Command(name.command, module, name.help, name.locks, verb=name.verb)
+            found.insert(at + 1, verb)
     return tuple(found)
 
 

@@ -12,146 +12,69 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    shell_complete,
+    split_arg_string,
+)
 
 if TYPE_CHECKING:
     from bsd.doors.cli.call import Call
-    from bsd.foundation.layout import Layout, SessionName
 
 Items = list["CompletionItem[str]"]
 Complete = Callable[[click.Context, click.Parameter, str], Items]
 
-_SAFE = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
-_MOST = 500
-_MOST_WITH_TITLES = 50
-_TITLE = 60  # characters
+SAFE = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
+MOST = 500
 
 
-def _offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
+def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
     """Offer those of the names that begin with what is typed."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         try:
-            found = dict.fromkeys(names(_call_of(context), context))
-            return [CompletionItem(name) for name in _fitting(found, incomplete)]
+            found = dict.fromkeys(names(context.find_root().obj, context))
+            return [CompletionItem(name) for name in _safely(found, incomplete)]
         except Exception:  # noqa: BLE001 - nobody who presses a key wants to read of it
             return []
 
     return complete
 
 
-def _call_of(context: click.Context) -> Call:
-    from bsd.doors.cli.call import Call
-
-    return context.find_object(Call) or Call()
-
-
-def _fitting(names: Iterable[str], incomplete: str) -> Iterator[str]:
-    fitting = (name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name))
-    return islice(fitting, _MOST)
+def _safely(names: Iterable[str], incomplete: str) -> Iterator[str]:
+    fitting = (name for name in names if name.startswith(incomplete) and SAFE.fullmatch(name))
+    return islice(fitting, MOST)
 
 
-# --- sessions and entries ---
+def names() -> Any:
+    """The module that knows sessions and entries, which is not needed to describe a command."""
+    from bsd.doors.cli import names as found  # loads the catalog, and all agents
+
+    return found
 
 
 def sessions(context: click.Context, incomplete: str) -> Items:
     """The sessions whose names, or ids, begin so."""
     try:
-        return list(_sessions(_call_of(context).layout, incomplete))
+        return list(names().offered_sessions(context.find_root().obj.layout, incomplete))
     except Exception:  # noqa: BLE001 - as above
         return []
 
 
-def _sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
-    from bsd.care import catalog
-    from bsd.care.catalog import Titles
-
-    there = list(catalog.with_stats(layout))
-    fitting = [one for one in there if str(one[0]).startswith(incomplete)]
-    # An id alone names a session, too, but the whole name is what is put there.
-    fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
-    safe = [one for one in fitting if _SAFE.fullmatch(str(one[0]))][:_MOST]
-    titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
-    for name, stat in safe:
-        title = titles.of(name, stat).title if titles else None
-        yield CompletionItem(str(name), help=title[:_TITLE] if title else None)
+def _entries(call: Call, context: click.Context) -> Iterable[str]:
+    found: Iterable[str] = names().offered_entries(call, context)
+    return found
 
 
-def _entries(call: Call, context: click.Context) -> Iterator[str]:
-    """The ids in the session that is named, of what was taken out of it first."""
-    from bsd.doors.cli.names import session_named
-
-    # Behind an option that still waits for its value, arguments are not told apart yet.
-    given = context.params.get("session") or next(iter(context.args), None)
-    name = session_named(call.layout, given) if isinstance(given, str) else given
-    if name is None:
-        return
-    ids = list(_ids(call.layout, name))
-    yield from (one for one, is_out in ids if is_out)
-    yield from (one for one, is_out in reversed(ids) if not is_out)
-
-
-def _ids(layout: Layout, name: SessionName) -> Iterator[tuple[str, bool]]:
-    from bsd.agents.marker import MARKER
-    from bsd.session.session import Session
-    from bsd.text.reader import parse_entry
-
-    source, fmt = Session(layout, name).open_to_read()
-    with source:
-        for line in source.lines():
-            entry = parse_entry(line.raw)
-            if entry is not None and (found := fmt.facts(entry).id):
-                yield found, MARKER in entry
-
-
-entries = _offering(_entries)
-
-
-# --- all else ---
-
-
-def _agents(call: Call, _: click.Context) -> Iterator[str]:
-    from bsd.care import catalog
-
-    return (info.name for info in catalog.agents(call.layout))
-
-
-def _fields(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import SETTINGS
-
-    return SETTINGS
-
-
-def _settable(_call: Call, _: click.Context) -> Iterable[str]:
-    from bsd.foundation.pruning_fields import SETTABLE
-
-    return SETTABLE
-
-
-def _values(call: Call, context: click.Context) -> Iterable[str]:
-    """Of a field with few values all, of others the present one."""
-    import json
-
-    from bsd.foundation.pruning_fields import SETTINGS
-
-    field = context.params.get("field") or ""
-    now = call.pruning.current.as_json().get(field)
-    if isinstance(now, bool):
-        return ("true", "false")
-    if isinstance(now, str):
-        return SETTINGS[field].kind.choices or [now]
-    return [json.dumps(now)]
-
-
-def _jobs(call: Call, _: click.Context) -> Iterator[str]:
-    from bsd.doors.cli.client import find_client
-
-    answer = find_client(call.root, call.config).get("/api/jobs")
-    return (job["name"] for job in answer["jobs"])
+def _agents(call: Call, _: click.Context) -> Iterable[str]:
+    found: Iterable[str] = names().offered_agents(call)
+    return found
 
 
 def _trash(call: Call, _: click.Context) -> Iterator[str]:
-    from bsd.care.trash import Trash
+    from bsd.care.trash import Trash  # for one command only
 
     items = Trash(call.layout, "never").items()[::-1]
     yield from (item.id for item in items)
@@ -163,17 +86,12 @@ def _workspaces(call: Call, _: click.Context) -> Iterator[str]:
     return iter(sorted(os.listdir(place)) if place else ())
 
 
-def _sources(call: Call, _: click.Context) -> Iterator[str]:
-    return (source.name for source in call.layout.sources)
-
-
-agents, fields, settable, values = map(_offering, (_agents, _fields, _settable, _values))
-jobs, trash, workspaces, sources = map(_offering, (_jobs, _trash, _workspaces, _sources))
+entries, agents, trash, workspaces = map(offering, (_entries, _agents, _trash, _workspaces))
 
 
 def words(*known: str) -> Complete:
     """Offer these."""
-    return _offering(lambda _call, _context: known)
+    return offering(lambda _call, _context: known)
 
 
 # --- bash ---
@@ -218,3 +136,9 @@ class Bash(BashComplete):
             if str(item.value).startswith(incomplete[:cut]):
                 item.value = item.value[cut:]
         return "\n".join(map(self.format_completion, items))
+
+
+def answer_shell(command: click.Command, call: Call, variable: str, instruction: str) -> int:
+    """Do what a shell asks in this variable; returns the exit code."""
+    add_completion_class(Bash)
+    return shell_complete(command, {"obj": call}, "bsd", variable, instruction)

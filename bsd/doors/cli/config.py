@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from bsd.doors.cli import complete
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.complete import offering
 from bsd.doors.cli.output import note, print_json, print_table, say
+from bsd.foundation.errors import Invalid
+from bsd.foundation.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 
 _MORE = """
 \b
@@ -22,6 +25,25 @@ Examples:
 """
 
 
+def _named(_call: Call, _: click.Context) -> Iterable[str]:
+    return SETTINGS
+
+
+def _settable(_call: Call, _: click.Context) -> Iterable[str]:
+    return SETTABLE
+
+
+def _present(call: Call, context: click.Context) -> Iterable[str]:
+    """Of a field with few values all, of others the present one."""
+    field = context.params.get("field") or ""
+    now = call.pruning.current.as_json().get(field)
+    if isinstance(now, bool):
+        return ("true", "false")
+    if isinstance(now, str):
+        return SETTINGS[field].kind.choices or [now]
+    return [json.dumps(now)]
+
+
 @click.group("config", help=f"{COMMANDS['config'].help}\n\n{_MORE}")
 def config() -> None:
     pass
@@ -31,8 +53,6 @@ def config() -> None:
 @click.pass_obj
 def show(call: Call, /) -> None:
     """Show all fields; changed ones are marked. Creates nothing."""
-    from bsd.foundation.pruning_fields import PruningConfig
-
     fields, defaults = _fields(call), PruningConfig().as_json()
     if call.json:
         print_json(fields)
@@ -45,13 +65,10 @@ def show(call: Call, /) -> None:
 
 
 @config.command("get", cls=BsdCommand)
-@click.argument("field", shell_complete=complete.fields)
+@click.argument("field", shell_complete=offering(_named))
 @click.pass_obj
 def get(call: Call, /, field: str) -> None:
     """Print one field, as JSON."""
-    from bsd.foundation.errors import Invalid
-    from bsd.foundation.pruning_fields import ALIASES, unknown_field
-
     fields = _fields(call)
     field = ALIASES.get(field, field)
     if field not in fields:
@@ -60,13 +77,11 @@ def get(call: Call, /, field: str) -> None:
 
 
 @config.command("set", cls=BsdCommand)
-@click.argument("field", shell_complete=complete.settable)
-@click.argument("value", shell_complete=complete.values)
+@click.argument("field", shell_complete=offering(_settable))
+@click.argument("value", shell_complete=offering(_present))
 @click.pass_obj
 def set_(call: Call, /, field: str, value: str) -> None:
     """Set FIELD to VALUE, which is JSON; a bare word is a string."""
-    from bsd.foundation.pruning_fields import SETTABLE
-
     call.log(writes=True)
     call.pruning.update({field: _value(value)})
     fields = _fields(call)

@@ -11,18 +11,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.demo_screen import Screen, ScreenRow
-from bsd.doors.cli.output import print_json, say
-from bsd.doors.cli.text import counted, one_line, share, size
-
-if TYPE_CHECKING:
-    from bsd.doors.cli.demo_stage import Stage
-    from bsd.doors.cli.interrupt import StopRequest
+from bsd.doors.cli.demo_stage import Screen, ScreenRow, Stage
+from bsd.doors.cli.interrupt import StopRequest, stop_request
+from bsd.doors.cli.output import counted, one_line, print_json, say, share, size
+from bsd.doors.cli.status_text import status_lines
+from bsd.foundation.layout import Layout, SessionName
+from bsd.sample import session_lines
 
 # Sessions that agents have left, by size, and the one on which the agent goes on, by turns.
 _AT_REST = {"main/harbour": 4 << 20, "research/berths": 1 << 20}
@@ -58,9 +57,6 @@ _RESTORED = re.compile(rb',"_restored":"[^"]*"')
 @click.option("--keep", is_flag=True, help="Leave the temporary directory for a closer look.")
 @click.pass_obj
 def demo(call: Call, /, keep: bool) -> int:
-    from bsd.doors.cli.demo_stage import Stage
-    from bsd.doors.cli.interrupt import stop_request
-
     screen = Screen(quiet=call.json)
     with stop_request() as request, Stage(request, keep=keep) as stage:
         play = Play(stage, screen, request)
@@ -153,8 +149,6 @@ class Play:
     # --- the scenes ---
 
     def _make(self) -> None:
-        from bsd.sample import session_lines
-
         self._screen.title("Three sessions, as agents leave them")
         for number, (name, length) in enumerate(_AT_REST.items()):
             self._add(name, session_lines(size=length, seed=number))
@@ -165,8 +159,6 @@ class Play:
             self._screen.tell(f"{session.name:<18}{size(session.size):>10}")
 
     def _add(self, name: str, begin: Iterable[bytes], turns: Iterable[bytes] = ()) -> None:
-        from bsd.foundation.layout import Layout, SessionName
-
         own = SessionName.parse(name)
         path = Layout(self._stage.root).agents / own.agent / "sessions" / f"{own.session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +202,7 @@ class Play:
         argv = [
             sys.executable,
             "-m",
-            "bsd.doors.cli.demo_agent",
+            "bsd.doors.cli.demo_stage",
             str(live.path),
             str(script),
             *pauses,
@@ -251,8 +243,6 @@ class Play:
         self.smallest = sum(session.size for session in self.sessions)
 
     def _ask_status(self) -> None:
-        from bsd.doors.cli.status_text import status_lines
-
         self._screen.title("bsd status")
         for line in status_lines(self._stage.client.get("/api/status"), time.time()):
             self._screen.tell(line)

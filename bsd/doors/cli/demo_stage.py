@@ -10,13 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
 
 from bsd.doors.cli.client import Client, NotRunning, find_client
 from bsd.doors.cli.interrupt import StopRequest
+from bsd.doors.cli.output import say, say_check, share, size
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.filesystem import strength
@@ -184,3 +190,116 @@ def _environment(home: Path) -> dict[str, str]:
 
 def _tail(said: Path) -> str:
     return said.read_text(encoding="utf-8", errors="replace").strip()[-_TAIL:] or "it says nothing"
+
+
+_BAR = 24  # characters
+_STYLES = {"agent": "36", "bsd": "32", "you": "33"}
+
+
+class ScreenRow(NamedTuple):
+    """A session in the table; sizes are bytes."""
+
+    name: str
+    written: int
+    now: int
+    placeholders: int
+
+
+class Screen:
+    """Prints as the demo goes on; a quiet one only remembers the checks."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.checks: list[dict[str, Any]] = []
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._live: Live | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the demo takes so far."""
+        return time.monotonic() - self._began
+
+    @property
+    def well(self) -> bool:
+        return all(check["ok"] for check in self.checks)
+
+    def title(self, text: str) -> None:
+        self._say("")
+        self._say(text, "1")
+
+    def tell(self, text: str) -> None:
+        self._say(f"  {text}")
+
+    def event(self, who: str, text: str) -> None:
+        """Somebody (agent, bsd, you) did something."""
+        self._say(f"  {self.seconds:5.1f} s  {who:<6} {text}", _STYLES[who])
+
+    def check(self, text: str, ok: bool) -> None:
+        self.checks.append({"check": text, "ok": ok})
+        if not self._quiet:
+            say_check("ok" if ok else "fail", text)
+            sys.stdout.flush()
+
+    @contextmanager
+    def table(self) -> Iterator[None]:
+        """Show the table below all lines, while the block runs, where there is a terminal."""
+        if self._quiet or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+            yield
+            return
+
+        console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+        with Live(console=console, transient=True, auto_refresh=False) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def show(self, rows: Iterable[ScreenRow]) -> None:
+        """Draw the table anew."""
+        if self._live is None:
+            return
+
+        table = Table(box=None, padding=(0, 2, 0, 2), header_style="bold")
+        for heading in ("SESSION", "WRITTEN", "IN THE FILE", "PLACEHOLDERS"):
+            table.add_column(heading, justify="left" if heading == "SESSION" else "right")
+        table.add_column("")
+        for row in rows:
+            full = round(_BAR * row.now / row.written) if row.written else 0
+            bar = "█" * min(_BAR, max(1, full))
+            table.add_row(
+                row.name,
+                size(row.written),
+                size(row.now),
+                str(row.placeholders),
+                f"{bar:░<{_BAR}} {share(row.now, row.written):>5}",
+            )
+        self._live.update(table, refresh=True)
+
+    def _say(self, text: str, style: str = "") -> None:
+        if not self._quiet:
+            say(text, style=style)
+            sys.stdout.flush()
+
+
+def main(session: Path, script: Path, line_pause: float, turn_pause: float) -> None:
+    """Write all turns; pauses are seconds."""
+    for turn in sorted(script.iterdir()):
+        for line in turn.read_bytes().splitlines(keepends=True):
+            _append(session, line)
+            time.sleep(line_pause)
+        time.sleep(turn_pause)
+
+
+def _append(session: Path, line: bytes) -> None:
+    # Never created: if it is not there, something is wrong, and the demo shall say so.
+    descriptor = os.open(session, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        if os.write(descriptor, line) != len(line):
+            raise OSError(f"a line of {session} was written in part only")
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

@@ -20,8 +20,8 @@ from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import decoded, read_text
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import note, print_json, say
-from bsd.doors.cli.text import counted
+from bsd.doors.cli.names import with_entry
+from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
@@ -83,7 +83,7 @@ def edit(
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> int:
     call.surgeon()  # what is in flight is finished or undone first
-    entry, shown = call.with_entry(session, entry, lambda one: (one, _shown(call, session, one)))
+    entry, shown = with_entry(call, session, entry, lambda one: (one, _shown(call, session, one)))
     with _draft(call.layout, session, shown) as file:
         before = file.read_bytes()
         _let_edit(file)
@@ -104,8 +104,11 @@ def _apply(
 ) -> int:
     with stop_request() as request:
         hands = CallHands(call, request)
-        answer = call.with_entry(
-            session, entry, lambda one: perform(EDIT, hands, session, EditEntry(one, wish, seen))
+        answer = with_entry(
+            call,
+            session,
+            entry,
+            lambda one: perform(EDIT, hands, session, EditEntry(one, wish, seen)),
         )
     _tell(call, session, answer)
     return request.exit_code

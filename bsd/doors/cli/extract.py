@@ -12,12 +12,11 @@ import click
 
 from bsd.agents.dialect import Format
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.cli.call import SESSION, Call, command, confirm
 from bsd.doors.cli.many import each_session
 from bsd.doors.cli.many_report import report
 from bsd.doors.cli.names import all_sessions
-from bsd.doors.cli.output import confirm, note, print_json, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import counted, note, print_json, say, size
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from bsd.foundation.errors import Invalid, NotFound, os_problem
+
 
 def read_text(file: str) -> str:
     """Read a file of UTF-8; raises NotFound, Forbidden, Invalid."""
-    from bsd.foundation.errors import Invalid, NotFound, os_problem
-
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -25,10 +26,6 @@ def read_text(file: str) -> str:
 
 def read_json(file: str, example: str) -> Any:
     """Read a file of JSON, of which `example` is one; raises as `read_text` does."""
-    import json
-
-    from bsd.foundation.errors import Invalid
-
     text = read_text(file)
     if not text.strip():
         raise Invalid(f"{_called(file)} is empty", hint=f"write JSON into it, as in {example}")
@@ -40,8 +37,6 @@ def read_json(file: str, example: str) -> Any:
 
 def decoded(data: bytes, what: str = "this") -> str:
     """UTF-8 as text, with or without a byte order mark; raises Invalid."""
-    from bsd.foundation.errors import Invalid
-
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

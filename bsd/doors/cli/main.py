@@ -8,18 +8,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from bsd import __version__
 from bsd.doors.cli.call import Call, global_options
 from bsd.doors.cli.commands import COMMANDS, PIPE_CLOSED, help_page
+from bsd.doors.cli.complete import answer_shell
 from bsd.doors.cli.interrupt import Stopped
 from bsd.doors.cli.output import print_json
-
-if TYPE_CHECKING:
-    from bsd.doors.cli.problem import Problem
 
 _COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key
 
@@ -36,12 +35,16 @@ class _Bsd(click.Group):
             return None
         path = f"bsd.doors.cli.{known.module}"
         if known.verb is not None and find_spec(path) is None:
-            from bsd.doors.cli.verbs import verb_command
-
-            return verb_command(known.verb)
-        module = import_module(path)
-        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
+            found: click.Command = import_module("bsd.doors.cli.verbs").verb_command(known.verb)
+        else:
+            found = getattr(import_module(path), cmd_name.replace("-", "_"))
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """What the tab key offers; click would load each command to ask for its help."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_help(self, _ctx: click.Context) -> str:
         return help_page().rstrip("\n")
@@ -75,23 +78,14 @@ def run(argv: Sequence[str]) -> int:
         _silence_stdout()
         return PIPE_CLOSED
     except OSError as error:
-        from bsd.doors.cli.problem import problem_of
-
-        problem = problem_of(error, None)
         _silence_stdout()
-        problem.show()
-        return problem.exit_code
+        return _report(error, None)
     return code
 
 
 def _run(argv: list[str], call: Call) -> int:
     if instruction := os.environ.get(_COMPLETE):
-        from click.shell_completion import add_completion_class, shell_complete
-
-        from bsd.doors.cli.complete import Bash
-
-        add_completion_class(Bash)
-        return shell_complete(bsd, {"obj": call}, "bsd", _COMPLETE, instruction)
+        return answer_shell(bsd, call, _COMPLETE, instruction)
     try:
         with bsd.make_context("bsd", argv, obj=call) as context:
             result = bsd.invoke(context)
@@ -102,33 +96,31 @@ def _run(argv: list[str], call: Call) -> int:
     except click.exceptions.NoArgsIsHelpError as asked:  # a group without a command
         return _show_commands(asked, json=call.json or "--json" in argv)
     except Stopped as stopped:  # before there was an answer to print
-        from bsd.doors.cli.problem import Problem
-
-        text = "stopped; what was in flight, if anything, the next call finishes or undoes"
-        return _report(Problem(text, stopped.exit_code), json="--json" in argv)
+        return _report(stopped, None, argv, json="--json" in argv)
     except (KeyboardInterrupt, EOFError, click.Abort):
         sys.stderr.write("\nstopped\n")
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- the edge of the program: no traceback ever reaches a user
-        from bsd.doors.cli.problem import problem_of
-
-        problem = problem_of(error, call.log_file).with_hint(argv)
-        return _report(problem, json=call.json or "--json" in argv)
+        return _report(error, call.log_file, argv, json=call.json or "--json" in argv)
     return result if isinstance(result, int) else 0
 
 
 def _show_commands(asked: click.exceptions.NoArgsIsHelpError, *, json: bool) -> int:
     """Show the help of a group; programs are told what is missing."""
-    from bsd.doors.cli.problem import Problem
-
     if json:
-        hint = f"`{asked.ctx.command_path} --help`"
-        return _report(Problem("missing command", asked.exit_code, hint), json=True)
+        return _report(asked, None, json=True)
     sys.stderr.write(f"{asked.format_message()}\n")
     return asked.exit_code
 
 
-def _report(problem: Problem, *, json: bool) -> int:
+def _report(
+    error: BaseException, log_file: Path | None, argv: Sequence[str] = (), *, json: bool = False
+) -> int:
+    """Tell what went wrong; returns the exit code."""
+    # What goes well does without: it takes a tenth of a short command to load.
+    from bsd.doors.cli.problem import problem_of
+
+    problem = problem_of(error, log_file).with_hint(list(argv))
     if json:
         print_json(problem.as_json())
     problem.show()

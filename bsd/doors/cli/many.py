@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bsd.doors.cli.call import LONGEST_WAIT, Call
 from bsd.doors.cli.interrupt import Stopped, StopRequest, stop_request
-from bsd.doors.cli.text import one_line
+from bsd.doors.cli.output import one_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import SessionName

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from bsd.doors.cli.many import code_of
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, share, size
+from bsd.doors.cli.call import Call
+from bsd.doors.cli.many import Outcomes, code_of
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, share, size
+from bsd.doors.cli.problem import Problem
+from bsd.doors.cli.status_text import in_flight_line
 from bsd.foundation.errors import Busy
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.tokens import Rate
-
-if TYPE_CHECKING:
-    from bsd.doors.cli.call import Call
-    from bsd.doors.cli.many import Outcomes
 
 # Why entries stay (SPEC §3), in words.
 MEANINGS = {
@@ -58,8 +55,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
 
 def _in_flight(call: Call) -> None:
     """Say what still lies there of the sessions as they were: perhaps nobody comes after us."""
-    from bsd.care.disk_use import in_flight_use
-    from bsd.doors.cli.disk_text import in_flight_line
+    from bsd.care.disk_use import in_flight_use  # a dry run loads nothing of commits
 
     found = in_flight_use(call.layout)
     if found.files:
@@ -139,8 +135,6 @@ def _reasons(outcomes: Outcomes) -> None:
 
 
 def _troubles(outcomes: Outcomes, *, named: bool) -> None:
-    from bsd.doors.cli.problem import Problem
-
     alone: Counter[str] = Counter()
     for result in outcomes.results:
         reason = result.reason or "for no known reason"

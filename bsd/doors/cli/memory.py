@@ -11,8 +11,7 @@ from bsd import __version__
 from bsd.doors.cli.arguments import wing_command
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import one_line
+from bsd.doors.cli.output import note, one_line, print_json, print_table, say
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import Invalid
 from bsd.memory import verbs

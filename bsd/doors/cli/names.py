@@ -7,11 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
+import click
+from click.shell_completion import CompletionItem
+
+from bsd.agents.marker import MARKER
 from bsd.care import catalog
+from bsd.care.catalog import Titles
+from bsd.doors.cli.call import Call
+from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.complete import MOST, SAFE
+from bsd.doors.cli.output import note
 from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.session.session import Session
+from bsd.text.reader import parse_entry
 
 _MOST_NAMED = 10
+_MOST_WITH_TITLES = 50
+_TITLE = 60  # characters
 
 _Answer = TypeVar("_Answer")
 
@@ -60,34 +73,52 @@ def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
     """The id of the only entry of a session whose id begins so; raises Invalid if several do."""
     if not text:
         return None
-    found = sorted({one for one in _ids(layout, session) if one.startswith(text)})
+    found = sorted({one for one, _ in _ids(layout, session) if one.startswith(text)})
     if len(found) > 1:
         _several(text, f"entries of {session}", found)
     return found[0] if found else None
 
 
 def with_entry(
-    layout: Layout, session: SessionName, text: str, act: Callable[[str], _Answer]
+    call: Call, session: SessionName, text: str, act: Callable[[str], _Answer]
 ) -> _Answer:
     """Do something to the entry of this name, else to the only one whose id begins so."""
     try:
         return act(text)
     except NotFound as missing:
         try:
-            name = entry_named(layout, session, text)
+            name = entry_named(call.layout, session, text)
         except Invalid:
             raise
         except BsdError:  # no session, or none that can be read: that has been said
             raise missing from None
         if name is None or name == text:
             raise
+    say_who(text, name)
     return act(name)
 
 
-def _ids(layout: Layout, session: SessionName) -> Iterator[str]:
-    from bsd.session.session import Session
-    from bsd.text.reader import parse_entry
+def say_who(text: str, name: str) -> None:
+    """Tell somebody who changes something by the beginning of a name what its whole name is."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.resilient_parsing:
+        return
+    command = COMMANDS.get(context.find_root().invoked_subcommand or "")
+    if command is not None and command.locks:
+        note(f"{text} is {name}")
 
+
+def say_whose(layout: Layout, agent: str) -> None:
+    """Tell whoever looks at a session which root serves it, if it is another one."""
+    if source := layout.source_of(agent):
+        from bsd.foundation.claims import elsewhere  # with filelock: most look at no source
+
+        if why := elsewhere(layout, source):
+            note(f"{why}: it is only looked at here.")
+
+
+def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
+    """The ids in a session but its header's, and whether something of the entry is out."""
     source, fmt = Session(layout, session).open_to_read()
     with source:
         for line in source.lines():
@@ -95,7 +126,7 @@ def _ids(layout: Layout, session: SessionName) -> Iterator[str]:
                 continue
             facts = fmt.facts(entry)
             if facts.id is not None and not facts.is_header:
-                yield facts.id
+                yield facts.id, MARKER in entry
 
 
 def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
@@ -109,3 +140,36 @@ def _several(text: str, what: str, found: Sequence[str]) -> NoReturn:
         f"the names of {len(found)} {what} begin with {text}",
         hint=f"one of {', '.join(found[:_MOST_NAMED])}{more}",
     )
+
+
+# --- what the tab key offers ---
+
+
+def offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionItem[str]]:
+    """The sessions whose names, or ids, begin so."""
+    there = list(catalog.with_stats(layout))
+    fitting = [one for one in there if str(one[0]).startswith(incomplete)]
+    # An id alone names a session, too, but the whole name is what is put there.
+    fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
+    safe = [one for one in fitting if SAFE.fullmatch(str(one[0]))][:MOST]
+    titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
+    for name, stat in safe:
+        title = titles.of(name, stat).title if titles else None
+        yield CompletionItem(str(name), help=title[:_TITLE] if title else None)
+
+
+def offered_entries(call: Call, context: click.Context) -> Iterator[str]:
+    """The ids in the session that is named, of what was taken out of it first."""
+    # Behind an option that still waits for its value, arguments are not told apart yet.
+    given = context.params.get("session") or next(iter(context.args), None)
+    name = session_named(call.layout, given) if isinstance(given, str) else given
+    if name is None:
+        return
+    ids = list(_ids(call.layout, name))
+    yield from (one for one, is_out in ids if is_out)
+    yield from (one for one, is_out in reversed(ids) if not is_out)
+
+
+def offered_agents(call: Call) -> Iterator[str]:
+    """The names of all agents."""
+    return (info.name for info in catalog.agents(call.layout))

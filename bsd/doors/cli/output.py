@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
-from bsd.doors.cli.text import safe
+from bsd.foundation.spelling import format_size
 
 _GAP = 2  # between columns
 _LEAST_LAST = 20
@@ -78,7 +78,7 @@ def print_table(
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(map(_cells, column)) for column in zip(columns, *cells, strict=True)]
     if last_may_shrink and sys.stdout.isatty():
-        from shutil import get_terminal_size
+        from shutil import get_terminal_size  # which few tables need, and which loads much
 
         left = get_terminal_size().columns - sum(widths[:-1]) - _GAP * (len(widths) - 1)
         widths[-1] = min(widths[-1], max(left, _LEAST_LAST))
@@ -95,9 +95,8 @@ def print_table(
 def _padded(text: str, width: int, right: bool) -> str:
     room = width - _cells(text)
     if room < 0:
-        from rich.cells import set_cell_size
-
-        return set_cell_size(text, width - 1) + "…"
+        shown: str = _rich_cells().set_cell_size(text, width - 1)
+        return shown + "…"
     return " " * room + text if right else text + " " * room
 
 
@@ -105,9 +104,14 @@ def _cells(text: str) -> int:
     """How wide a terminal shows it."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # only here: most tables are quicker made than this is loaded
+    width: int = _rich_cells().cell_len(text)
+    return width
 
-    return cell_len(text)
+
+def _rich_cells() -> Any:
+    from rich import cells  # only here: most tables are quicker made than this is loaded
+
+    return cells
 
 
 def _finite(value: Any) -> Any:
@@ -118,3 +122,46 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+size = format_size  # bytes, for people
+# Joiners are not printable in Python's eyes, but emoji and several scripts need them.
+_HARMLESS = "\u200c\u200d"
+
+
+def safe(text: str, *, lines: bool = False) -> str:
+    r"""Return `text` with everything escaped that could command or confuse a terminal.
+
+    Control characters, lone surrogates, direction marks and unassigned characters appear as
+    `\x1b` or `\u202e`; with `lines`, line breaks and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    kept = _HARMLESS + ("\n\t" if lines else "")
+    return "".join(c if c.isprintable() or c in kept else _escape(c) for c in text)
+
+
+def one_line(text: str, length: int) -> str:
+    """Return the beginning of `text` on one line of at most `length` characters, made safe."""
+    line = safe(" ".join(text[: 8 * length].split()))
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun: `1 entry`, `2 entries`, `0 sessions`."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def share(part: int, whole: int) -> str:
+    """Write what part of a whole something is, in per cent."""
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

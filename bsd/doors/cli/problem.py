@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
+import traceback
 from dataclasses import field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bsd.doors.cli.output import styled
-from bsd.doors.cli.text import safe
+from bsd.doors.cli.interrupt import Stopped
+from bsd.doors.cli.output import safe, styled
 from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem
 from bsd.foundation.immutable import immutable
+from bsd.foundation.logs import get_logger
 
 # For errors that say no more than what the system said.
 _HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
@@ -57,7 +61,7 @@ class Problem:
         sys.stderr.write("\n".join(lines) + "\n")
 
 
-def problem_of(error: Exception, log_file: Path | None) -> Problem:
+def problem_of(error: BaseException, log_file: Path | None) -> Problem:
     """Say what `error` means for the user; what nobody foresaw goes to the log in full.
 
     `log_file` is where this call logs; None if it does not.
@@ -66,6 +70,12 @@ def problem_of(error: Exception, log_file: Path | None) -> Problem:
         case BsdError():
             hint = error.hint or _HINTS.get(error.exit_code)
             return Problem(error.message, error.exit_code, hint, error.errors)
+        case Stopped():
+            text = "stopped; what was in flight, if anything, the next call finishes or undoes"
+            return Problem(text, error.exit_code)
+        case click.exceptions.NoArgsIsHelpError():  # a group without a command
+            hint = f"`{error.ctx.command_path} --help`"
+            return Problem("missing command", error.exit_code, hint)
         case click.ClickException():
             return Problem(_sentence(error), error.exit_code, _nearest(error))
         case OSError():
@@ -126,8 +136,6 @@ def _nearest(error: click.ClickException) -> str | None:
     here = error.ctx.command_path if error.ctx else "bsd"
     match error:
         case click.NoSuchCommand(ctx=click.Context(command=click.Group() as group) as context):
-            from difflib import get_close_matches
-
             names = get_close_matches(error.command_name, group.list_commands(context), 1)
             return f"`{here} {names[0]}`" if names else f"`{here} --help`"
         case click.NoSuchOption(possibilities=[nearest, *_]):
@@ -136,9 +144,7 @@ def _nearest(error: click.ClickException) -> str | None:
             return f"`{here} --help`"
 
 
-def _internal(error: Exception, log_file: Path | None) -> Problem:
-    import traceback
-
+def _internal(error: BaseException, log_file: Path | None) -> Problem:
     told = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     place = _keep(told, log_file)
@@ -149,11 +155,8 @@ def _internal(error: Exception, log_file: Path | None) -> Problem:
 def _keep(told: str, log_file: Path | None) -> Path | None:
     """Write a traceback to the log, or to a file of its own if this call has no log."""
     if log_file is not None:
-        from bsd.foundation.logs import get_logger
-
         get_logger("cli").error("internal error", traceback=told)
         return log_file
-    import tempfile
 
     try:
         descriptor, name = tempfile.mkstemp(prefix="bsd-error-", suffix=".log")

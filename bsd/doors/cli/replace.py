@@ -9,8 +9,7 @@ import click
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.cli.files import read_json
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import note, print_json, say
-from bsd.doors.cli.text import counted
+from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import Invalid
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext

@@ -11,10 +11,9 @@ from bsd.care.expiry import Forecast
 from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.disk_text import in_flight_line
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
+from bsd.doors.cli.status_text import in_flight_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.spelling import iso_utc
 from bsd.verbs.retention import RETENTION, CleanUp

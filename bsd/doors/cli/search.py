@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from collections.abc import Mapping
+from typing import Self
 
 import click
 
+from bsd.care.search import search as search_all
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.output import note, print_json, say, styled
-from bsd.doors.cli.text import counted, one_line, safe
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bsd.foundation.errors import BsdError
-    from bsd.foundation.layout import SessionName
-    from bsd.store.search import SearchHit, Snippet
+from bsd.doors.cli.output import counted, note, one_line, print_json, safe, say, styled
+from bsd.doors.cli.problem import Problem
+from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.layout import SessionName
+from bsd.store.search import SearchHit, Snippet
+from bsd.verbs.search import FoundInAll, SearchWords, found_in_all
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
 _TITLE = 100  # characters
@@ -54,48 +53,26 @@ _TITLE = 100  # characters
 )
 @click.pass_obj
 def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> int:
-    from bsd.care import search as lifecycle
-    from bsd.doors.cli.problem import Problem
-    from bsd.foundation.errors import NotFound
-
     if agent is not None and not call.layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     call.log(writes=False)
+    asked = SearchWords(" ".join(words), agent, limit)
     unread: dict[SessionName, BsdError] = {}
     with _Counter() as counter:
-        hits = lifecycle.search(
+        hits = search_all(
             call.layout,
-            " ".join(words),
+            asked.words,
             agent=agent,
             limit=limit,
             progress=counter.show,
             failed=unread.__setitem__,
         )
-    found_in = {hit.session for hit in hits}
-    called = lifecycle.by_title(
-        call.layout, " ".join(words), agent=agent, limit=limit, but=found_in
-    )
+    found = found_in_all(call.layout, asked, hits, unread)
     if call.json:
-        titled = [{"session": str(name), "title": title} for name, title in called]
-        results = [hit.as_json() for hit in hits]
-        document = {"query": " ".join(words), "sessions": titled, "results": results}
-        if unread:
-            document["unread"] = [
-                {"session": str(name), "error": problem.message} for name, problem in unread.items()
-            ]
-        print_json(document)
-        return _code(unread)
-    for name, title in called:
-        say(f"{name}", style="1")
-        say(f"  {one_line(title, _TITLE)}\n")
-    for hit in hits:
-        _print(hit)
-    found = [counted(len(called), "session")] if called else []
-    found += [counted(len(hits), "entry")] if hits else []
-    say(", ".join(found) or "Nothing was found.")
-    for name, problem in unread.items():
-        text = f"{name} was not searched: {problem.message}"
-        Problem(text, problem.exit_code, problem.hint).show()
+        print_json(found.as_json())
+    else:
+        _print(found, hits)
+        _print_unread(unread)
     return _code(unread)
 
 
@@ -104,10 +81,23 @@ def _code(unread: Mapping[SessionName, BsdError]) -> int:
     return next((problem.exit_code for problem in unread.values()), 0)
 
 
-def _print(hit: SearchHit) -> None:
-    badge = "  📎 extracted" if hit.where == "extracted" else ""
-    say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
-    sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")
+def _print(found: FoundInAll, hits: list[SearchHit]) -> None:
+    for one in found.sessions:
+        say(one.session, style="1")
+        say(f"  {one_line(one.title, _TITLE)}\n")
+    for hit in hits:
+        badge = "  📎 extracted" if hit.where == "extracted" else ""
+        say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
+        sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")
+    many = [counted(len(found.sessions), "session")] if found.sessions else []
+    many += [counted(len(hits), "entry")] if hits else []
+    say(", ".join(many) or "Nothing was found.")
+
+
+def _print_unread(unread: Mapping[SessionName, BsdError]) -> None:
+    for name, problem in unread.items():
+        text = f"{name} was not searched: {problem.message}"
+        Problem(text, problem.exit_code, problem.hint).show()
 
 
 def _marked(snippet: Snippet) -> str:

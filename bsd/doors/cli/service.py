@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note, print_json, say, say_check
-
-if TYPE_CHECKING:
-    from bsd.doors.cli.service_managers import Argv, Manager
+from bsd.doors.cli.service_managers import Argv, Manager, manager_here, run
+from bsd.foundation.errors import Conflict, os_problem
+from bsd.foundation.files import sync_dir, write_private
+from bsd.foundation.locations import settings_file
+from bsd.foundation.settings import VARIABLES
 
 _NOT_RUNNING = 3
 _MORE = """
@@ -48,13 +54,9 @@ def install(call: Call, /, dry_run: bool, yes: bool) -> None:
 
     The service works on the root that this call works on. Call it again after bsd has moved.
     """
-    from bsd.doors.cli import service_file
-    from bsd.doors.cli.service_file import Origin, signed
-    from bsd.doors.cli.service_managers import manager_here
-
     manager = manager_here()
-    content = signed(manager.text([*_program(), *_options(call), "run"]), manager.comment)
-    origin, there = service_file.read(manager.file)
+    content = _signed(manager.text([*_program(), *_options(call), "run"]), manager.comment)
+    origin, there = _read(manager.file)
     changed = there != content
     if dry_run:
         text = content.decode() if changed else ""
@@ -66,7 +68,7 @@ def install(call: Call, /, dry_run: bool, yes: bool) -> None:
     if changed and origin in {Origin.EDITED, Origin.FOREIGN} and not yes:
         _ask(f"{manager.file} is there, {origin.value}. Replace it?", "`bsd service install --yes`")
     if changed:
-        service_file.write(manager.file, content)
+        _write(manager.file, content)
     _carry_out(manager.start(changed=changed))
     if call.json:
         print_json(_state(manager))
@@ -82,13 +84,8 @@ def install(call: Call, /, dry_run: bool, yes: bool) -> None:
 @click.pass_obj
 def uninstall(call: Call, /, dry_run: bool, yes: bool) -> None:
     """Stop bsd and remove what `install` wrote; sessions, store and settings stay."""
-    from bsd.doors.cli import service_file
-    from bsd.doors.cli.service_file import Origin
-    from bsd.doors.cli.service_managers import manager_here
-    from bsd.foundation.errors import Conflict
-
     manager = manager_here()
-    origin, _ = service_file.read(manager.file)
+    origin, _ = _read(manager.file)
     if origin is Origin.FOREIGN:
         raise Conflict(
             f"{manager.file} was not written by bsd; it stays as it is",
@@ -104,7 +101,7 @@ def uninstall(call: Call, /, dry_run: bool, yes: bool) -> None:
             question = f"{manager.file} was changed since bsd wrote it. Remove it?"
             _ask(question, "`bsd service uninstall --yes`")
         _carry_out(manager.stop())
-        service_file.remove(manager.file)
+        _remove(manager.file)
         _carry_out(manager.after_removal())
     if call.json:
         print_json({"file": str(manager.file), "removed": origin is not Origin.NOBODY})
@@ -118,8 +115,6 @@ def uninstall(call: Call, /, dry_run: bool, yes: bool) -> None:
 @click.pass_obj
 def status(call: Call, /) -> int:
     """Say whether bsd is installed as a service and runs; exit code 3 if it does not."""
-    from bsd.doors.cli.service_managers import manager_here
-
     manager = manager_here()
     manager.check()
     state = _state(manager)
@@ -136,13 +131,11 @@ def status(call: Call, /) -> int:
 
 
 def _state(manager: Manager) -> dict[str, Any]:
-    from bsd.doors.cli import service_file
-
     state = manager.state()
     return {
         "manager": manager.name,
         "file": str(manager.file),
-        "origin": service_file.read(manager.file)[0].value,
+        "origin": _read(manager.file)[0].value,
         "running": state.running,
         "at_login": state.at_login,
         "state": state.text,
@@ -172,9 +165,6 @@ def _options(call: Call) -> Argv:
 
 def _warn(manager: Manager) -> None:
     """Say what the user may not expect."""
-    from bsd.foundation.locations import settings_file
-    from bsd.foundation.settings import VARIABLES
-
     if unseen := [name for name in VARIABLES if os.environ.get(name)]:
         file = settings_file(os.environ)
         note(f"the service does not see {', '.join(unseen)} of this shell; set it in {file}")
@@ -198,15 +188,67 @@ def _announce(
 
 
 def _carry_out(commands: list[Argv]) -> None:
-    from bsd.doors.cli.service_managers import run
-
     for argv in commands:
         run(argv)
 
 
 def _ask(question: str, without: str) -> None:
-    from bsd.doors.cli.output import confirm
-    from bsd.foundation.errors import Conflict
-
     if not confirm(question, without):
         raise Conflict("nothing was changed", hint=f"{without} does not ask")
+
+
+_SIGNATURE = re.compile(
+    rb"^.*written by bsd service install, sha256:([0-9a-f]{64}).*\n?", re.MULTILINE
+)
+
+
+class Origin(StrEnum):
+    """Whose a file is."""
+
+    NOBODY = "absent"  # there is none
+    OURS = "written by bsd"  # as bsd wrote it
+    EDITED = "written by bsd and changed since"
+    FOREIGN = "not written by bsd"
+
+
+def _signed(text: str, comment: tuple[str, str]) -> bytes:
+    """Return `text` with a last line, a comment, by which bsd recognises it as its own."""
+    body = text.encode()
+    digest = hashlib.sha256(body).hexdigest()
+    line = f"{comment[0]}written by bsd service install, sha256:{digest}{comment[1]}\n"
+    return body + line.encode()
+
+
+def _read(path: Path) -> tuple[Origin, bytes]:
+    """Look whose file this is; returns its content as well. Raises a BsdError."""
+    try:
+        if path.is_symlink():  # somebody's own arrangement, a mask (→ /dev/null) among them
+            return Origin.FOREIGN, b""
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Origin.NOBODY, b""
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    signature = _SIGNATURE.search(content)
+    if signature is None:
+        return Origin.FOREIGN, content
+    rest = content[: signature.start()] + content[signature.end() :]
+    same = hashlib.sha256(rest).hexdigest().encode() == signature[1]
+    return (Origin.OURS if same else Origin.EDITED), content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put the file in its place; raises a BsdError."""
+    try:
+        write_private(path, content)
+    except OSError as error:
+        raise os_problem(error, f"writing {path}") from error
+
+
+def _remove(path: Path) -> None:
+    """Take the file away; raises a BsdError."""
+    try:
+        os.unlink(path)
+        sync_dir(path.parent)
+    except OSError as error:
+        raise os_problem(error, f"removing {path}") from error

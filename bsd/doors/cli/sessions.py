@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from bsd.care import catalog, statistics
+from bsd.care.catalog import ListedSession
+from bsd.care.search import SessionFilter
+from bsd.care.statistics import is_stale
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import Call, command
-from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.doors.cli.text import counted, one_line, size
-
-if TYPE_CHECKING:
-    from bsd.care.catalog import ListedSession
-    from bsd.foundation.layout import SessionName
+from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
+from bsd.foundation.claims import elsewhere
+from bsd.foundation.errors import NotFound, os_problem
+from bsd.verbs.list_sessions import figures_of, session_row
 
 _TITLE = 60  # characters
 
@@ -54,9 +55,6 @@ _TITLE = 60  # characters
 )
 @click.pass_obj
 def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | None) -> None:
-    from bsd.care import catalog
-    from bsd.foundation.errors import NotFound
-
     agents = catalog.agents(call.layout)
     call.finish_due()
     _note_missing(call, agent)
@@ -66,11 +64,10 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
             raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     found = list(islice(_sought(call, agent, query), limit))
     if call.json:
-        figures = _figures(call, found)
         print_json(
             {
-                "sessions": [info.as_json() | figures.get(info.name, {}) for info in found],
-                "agents": [asdict(info) for info in agents],
+                "sessions": list(_rows(call, found)),
+                "agents": [info.as_json() for info in agents],
                 "total_size": sum(info.size for info in found),
             }
         )
@@ -83,17 +80,11 @@ def sessions(call: Call, /, agent: str | None, limit: int | None, query: str | N
 
 def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[ListedSession]:
     """The sessions in which somebody finds these words; all, without any."""
-    from bsd.care import catalog
-    from bsd.care.search import SessionFilter, sessions_with
-
     if query is None:
         yield from catalog.sessions(call.layout, agent)
         return
 
-    def find(words: str, whose: str | None) -> set[SessionName]:
-        return sessions_with(call.layout, words, whose)
-
-    sought = SessionFilter(call.layout, query, agent, find)
+    sought = SessionFilter(call.layout, query, agent)
     for info in catalog.sessions(call.layout, agent):
         if sought.fits(info.name, (info.label, info.title)):
             yield info
@@ -103,9 +94,6 @@ def _sought(call: Call, agent: str | None, query: str | None) -> Iterator[Listed
 
 def _note_missing(call: Call, agent: str | None) -> None:
     """Name the sources that cannot be read, or that another root serves; or this agent's."""
-    from bsd.foundation.claims import elsewhere
-    from bsd.foundation.errors import os_problem
-
     for source in call.layout.sources:
         if agent is not None and source is not call.layout.source_of(agent):
             continue
@@ -122,14 +110,15 @@ def _note_missing(call: Call, agent: str | None) -> None:
                 note(f"{problem.message}\nTry: {problem.hint}")
 
 
-def _figures(call: Call, found: list[ListedSession]) -> dict[SessionName, dict[str, Any]]:
-    """What is known of them without reading any: what the last search has counted."""
-    from bsd.care import statistics
-
+def _rows(call: Call, found: list[ListedSession]) -> Iterator[dict[str, Any]]:
+    """Sessions for programs, with the figures of those that are as the last search counted them."""
     now = time.time()
-    updated = {info.name: info.updated for info in found}
     warm = statistics.warm(call.layout, found)
-    return {name: one.as_json(updated[name], now) for name, one in warm.items()}
+    for info in found:
+        row = session_row(info).as_json()
+        if known := warm.get(info.name):
+            row |= figures_of(known, is_stale=is_stale(info.updated, now)).as_json()
+        yield row
 
 
 def _print(found: list[ListedSession]) -> None:

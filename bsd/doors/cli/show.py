@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from bsd.agents.dialect import Format
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
-from bsd.doors.cli.output import print_json, print_table, say
-from bsd.doors.cli.text import counted, one_line, size
-
-if TYPE_CHECKING:
-    from bsd.agents.dialect import Format
-    from bsd.foundation.layout import SessionName
-    from bsd.session.examiner import Examiner
-    from bsd.surgery.view import EntryView
-    from bsd.text.reader import Transcript
+from bsd.doors.cli.names import say_whose, with_entry
+from bsd.doors.cli.output import counted, one_line, print_json, print_table, say, size
+from bsd.foundation.errors import Invalid, NotFound
+from bsd.foundation.layout import SessionName
+from bsd.session.examiner import Examiner
+from bsd.session.session import Session
+from bsd.store.extracted import SessionStore
+from bsd.surgery.view import EntryView, extracted_content, views
+from bsd.text.reader import BytesTranscript, Transcript, parse_entry
+from bsd.verbs.pages import text_of_value
+from bsd.verbs.reading import held_in
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 
@@ -57,13 +60,13 @@ def show(
     full: bool,
     key: str | None,
 ) -> None:
-    call.say_whose(session.agent)
+    say_whose(call.layout, session.agent)
     examiner = call.examiner()
     if key is not None:
         _print_value(call, examiner, session, entry, key)
         return
     if entry is not None:
-        views = [call.with_entry(session, entry, lambda one: _find(examiner, session, one))]
+        views = [with_entry(call, session, entry, lambda one: _find(examiner, session, one))]
     else:
         views = examiner.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
     details = _details(call, session, views) if full or entry is not None else {}
@@ -81,14 +84,10 @@ def _print_value(
     call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
 ) -> None:
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
-    from bsd.foundation.errors import Invalid
-    from bsd.verbs.pages import text_of_value
-    from bsd.verbs.reading import held_in
-
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
-    entry, held = call.with_entry(
-        session, entry, lambda one: (one, held_in(examiner, session, one))
+    entry, held = with_entry(
+        call, session, entry, lambda one: (one, held_in(examiner, session, one))
     )
     path, value = held.value(key)
     text = text_of_value(value)
@@ -103,15 +102,10 @@ def _print_value(
 
 
 def _listed(source: Transcript, fmt: Format, start: int, limit: int | None) -> list[EntryView]:
-    from bsd.surgery.view import views
-
     return list(views(source, fmt, start=start, limit=limit))
 
 
 def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
-    """The entry by id, else by line number: the first of several with the same id."""
-    from bsd.foundation.errors import NotFound
-
     view = examiner.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
     if view is None:
         hint = f"`bsd show {session}` lists them"
@@ -120,8 +114,7 @@ def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
 
 
 def _found(source: Transcript, fmt: Format, wanted: str) -> EntryView | None:
-    from bsd.surgery.view import views
-
+    """The entry by id, else by line number: the first of several with the same id."""
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
@@ -135,11 +128,6 @@ def _found(source: Transcript, fmt: Format, wanted: str) -> EntryView | None:
 
 def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[int, dict[str, Any]]:
     """What the contract adds to single entries: the line, and what was taken out of it."""
-    from bsd.session.session import Session
-    from bsd.store.extracted import SessionStore
-    from bsd.surgery.view import extracted_content
-    from bsd.text.reader import BytesTranscript
-
     wanted = {view.index: view for view in views}
     store = SessionStore(call.layout, session)
     found: dict[int, dict[str, Any]] = {}
@@ -150,8 +138,8 @@ def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[i
                 continue
             detail: dict[str, Any] = {"content": {}, "unavailable": {}}
             if wanted[line.index].extracted:
-                answer = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
-                detail = {key: answer[key] for key in detail}
+                away = extracted_content(BytesTranscript(line.raw), fmt, "#0", store)
+                detail = {"content": away.content, "unavailable": away.unavailable}
             text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
             found[line.index] = {"line": text, **detail}
     return found
@@ -198,7 +186,5 @@ def _print_one(view: EntryView, detail: dict[str, Any], *, full: bool) -> None:
 
 
 def _readable(line: str) -> str:
-    from bsd.text.reader import parse_entry
-
     entry = parse_entry(line.encode("utf-8", "surrogateescape"))
     return line if entry is None else json.dumps(entry, indent=2, ensure_ascii=False)

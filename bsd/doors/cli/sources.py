@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
-from bsd.doors.cli import complete
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.complete import offering
 from bsd.doors.cli.output import print_json, print_table, say
+from bsd.foundation.claims import elsewhere, served_by, take
+from bsd.foundation.errors import Conflict, NotFound
 
 _MORE = """
 The directories that [[sources]] in bsd.toml names. Each of them belongs to one root, the first that
@@ -45,16 +49,16 @@ def list_(call: Call, /) -> None:
     _list(call)
 
 
+def _names(call: Call, _: click.Context) -> Iterable[str]:
+    return (source.name for source in call.layout.sources)
+
+
 @sources.command("claim", cls=BsdCommand)
-@click.argument("name", metavar="NAME", shell_complete=complete.sources)
+@click.argument("name", metavar="NAME", shell_complete=offering(_names))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def claim(call: Call, /, name: str, yes: bool) -> None:
     """Let this root serve a source from now on, and no other."""
-    from bsd.doors.cli.output import confirm
-    from bsd.foundation.claims import served_by, take
-    from bsd.foundation.errors import Conflict, NotFound
-
     call.log(writes=True)
     source = next((each for each in call.layout.sources if each.name == name), None)
     if source is None:
@@ -74,8 +78,6 @@ def claim(call: Call, /, name: str, yes: bool) -> None:
 
 
 def _list(call: Call) -> None:
-    from bsd.foundation.claims import elsewhere, served_by
-
     call.log(writes=False)
     found = [
         {

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import click
 
-from bsd.doors.cli.call import Call, command
+from bsd.care.disk_use import disk_use
+from bsd.doors.cli.call import BsdCommand, Call, command
 from bsd.doors.cli.client import Client, NotRunning, find_client
-from bsd.doors.cli.output import print_json, say
-from bsd.doors.cli.quick_status import print_status
+from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.complete import offering
+from bsd.doors.cli.output import one_line, print_json, print_table, say
+from bsd.doors.cli.problem import problem_of
+from bsd.doors.cli.status_text import disk_lines, print_status, spell_seconds, spell_when
+from bsd.foundation.ages import look
+from bsd.foundation.errors import BsdError
+from bsd.foundation.spelling import lifetime_seconds
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled away
 
@@ -56,13 +65,6 @@ def status(call: Call, /, watch: bool, every: float) -> int:
 
 def _without_daemon(call: Call, problem: NotRunning) -> int:
     """Tell what there is all the same: what bsd takes on disk."""
-    from bsd.care.disk_use import disk_use
-    from bsd.doors.cli.disk_text import disk_lines
-    from bsd.doors.cli.problem import problem_of
-    from bsd.foundation.ages import look
-    from bsd.foundation.errors import BsdError
-    from bsd.foundation.spelling import lifetime_seconds
-
     shown = problem_of(problem, None)
     document, disk, clock = shown.as_json(), None, None
     with suppress(BsdError):  # without a root, or with broken settings, there is no more to say
@@ -100,8 +102,6 @@ def _watch(
 
 def _show(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        import json
-
         sys.stdout.write(json.dumps(document) + "\n")
     else:
         if sys.stdout.isatty():
@@ -113,3 +113,87 @@ def _show(document: dict[str, Any], *, as_json: bool) -> None:
         if not sys.stdout.isatty():
             say()
     sys.stdout.flush()
+
+
+_MORE = """
+Asks the running daemon; exit code 3 if there is none.
+
+\b
+Examples:
+  bsd jobs
+  bsd jobs run retention
+  bsd jobs --json | jq '.jobs[] | select(.last_result.ok == false)'
+"""
+
+
+class _Jobs(click.Group, BsdCommand):
+    """A group that is a command as well, when nothing follows."""
+
+
+@click.group(
+    "jobs",
+    cls=_Jobs,
+    invoke_without_command=True,
+    help=f"{COMMANDS['jobs'].help}\n\n{_MORE}",
+)
+@click.pass_context
+def jobs(context: click.Context, /) -> None:
+    if context.invoked_subcommand is None:
+        _list(context.obj)
+
+
+def _names(call: Call, _: click.Context) -> Iterator[str]:
+    answer = find_client(call.root, call.config).get("/api/jobs")
+    return (job["name"] for job in answer["jobs"])
+
+
+@jobs.command("run", cls=BsdCommand)
+@click.argument("name", shell_complete=offering(_names))
+@click.pass_obj
+def run(call: Call, /, name: str) -> int:
+    """Run one job now and wait for its end. Exit code 1 if it failed."""
+    job = find_client(call.root, call.config).post(f"/api/jobs/{quote(name, safe='')}/run")
+    result = job["last_result"] or {"ok": True, "error": None, "seconds": 0.0}
+    if call.json:
+        print_json(job)
+    elif result["ok"]:
+        say(f"{job['name']} is done, in {result['seconds']:.1f} s")
+    else:
+        say(f"{job['name']} failed: {result['error']}")
+    return 0 if result["ok"] else 1
+
+
+def _list(call: Call) -> None:
+    answer = find_client(call.root, call.config).get("/api/jobs")
+    if call.json:
+        print_json(answer)
+        return
+    now = time.time()
+    print_table(
+        ("JOB", "SCHEDULE", "LAST RUN", "NEXT RUN", "RESULT"),
+        [_row(job, now) for job in answer["jobs"]],
+        last_may_shrink=True,
+    )
+
+
+def _row(job: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    schedule = job["schedule"] or "when asked"
+    return (
+        job["name"],
+        schedule if job["enabled"] else f"{schedule} (off)",
+        spell_when(job["last_run"], now) if job["last_run"] else "never",
+        "running" if job["running"] else _next(job, now),
+        _result(job["last_result"]),
+    )
+
+
+def _next(job: Mapping[str, Any], now: float) -> str:
+    return spell_when(job["next_run"], now) if job["next_run"] else ""
+
+
+def _result(result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return ""
+    if result["ok"]:
+        return f"ok, {spell_seconds(result['seconds'])}"
+    return f"failed: {one_line(result['error'] or '', 200)}"

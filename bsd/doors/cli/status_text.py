@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from bsd.doors.cli.disk_text import disk_lines
-from bsd.doors.cli.text import counted, one_line, size
+from bsd.doors.cli.client import find_client
+from bsd.doors.cli.commands import PIPE_CLOSED
+from bsd.doors.cli.output import counted, one_line, print_json, say, size
+from bsd.doors.command_line import split_command
+from bsd.foundation.errors import BsdError
 
 Document = Mapping[str, Any]
 
@@ -160,3 +166,78 @@ def spell_seconds(seconds: float) -> str:
             break
     # Seconds matter only while there is nothing greater than minutes.
     return " ".join(f"{number} {name}" for name, number in parts[:2]) or "0 s"
+
+
+_PARTS = {
+    "store": "store",
+    "history": "history",
+    "trash": "trash",
+    "orphans": "orphans",
+    "databases": "databases",
+    "others": "settings and audit",
+    "log": "log",
+}
+
+
+def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[str]:
+    """What all of it takes, what of it goes by itself soon, and what was saved; epoch seconds."""
+    parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk[key]]
+    in_flight = disk["in_flight"]
+    if in_flight["bytes"]:
+        parts.append(f"in flight {size(in_flight['bytes'])}")
+    yield f"{size(disk['total'])}{': ' if parts else ''}{', '.join(parts)}"
+    if in_flight["files"]:
+        yield in_flight_line(in_flight, now)
+    if disk["saved"]:
+        net = disk["net"]
+        word = "more than it takes" if net >= 0 else "less than it takes"
+        yield f"sessions are {size(disk['saved'])} shorter: {size(abs(net))} {word}"
+
+
+def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:
+    """Which replaced versions of sessions are still there, and when they go."""
+    what = f"{counted(in_flight['files'], 'replaced version')} of sessions"
+    due_at = in_flight["due_at"]
+    left = datetime.fromisoformat(due_at).timestamp() - now if due_at else 0.0
+    when = f"in {max(1, round(left))} s" if left > 0 else "now"
+    return f"{what} ({size(in_flight['bytes'])}) may go {when}: by the daemon, or the next command"
+
+
+def quick_status(argv: list[str]) -> int | None:
+    """Answer `[--root DIR] [--config FILE] [--json] status [--json]`; returns the exit code.
+
+    None: the call wants something else, or it went wrong; then nothing was printed.
+    """
+    before, name, after = split_command(argv)
+    if name != "status" or any(option != "--json" for option in after):
+        return None
+    named: dict[str, str | None] = {"--root": None, "--config": None}
+    given = [option for option in before if option != "--json"]
+    for option, value in zip(given[::2], given[1::2], strict=False):
+        if option not in named or value.startswith("-"):
+            return None
+        named[option] = value
+    if len(given) % 2:
+        return None
+    try:
+        document = find_client(named["--root"], named["--config"]).get("/api/status")
+    except BsdError:  # the full command line does the same once more, and tells it with all care
+        return None
+    if hasattr(sys.stdout, "reconfigure"):  # a name may hold what the terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        print_status(document, as_json="--json" in argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (`| head`) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python's flush at exit fails as well
+        return PIPE_CLOSED
+    return 0
+
+
+def print_status(document: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the daemon's status for people or for programs."""
+    if as_json:
+        print_json(document)
+        return
+    for line in status_lines(document, time.time()):
+        say(line)

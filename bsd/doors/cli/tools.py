@@ -1,21 +1,18 @@
-"""`bsd restore_remote` and `bsd purge_control`: the agent's tools of seeds 000 and 001."""
+"""The agent's tools as commands (seeds 000 and 001), and `bsd mcp`, which serves them.
+
+What it takes to carry them out is loaded when one is called: pydantic, and for `bsd mcp` its SDK.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bsd.doors.cli import complete
-from bsd.doors.cli.call import LONGEST_WAIT, Call, command
-from bsd.doors.cli.output import print_json, say
-from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY, named, parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from bsd.doors.agent.tools import Asked
-    from bsd.foundation.layout import Layout, SessionName
+from bsd.doors.cli.call import SESSION, Call, command
+from bsd.doors.tool_commands import named, parameters
+from bsd.foundation.layout import SessionName
 
 
 @command(
@@ -60,90 +57,46 @@ for _command in (restore_remote, purge_control):
     ]
 
 
-def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
-    from bsd.doors.agent.scope import Scope
-    from bsd.doors.agent.tools import carry_out, read_call
-    from bsd.doors.cli.interrupt import stop_request
-    from bsd.doors.cli.verbs import CallHands
+@command(
+    "mcp",
+    """
+    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
+    read_extracted, context and search_extracted for sessions; memory_store, memory_recall,
+    memory_lookup, memory_confirm, memory_forget, memory_checkpoint and memory_prune for facts. It
+    needs no daemon, and works beside one. Without options every session can be named; where none
+    is, it is the one that the program which started the server has at work, if that can be told.
 
-    given = {name: value for name, value in given.items() if value is not None}
-    if given.get("session"):
-        given["session"] = _whole_name(call, given["session"])
-    asked, scope = read_call(tool, given), Scope()
-    name = scope.find(call.layout, asked.session, asked.lacks)
-    if not asked.verb.changes:
-        _tell(call, given, carry_out(asked, name, CallHands(call)))
-        return 0
-    with stop_request() as request:
-        own = scope.own(call.layout)
-        hands = CallHands(
-            call, request, actor="agent", wait=lambda one: wait_for(call.layout, one, own)
-        )
-        answer = call.with_entry(
-            name,
-            given["entry"],
-            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
-        )
-    _tell(call, given, answer)
-    return request.exit_code or _exit_code(asked, answer)
+    Each tool's description takes room in the agent's context: --tools leaves out what it need not
+    have.
 
+    \b
+    Examples:
+      bsd mcp
+      bsd mcp --agent main
+      bsd mcp --session main/4f2a --tools sessions
+      openclaw mcp set bsd '{"command":"bsd","args":["mcp","--agent","main"]}'
+    """,
+)
+@click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
+@click.option(
+    "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
+)
+@click.option(
+    "--tools",
+    type=click.Choice(["all", "sessions", "memory"]),
+    default="all",
+    show_default=True,
+    help="Those for sessions, for facts, or both.",
+)
+@click.pass_obj
+def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str) -> int:
+    from bsd.doors.cli.mcp_server import serve_tools
 
-def _whole_name(call: Call, text: str) -> str:
-    """A session's whole name; what none begins with is left to those who say so."""
-    from bsd.doors.cli.names import session_beginning_with
-
-    return str(session_beginning_with(call.layout, text) or text)
-
-
-def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
-    from bsd.foundation.errors import Busy
-
-    if answer.get("unavailable"):
-        return 1
-    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
-        return Busy.exit_code
+    serve_tools(call, agent, session, tools)
     return 0
 
 
-def wait_for(layout: Layout, name: SessionName, own: Collection[SessionName]) -> float:
-    """How many seconds to wait for a session: an agent's own run does not end while it waits."""
-    from bsd.agents.owners import in_use
+def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
+    from bsd.doors.cli.agent_calls import call_tool
 
-    return 0.0 if name in own or in_use(layout, name) else LONGEST_WAIT
-
-
-def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Say what came of it, in the originals' words."""
-    if call.json:
-        print_json(answer)
-    elif "keys_restored" in answer:
-        _tell_restored(answer)
-    elif "extracted_ids" in answer:
-        say(f"Session: {answer['session']}")
-        say(f"Total entries: {answer['total_entries']}")
-        say(f"Extracted entries: {answer['extracted_entries']}")
-        say("\nExtracted entry IDs:")
-        say("\n".join(f"  - {entry}" for entry in answer["extracted_ids"]) or "  (none)")
-    else:
-        say(f"Set _extractable={given['value'].lower()} for entry {answer['entry_id']}")
-
-
-def _tell_restored(answer: dict[str, Any]) -> None:
-    keys: list[str] = answer["keys_restored"]
-    note = answer.get("note")
-    if note is None:
-        say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
-        if keys:
-            say(f"Keys: {', '.join(keys)}")
-    else:
-        say(f"{AFTER_THE_TURN if answer['inline'] == 'after the turn' else TEXT_ONLY}{note}")
-    for key, why in answer.get("unavailable", {}).items():
-        say(f"{key}: {why}")
-    if "suggestion" in answer:
-        say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
-    for key, text in answer.get("texts", {}).items():
-        say(f"\n{key}:\n{text}")
-    if following := answer.get("next"):
-        keys, offset = following["keys"], following["offset"]
-        more = f"{answer['characters_left']} more characters"
-        say(f"\n({more}: --keys {','.join(keys)} --offset {offset} --text-only)")
+    return call_tool(call, tool, {name: one for name, one in given.items() if one is not None})

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, BsdCommand, Call, command
+from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.names import only_one
-from bsd.doors.cli.output import confirm, note, print_json, print_table, say
-from bsd.doors.cli.text import counted, size
+from bsd.doors.cli.names import only_one, say_who
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import Conflict, Invalid, NotFound
 from bsd.verbs.trash import (
@@ -138,7 +137,7 @@ def restore(call: Call, /, id: str) -> int:
     """Bring a session back, with the children that went with it."""
     with stop_request() as request:
         hands = CallHands(call, request)
-        found = _find(call, hands.trash(writes=True), id)
+        found = _find(hands.trash(writes=True), id)
         done = perform(TRASH_RESTORE, hands, None, RestoreFromTrash(found.id))
     if not _told(call, done):
         say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
@@ -156,7 +155,7 @@ def delete_from_trash(call: Call, /, id: str, yes: bool) -> int:
     """Delete one session in the trash for good."""
     with stop_request() as request:
         hands = CallHands(call, request)
-        found = _find(call, hands.trash(writes=True), id)
+        found = _find(hands.trash(writes=True), id)
         if not yes:
             _ask(
                 f"Delete {found.name} ({_amount([found])}) in the trash for good?",
@@ -199,7 +198,7 @@ def _ask(question: str, refusal: str) -> None:
         raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
-def _find(call: Call, trash: Trash, text: str) -> Trashed:
+def _find(trash: Trash, text: str) -> Trashed:
     """What is meant: by its id, or how the only one begins, or a session's name, or its id."""
     try:
         found = trash.find(text)
@@ -213,7 +212,7 @@ def _find(call: Call, trash: Trash, text: str) -> Trashed:
         if whole is None:
             raise
         found = begin[whole]
-        call.say_who(text, whole)
+        say_who(text, whole)
     return found
 
 

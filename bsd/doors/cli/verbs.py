@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,16 @@ import click
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import LONGEST_WAIT, SESSION, BsdCommand, Call
 from bsd.doors.cli.interrupt import StopRequest, stop_request
-from bsd.doors.cli.output import print_json, say
-from bsd.foundation.answers import Answer
+from bsd.doors.cli.names import say_whose, with_entry
+from bsd.doors.cli.output import print_json
+from bsd.doors.cli.verb_words import WORDS, VerbWords
+from bsd.foundation.layout import Layout, SessionName
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Verb, perform, verb_named
 
 if TYPE_CHECKING:
     from bsd.care.trash import Trash
-    from bsd.foundation.layout import Layout, SessionName
     from bsd.foundation.pruning_config import ConfigService
-
-Tell = Callable[[Any, "SessionName"], None]  # says to people what was answered
 
 
 class CallHands:
@@ -57,7 +56,7 @@ class CallHands:
         if self._request is not None:
             wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
             return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
-        self._call.say_whose(name.agent)
+        say_whose(self.layout, name.agent)
         return self._call.examiner()
 
     def trash(self, *, writes: bool) -> Trash:
@@ -85,30 +84,22 @@ class CallHands:
     def cleaned(self) -> None: ...
 
 
-def verb_command(
-    name: str,
-    tell: Tell | None = None,
-    failed: Callable[[Any, Any], bool] = lambda _asked, _answer: False,
-    types: Mapping[str, click.ParamType[Any]] | None = None,
-) -> click.Command:
-    """The command of the verb `name`.
-
-    `failed` knows of arguments and answer whether the exit code tells of trouble; `types` reads
-    arguments that the command line writes in a way of its own.
-    """
+def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
+    """The command of the verb `name`; without `words` those that are known of it."""
     named, verb = NAMES[name], verb_named(name)
+    words = words or WORDS.get(name) or VerbWords()
 
-    def work(call: Call, session: SessionName, asked: Any, hands: CallHands) -> Any:
+    def work(call: Call, session: SessionName | None, asked: Any, hands: CallHands) -> Any:
         entry = getattr(asked, "entry", None)
-        if entry is None:
+        if session is None or entry is None:
             return perform(verb, hands, session, asked)
 
         def of(one: str) -> Any:
             return perform(verb, hands, session, replace(asked, entry=one))
 
-        return call.with_entry(session, entry, of)
+        return with_entry(call, session, entry, of)
 
-    def act(call: Call, /, *, session: SessionName, **given: Any) -> int:
+    def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
         asked = verb.arguments(**given)
         if verb.changes:
             with stop_request() as request:
@@ -119,16 +110,17 @@ def verb_command(
         if call.json:
             print_json(answer.as_json())
         else:
-            (tell or _tell)(answer, session)
-        return code or int(failed(asked, answer))
+            words.tell(answer, session)
+        return code or int(words.failed(asked, answer))
 
     assert named.command is not None  # noqa: S101 - only those are asked for
+    one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
     return BsdCommand(
         named.command,
         callback=click.pass_obj(act),
         params=[
-            click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION"),
-            *parameters(verb.arguments, types or {}),
+            *([one] if verb.ask is None else []),
+            *parameters(verb.arguments, words.types),
         ],
         help=_help(named.help, verb),
     )
@@ -138,9 +130,3 @@ def _help(line: str, verb: Verb[Any, Any]) -> str:
     title = "Example:" if len(verb.examples) == 1 else "Examples:"
     shown = "\n".join(["\b", title, *(f"  {one}" for one in verb.examples)])
     return f"{line}\n\n{cleandoc(verb.about)}\n\n{shown}"
-
-
-def _tell(answer: Answer, _: SessionName) -> None:
-    """Say what was answered, in its own words: one line a field."""
-    for name, value in answer.as_json().items():
-        say(f"{name.replace('_', ' ')}: {value}")

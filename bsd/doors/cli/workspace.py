@@ -13,11 +13,10 @@ import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import wing_command
-from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.interrupt import stop_request
-from bsd.doors.cli.output import confirm, note, print_json, print_table, say
-from bsd.doors.cli.text import counted, safe, size
+from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
 from bsd.foundation.errors import ConfigError, Conflict, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs

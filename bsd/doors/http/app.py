@@ -22,7 +22,6 @@ from bsd.doors.http.desk import Desk
 from bsd.doors.http.layers import ReadOnlyGuard
 from bsd.doors.http.requests import handle_errors
 from bsd.doors.http.routes import config as config_routes
-from bsd.doors.http.routes import entries as entries_routes
 from bsd.doors.http.routes import events as events_routes
 from bsd.doors.http.routes import page as page_routes
 from bsd.doors.http.routes import sessions as sessions_routes
@@ -52,7 +51,6 @@ def create_app(
     app.include_router(state_routes.routes(daemon, desk.layout.audit_file))
     app.include_router(config_routes.routes(config, config_changed))
     app.include_router(sessions_routes.routes(desk))
-    app.include_router(entries_routes.routes(desk))
     app.include_router(verb_routes.routes(desk))
     open_facts = memory or partial(open_memory, desk.layout)
     app.include_router(

@@ -6,13 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bsd.agents.marker import EXTRACTABLE, RESTORED, Marker
-from bsd.care import catalog, summary
-from bsd.care.search import FindText, by_title, search_as_it_is
+from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
-from bsd.doors.http.entry_page import EntryFilter, entry_page
-from bsd.doors.http.listing import Filter, check_agent, described, page
-from bsd.doors.http.outlines import Outlines
 from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
@@ -20,10 +15,9 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.exchangers import Exchanger
 from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
-from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.locate import locate
 from bsd.surgery.result import SessionResult, Status
+from bsd.verbs.list_sessions import SearchState
 
 _log = get_logger("api")
 
@@ -44,7 +38,6 @@ class Desk:
     patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
     exchanger: Exchanger | None = None
     noticed: Noticed | None = None
-    find_text: FindText | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     search_state: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -78,66 +71,11 @@ class Desk:
         self.layout.session_file(name)
         return name
 
-    def describe(self, name: SessionName) -> dict[str, Any]:
-        """One session as the list shows it."""
-        try:
-            stat = self.layout.session_file(name).lstat()
-        except FileNotFoundError:
-            raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
-        info = catalog.describe(self.layout, name, stat)
-        return described(self.layout, [info], self.patience.clock())[0]
-
-    def page(self, wanted: Filter, limit: int, cursor: str | None) -> dict[str, Any]:
-        """{sessions, next, search}; with words `search` tells how far their text is known."""
-        now = self.patience.clock()
-        found = page(self.layout, wanted, limit, cursor, self.find_text, now)
-        problem = found.pop("problem")
-        return found | {"search": self.searched(problem) if wanted.words else None}
-
-    def search(self, words: str, agent: str | None, limit: int) -> dict[str, Any]:
-        """{query, results, search}: the best entries with all the words, in what is indexed."""
-        if agent is not None:
-            check_agent(self.layout, agent)
-        hits = search_as_it_is(self.layout, words, agent=agent, limit=limit)
-        called = by_title(
-            self.layout, words, agent=agent, limit=limit, but={hit.session for hit in hits}
-        )
-        return {
-            "query": words,
-            "sessions": [{"session": str(name), "title": title} for name, title in called],
-            "results": [hit.as_json() for hit in hits],
-            "search": self.searched(),
-        }
-
-    def searched(self, problem: str | None = None) -> dict[str, Any]:
+    def searched(self) -> SearchState:
         """How far the index of words follows the sessions."""
-        state = {"complete": False, "waiting": 0, "problem": "nobody keeps an index here"}
-        if self.search_state:
-            state = self.search_state()
-        return state | ({"problem": problem} if problem else {})
-
-    def summary(self, name: SessionName) -> dict[str, Any]:
-        """What a session was about."""
-        return summary.document(name, summary.summarize(self.layout, name), self.patience.clock())
-
-    def entries(self, name: SessionName, wanted: EntryFilter) -> dict[str, Any]:
-        """{entries, next, previous}: one page of a session's entries."""
-        return entry_page(self.layout, name, self.outlines, wanted)
-
-    def meta(self, name: SessionName, entry: str) -> dict[str, Any]:
-        """What bsd and people have noted on an entry."""
-        source, fmt = Session(self.layout, name).open()
-        with source:
-            located = locate(source, fmt, entry, header=True)
-        marker = Marker.of(located.entry)
-        return {
-            "entry_id": located.facts.id,
-            "index": located.line.index,
-            EXTRACTABLE: located.entry.get(EXTRACTABLE),
-            RESTORED: located.entry.get(RESTORED),
-            "extracted": bool(marker and marker.keys),
-            "keys": list(marker.keys) if marker else [],
-        }
+        if self.search_state is None:
+            return SearchState(complete=False, waiting=0, problem="nobody keeps an index here")
+        return SearchState(**self.search_state())
 
 
 def entry_name(entry: str) -> str:

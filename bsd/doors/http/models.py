@@ -6,17 +6,25 @@ The models of the settings are made from their table: what is valid only that de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal, get_type_hints
 
 from fastapi.openapi.models import Schema
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
-from bsd.doors.http import session_models
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
+
+
+class EntryDocument(Document):
+    """A whole entry, numbers as they are spelled, for somebody to edit."""
+
+    entry_id: str | None
+    index: int
+    seen: str = Field(description="Hash of the line; an edit may say what it was made on")
+    entry: dict[str, Any]
 
 
 def _bounds(kind: SettingKind) -> dict[str, Any]:
@@ -65,8 +73,8 @@ def settings_schema(names: Iterable[str], reference: str) -> dict[str, Any]:
 
 
 def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
-    """All answers by their names: those that are dataclasses (`told`), and the models there are."""
-    known: set[type[BaseModel]] = {RuntimeConfig, *map(answer_model, told), *_documents()}
+    """All answers by their names: those that are dataclasses (`told`), and the models here."""
+    known: set[type[BaseModel]] = {RuntimeConfig, EntryDocument, *map(answer_model, told)}
     _, schemas = models_json_schema(
         [(model, "serialization") for model in known], ref_template=reference
     )
@@ -74,9 +82,3 @@ def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
         name: Schema.model_validate(schema).model_dump(by_alias=True, exclude_none=True)
         for name, schema in sorted(schemas["$defs"].items())
     }
-
-
-def _documents() -> Iterator[type[Document]]:
-    for each in vars(session_models).values():
-        if isinstance(each, type) and issubclass(each, Document) and each is not Document:
-            yield each

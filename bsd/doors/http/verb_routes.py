@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Query, Request, Response
 
+from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
 from bsd.doors.http.description import answers, settings_schema
@@ -25,6 +26,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult
+from bsd.verbs.list_sessions import SearchState
 from bsd.verbs.verb import Verb, all_verbs, perform
 
 _OF_THE_SESSION = ("agent", "session")
@@ -47,6 +49,13 @@ class DeskHands:
     @property
     def layout(self) -> Layout:
         return self.desk.layout
+
+    @property
+    def outlines(self) -> Outlines:
+        return self.desk.outlines
+
+    def search_state(self) -> SearchState:
+        return self.desk.searched()
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - the desk's may write, and need not
         return self.desk.surgeon(self.actor)
@@ -81,8 +90,10 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
+    of = _OF_THE_SESSION if verb.ask is None else ()
+
     def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:
-        parts = [given.pop(part) for part in _OF_THE_SESSION if part in given]
+        parts = [given.pop(part) for part in of]
 
         def work() -> Answer:
             name = desk.named(*parts) if parts else None
@@ -96,7 +107,7 @@ def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route
 
         return verb.changes and not given.get("dry_run"), work
 
-    _add(router, verb, route, prepare, _OF_THE_SESSION if verb.ask is None else ())
+    _add(router, verb, route, prepare, of)
 
 
 def wing_routes(
@@ -213,7 +224,8 @@ def _signature(arguments: Any, in_path: list[str], in_query: list[str]) -> Signa
     for name in in_query:
         one, said = known[name]
         taken: Any = taken_type(hints[name], said)
-        kind = Annotated[taken, Query(description=said.doc or None)]
+        alias = (said.names or {}).get("http")
+        kind = Annotated[taken, Query(alias=alias, description=said.doc or None)]
         default = Parameter.empty if one.default is MISSING else one.default
         asked.append(Parameter(name, keyword, annotation=kind, default=default))
     return Signature(

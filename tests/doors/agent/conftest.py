@@ -22,6 +22,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from tests.openclaw_tree import set_at_rest
+from tests.sessions import Talk, text, thought
 
 NAME = SessionName("main", "s1")
 LONG = "lorem ipsum dolor sit amet " * 40
@@ -150,67 +151,36 @@ def desk(tmp_path: Path) -> Desk:
 
 
 class Agent:
-    """Writes a conversation as OpenClaw does."""
+    """Writes a conversation into the session, as OpenClaw does."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._number = 0
-        self._parent: str | None = None
+        self._talk = Talk()
         desk.append(HEADER)
 
-    def _entry(self, message: dict[str, Any]) -> dict[str, Any]:
-        self._number += 1
-        entry_id = f"e{self._number}"
-        entry = {
-            "type": "message",
-            "id": entry_id,
-            "parentId": self._parent,
-            "timestamp": f"2026-02-01T00:{self._number // 60:02d}:{self._number % 60:02d}Z",
-            "message": message,
-        }
-        self._parent = entry_id
-        self._desk.append(entry)
-        return entry
+    def user(self, words: str) -> str:
+        return self._written(self._talk.user(words))
 
-    def user(self, text: str) -> str:
-        message = {"role": "user", "content": [{"type": "text", "text": text}]}
-        return str(self._entry(message)["id"])
+    def says(self, words: str, *, model: str = "claude-opus-4-5", signature: str = "") -> str:
+        thinking = [thought("hm") | {"thinkingSignature": signature}] if signature else []
+        return self._written(self._talk.says(*thinking, text(words), model=model))
 
-    def says(self, text: str, *, model: str = "claude-opus-4-5", signature: str = "") -> str:
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}]
-        if signature:
-            thinking = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
-            blocks.insert(0, thinking)
-        return self._assistant(blocks, "stop", model)
-
-    def calls(self, *calls: tuple[str, str, Any], text: str = "Let me see.") -> str:
+    def calls(self, *calls: tuple[str, str, Any], words: str = "Let me see.") -> str:
         """Call tools: (id, name, arguments)."""
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}]
-        blocks += [
+        blocks = [
             {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
             for call_id, name, arguments in calls
         ]
-        return self._assistant(blocks, "toolUse", "claude-opus-4-5")
+        return self._written(self._talk.says(text(words), *blocks))
 
-    def result(self, call_id: str, name: str, text: str, *, error: bool = False) -> str:
-        message = {
-            "role": "toolResult",
-            "toolCallId": call_id,
-            "toolName": name,
-            "content": [{"type": "text", "text": text}],
-            "isError": error,
-        }
-        return str(self._entry(message)["id"])
+    def result(self, call_id: str, name: str, words: str, *, error: bool = False) -> str:
+        return self._written(self._talk.answers(call_id, words, name, error=error))
 
-    def _assistant(self, blocks: list[dict[str, Any]], reason: str, model: str) -> str:
-        message = {
-            "role": "assistant",
-            "content": blocks,
-            "api": "anthropic-messages",
-            "model": model,
-            "stopReason": reason,
-        }
-        return str(self._entry(message)["id"])
+    def _written(self, name: str) -> str:
+        number = len(self._talk.entries) - 1
+        when = f"2026-02-01T00:{number // 60:02d}:{number % 60:02d}Z"
+        self._desk.append(self._talk.entries[-1] | {"timestamp": when})
+        return name
 
     def past(self) -> str:
         """A turn with a long result, old enough to leave; returns the id of the result."""

@@ -393,7 +393,7 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     assert call_of(desk.entry(asks))["arguments"] == {"entry_id": old}
     assert text_of(desk.entry(answer)) == "[done: mcp__bsd__restore]"
     assert not desk.look()
-    assert len([one for one in desk.surgeon().history(NAME) if one["action"] == "restore"]) == 1
+    assert len([one for one in desk.surgeon().history(NAME) if one.action == "restore"]) == 1
 
 
 def test_calls_that_the_original_tool_answered(desk: Desk, agent: Agent) -> None:

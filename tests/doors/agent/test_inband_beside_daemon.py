@@ -18,6 +18,7 @@ from bsd.foundation.spelling import iso_utc
 from tests.daemon.running import Running, configure, launched
 from tests.needs import require_linux
 from tests.openclaw_tree import set_at_rest
+from tests.sessions import HEADER, Talk, call, text
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.daemon
@@ -63,40 +64,21 @@ class Owner:
 
 class OpenClawOwner(Owner):
     def begin(self) -> None:
-        self.write(
-            {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T00:00:00Z"}
-        )
+        self._talk = Talk()
+        self.write(HEADER)
         self.turn(("read", {"path": "a"}, LONG), ("read", {"path": "b"}, LOG))
         for _ in range(3):
             self.turn()
 
     def turn(self, *calls: tuple[str, dict[str, Any], str]) -> None:
-        self._message("user", [{"type": "text", "text": "go on"}])
+        begun = len(self._talk.entries)
+        self._talk.user("go on")
         for name, arguments, answer in calls:
-            number = next(self._numbers)
-            call = {"type": "toolCall", "id": f"c{number}", "name": name, "arguments": arguments}
-            self._message("assistant", [call], stopReason="toolUse")
-            self._message(
-                "toolResult",
-                [{"type": "text", "text": answer}],
-                toolCallId=f"c{number}",
-                toolName=name,
-                isError=False,
-            )
-        self._message("assistant", [{"type": "text", "text": "well"}], stopReason="stop")
-
-    def _message(self, role: str, content: list[dict[str, Any]], **more: Any) -> None:
-        number = next(self._numbers)
-        last = self.entries()[-1]
-        self.write(
-            {
-                "type": "message",
-                "id": f"e{number}",
-                "parentId": last["id"] if last["type"] == "message" else None,
-                "timestamp": "2026-02-01T00:00:00Z",
-                "message": {"role": role, "content": content, **more},
-            }
-        )
+            asked = f"c{next(self._numbers)}"
+            self._talk.says(call(asked, name, **arguments))
+            self._talk.answers(asked, answer, name)
+        self._talk.says(text("well"))
+        self.write(*self._talk.entries[begun:])
 
     def results(self) -> dict[str, str]:
         return {

@@ -78,7 +78,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
             desk.rest()
         assert plain(desk.path.read_bytes()) == expected, number
         history = desk.surgeon().history(NAME)
-        assert [one["action"] for one in history if one["state"] == "done"] == [
+        assert [one.action for one in history if one.state == "done"] == [
             "in_band",
             "extract",
         ], number

@@ -142,7 +142,7 @@ def test_calls_of_all_kinds(
             check(desk)
             assert not desk.look()
             desk.rest()
-        done = [one for one in desk.surgeon().history(NAME) if one["action"] == "in_band"]
+        done = [one for one in desk.surgeon().history(NAME) if one.action == "in_band"]
         if done and desk.surgeon().history(NAME)[0] == done[0] and changed:
             performed.undo(desk.surgeon(), NAME)
             assert desk.path.read_bytes() == before

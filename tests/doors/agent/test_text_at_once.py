@@ -14,7 +14,7 @@ import pytest
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import carry_out, read_call
-from bsd.doors.cli.tools import wait_for
+from bsd.doors.cli.agent_calls import wait_for
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService

@@ -16,8 +16,10 @@ from bsd.doors.cli.main import run
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.layout import SessionName
 from bsd.surgery.result import SessionResult, Status
+from bsd.surgery.view import ExtractedContent
+from bsd.verbs.extract import Extract
 from bsd.verbs.restore_all import RESTORE_ALL
-from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
+from bsd.verbs.verb import Meanwhile, RootHands, Verb, no_one_waits
 from bsd.verbs.verb import perform as real_perform
 from tests.openclaw_tree import add_session
 
@@ -40,26 +42,17 @@ class FakeSurgeon:
         self,
         name: SessionName,
         *,
-        dry_run: bool = False,
         by_hand: bool = False,
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> SessionResult:
         assert by_hand
-        self.asked.append(("extract", str(name), dry_run, dict(overrides or {})))
+        self.asked.append(("extract", str(name), False, dict(overrides or {})))
         return self._next(name, progress)
 
-    def extraction(
-        self,
-        name: SessionName,
-        *,
-        by_hand: bool = False,
-        overrides: Mapping[str, Any] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> SessionResult:
-        return self.extract(
-            name, dry_run=True, by_hand=by_hand, overrides=overrides, progress=progress
-        )
+    def foretell(self, hands: RootHands, name: SessionName, asked: Extract) -> SessionResult:
+        self.asked.append(("extract", str(name), True, dict(asked.settings)))
+        return self._next(name, hands.progressed)
 
     def restore_all(
         self,
@@ -80,8 +73,8 @@ class FakeSurgeon:
     def look(self, _: SessionName, query: Callable[[Any, Any, Any], Any]) -> Any:
         return query(None, None, SimpleNamespace(stored=None))
 
-    def extracted_content(self, _source: None, _fmt: None, entry: str, _: None) -> dict[str, Any]:
-        return {"entry_id": entry, "content": self.content, "unavailable": self.unavailable}
+    def extracted_content(self, _source: None, _fmt: None, entry: str, _: None) -> ExtractedContent:
+        return ExtractedContent(entry, 0, "0000_x", None, 0, self.content, self.unavailable)
 
     def set_extractable(
         self, name: SessionName, entry: str, value: bool | int | None
@@ -164,8 +157,9 @@ def listening(
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
+    monkeypatch.setattr("bsd.verbs.extract._foretell", surgeon.foretell)
     monkeypatch.setattr("bsd.verbs.reading.extracted_content", surgeon.extracted_content)
-    monkeypatch.setattr("bsd.surgery.view.views", lambda *_, **_how: iter(()))
+    monkeypatch.setattr("bsd.doors.cli.show.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
     usual |= {"log_level": "info", "log_format": "auto"}
     settings = property(lambda call: SimpleNamespace(root=Path(call.root), **usual))

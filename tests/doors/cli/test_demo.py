@@ -117,7 +117,7 @@ def test_when_it_is_broken_off_nothing_is_left(
     require_linux()
     process = program.start("demo", TMPDIR=str(place))
     try:
-        wait_for(lambda: any("demo_agent" in each for each in processes_in(place)), "its agent")
+        wait_for(lambda: any("demo_stage" in each for each in processes_in(place)), "its agent")
         assert any("run" in words.split("\0") for words in processes_in(place))
         process.send_signal(number)
         _, err = process.communicate(timeout=DEADLINE_SECONDS)

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.doors.cli import log_file
-from bsd.doors.cli.log_file import LogReader
-from bsd.doors.cli.log_lines import LineFilter, console_line, json_line
+from bsd.doors.cli import logs
+from bsd.doors.cli.logs import LineFilter, LogReader, console_line, json_line
 from bsd.doors.cli.main import run
 
 ALL = LineFilter()
@@ -93,7 +92,7 @@ def test_reading_backwards_in_blocks_is_reading(
     lines = [bytes([97 + n % 26]) * length for n, length in enumerate(lengths)]
     path.write_bytes(b"".join(one + b"\n" for one in lines))
     with pytest.MonkeyPatch.context() as patch, LogReader(path) as file:
-        patch.setattr(log_file, "_BLOCK", block)
+        patch.setattr(logs, "_BLOCK", block)
         expected = [one for one in lines if one]
         assert file.last(count, ALL) == (expected[-count:] if count else [])
 
@@ -283,6 +282,6 @@ def test_following_ends_with_an_interrupt(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bsd.doors.cli.log_file.time.sleep", interrupt)
+    monkeypatch.setattr("bsd.doors.cli.logs.time.sleep", interrupt)
     assert run(["logs", "-f"]) == 130
     assert "one" in capsys.readouterr().out

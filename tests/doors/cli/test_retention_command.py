@@ -10,8 +10,20 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.clock import put_forward
+import orjson
+
+from bsd.foundation.ages import ClockRecord, boot_id, steady
+from bsd.foundation.layout import Layout
 from tests.doors.cli.conftest import Call, snapshot
+
+
+def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:
+    """Let bsd find that the clock moved by so much more than the `ago` seconds that passed."""
+    record = ClockRecord(boot_id(), time.time() - ago - hours * 3600, steady() - ago)
+    file = Layout(root).clock_file
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.write_bytes(orjson.dumps(record.as_json()))
+
 
 _ENDLESS = b"""{"boot": "other", "wall": 1e300, "steady": 1, "running": 0, "gained": 0,
     "newest": null, "steps": []}"""

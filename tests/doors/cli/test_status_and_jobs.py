@@ -18,7 +18,7 @@ import pytest
 from bsd.doors.cli import status as status_command
 from bsd.doors.cli.client import Client, find_client
 from bsd.doors.cli.main import run
-from bsd.doors.cli.quick_status import quick_status
+from bsd.doors.cli.status_text import quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
 from tests.doors.http.api import serving
 from tests.doors.http.fake_daemon import FakeDaemon, sample_job, sample_status

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bsd.doors.cli.output import print_table
-from bsd.doors.cli.text import counted, one_line, safe, share, size
+from bsd.doors.cli.output import counted, one_line, print_table, safe, share, size
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=80)
 _DANGEROUS = {"Cc", "Cs", "Co", "Cn", "Zl", "Zp"}

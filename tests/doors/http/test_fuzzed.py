@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from bsd.care.search import sessions_with
 from bsd.doors.http.app import create_app
 from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
@@ -84,7 +82,6 @@ class Stage:
             self.layout,
             self._config,
             self._patience,
-            find_text=partial(sessions_with, self.layout),
         )
         self.app = create_app(
             FakeDaemon(), self._config, desk, workspaces=WorkspaceRoot(None, self.layout)

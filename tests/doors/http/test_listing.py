@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.agents.owners import layout_of
-from bsd.doors.http.listing import Cursor, Filter, page
 from bsd.foundation.errors import Invalid
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings_tables import SourceSettings
+from bsd.verbs.list_sessions import Cursor, ListSessions, Sessions, list_sessions
 from tests.openclaw_tree import add_session
 
 STALE = {"stale": True, "active": False}
@@ -29,25 +29,42 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def found(layout: Layout, wanted: Filter, *by_text: str) -> set[str]:
-    asked: list[tuple[str, str | None]] = []
-
-    def find_text(words: str, agent: str | None) -> set[SessionName]:
-        asked.append((words, agent))
-        return {SessionName.parse(name) for name in by_text}
-
-    answer = page(layout, wanted, 10, None, find_text, 0.0)
-    assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
-    return {one["session"] for one in answer["sessions"]}
+def page(layout: Layout, asked: ListSessions, now: float = 0.0) -> Sessions:
+    return list_sessions(layout, asked, now)[0]
 
 
-def test_what_the_text_says_counts_as_much_as_the_name(layout: Layout) -> None:
-    assert found(layout, Filter(words="second"), "main/b", "main/gone") == {"second/a", "main/b"}
-    assert found(layout, Filter(agent="main", words="x"), "second/a", "main/c") == {"main/c"}
+class Find:
+    """Finds sessions; their text is what the test says."""
+
+    def __init__(self, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._layout = layout
+        self._patch = monkeypatch
+
+    def __call__(self, wanted: ListSessions, *by_text: str) -> set[str]:
+        asked: list[tuple[str, str | None]] = []
+
+        def find_text(_: Layout, words: str, agent: str | None) -> set[SessionName]:
+            asked.append((words, agent))
+            return {SessionName.parse(name) for name in by_text}
+
+        self._patch.setattr("bsd.care.search.sessions_with", find_text)
+        answer = page(self._layout, wanted)
+        assert asked == ([(wanted.words, wanted.agent)] if wanted.words else [])
+        return {one.session for one in answer.sessions}
 
 
-def test_without_words_nobody_searches(layout: Layout) -> None:
-    assert len(found(layout, Filter())) == 4
+@pytest.fixture
+def find(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Find:
+    return Find(layout, monkeypatch)
+
+
+def test_what_the_text_says_counts_as_much_as_the_name(find: Find) -> None:
+    assert find(ListSessions(words="second"), "main/b", "main/gone") == {"second/a", "main/b"}
+    assert find(ListSessions(agent="main", words="x"), "second/a", "main/c") == {"main/c"}
+
+
+def test_without_words_nobody_searches(find: Find) -> None:
+    assert len(find(ListSessions())) == 4
 
 
 def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
@@ -56,8 +73,8 @@ def test_stale_and_active_are_asked_for_like_a_status(layout: Layout) -> None:
     newest = (layout.agents / "main" / "sessions" / "b.jsonl").stat().st_mtime
 
     def names(status: str) -> set[str]:
-        answer = page(layout, Filter(status=status), 10, None, None, newest + 60)
-        return {one["session"] for one in answer["sessions"] if one["is_stale"] is STALE[status]}
+        answer = page(layout, ListSessions(status=status), newest + 60)
+        return {one.session for one in answer.sessions if one.is_stale is STALE[status]}
 
     assert names("stale") == {"main/a"}
     assert names("active") == {"main/b", "main/c", "second/a"}
@@ -70,9 +87,8 @@ def test_archived_sessions_are_asked_for_by_that_word(tmp_path: Path) -> None:
     for number, place in enumerate(("sessions/2026/05/01", "archived_sessions")):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / f"{stem}{number}.jsonl").write_bytes(b"{}\n")
-    answer = page(layout, Filter(status="archived"), 10, None, None, 0.0)
-    [one] = answer["sessions"]
-    assert (one["session"], one["status"]) == (f"codex:2026:05:01/{stem}1", "archived")
+    [one] = page(layout, ListSessions(status="archived")).sessions
+    assert (one.session, one.status) == (f"codex:2026:05:01/{stem}1", "archived")
 
 
 @given(st.integers(0, 2**63), st.sampled_from((0, 1)), st.integers(-(2**63), 0), st.text())

@@ -76,7 +76,7 @@ def full_disk(top: Path) -> Answer:
     root, filler = top / "root", top / "filler"
     answers, problems = [], []
     surgeon = _surgeon(root)
-    surgeon.extraction(NAME)
+    performed.extraction(surgeon, NAME)
     for what in (surgeon.extract, partial(performed.restore_all, surgeon)):
         for room in range(0, 200 << 10, 12 << 10):
             set_at_rest(_path(root))

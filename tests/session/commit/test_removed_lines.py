@@ -54,8 +54,8 @@ def _judge(scene: Theatre) -> list[str]:
     later = Patience(wait=0.0, clock=lambda: time.time() + 100)
     surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
     for one in surgeon.history(NAME):
-        if one["undoes"] is None and one["state"] != "undone":
-            performed.undo(surgeon, NAME, one["operation"])
+        if one.undoes is None and one.state != "undone":
+            performed.undo(surgeon, NAME, one.operation)
     problems += [f"after undo: {problem}" for problem in scene.oracle().judge()]
     lines = scene.path.read_bytes().splitlines(keepends=True)
     original = scene.original.splitlines(keepends=True)

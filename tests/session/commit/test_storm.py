@@ -4,23 +4,241 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
-from bsd.foundation.layout import SessionName
-from bsd.session.commit.exchangers import DirectExchanger, HelperExchanger
+from bsd.foundation.errors import Busy, Conflict
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.commit.displaced import Access, Recovered
+from bsd.session.commit.exchangers import DirectExchanger, Exchanger, HelperExchanger, Step
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.recovery import recover
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.surgery.result import SessionResult
 from tests.needs import require_linux
-from tests.session.commit.arena import SECONDS, StoppingExchanger, arena, storm
+from tests.openclaw_tree import set_at_rest
 from tests.session.commit.chaos_report import Report
+from tests.session.commit.crashed import fast_directory, session
 from tests.session.commit.writers import NodeWriter, missing_doubled_disordered
+from tests.verbs import performed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+if TYPE_CHECKING:
+    from bsd.session.commit.exchange import Request, Result
+
+
+_ROUND_SECONDS = 1.5
+SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_seconds": 0}
+# Read before the tests are given an environment of their own. `make soak` has 30.
+SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
+_LONGER = 8  # a loaded machine gets this many times as long to have had enough
+
+
+# --- where surgeons and writers meet: sessions at which both work at once ---
+
+
+class Arena:
+    """One root with one session after the other."""
+
+    def __init__(self, root: Path, report: Report) -> None:
+        self.layout = Layout(root)
+        self.report = report
+        root.mkdir(exist_ok=True)
+        self.config = ConfigService(self.layout.config_file)
+        self.config.update(SETTINGS)
+
+    def surgeon(self, exchanger: Exchanger) -> Surgeon:
+        """One who knows no quiet time: his clock is ahead, so every file looks old enough."""
+        patience = Patience(
+            wait=0.0, quiet=0.0, clock=lambda: time.time() + 3600, sleep=lambda _: None
+        )
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor="chaos",
+            patience=patience,
+            exchanger=exchanger,
+            noticed=self.report.noticed,
+        )
+
+    def new_session(self, name: SessionName) -> Path:
+        path = self.layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(session())
+        set_at_rest(path)
+        self.report.sessions += 1
+        return path
+
+    def recover(self, exchanger: Exchanger, later: float = 0.0) -> list[Recovered]:
+        """As the daemon does now and then; `later` seconds from now."""
+        results = recover(
+            InFlight(self.layout),
+            Access.to(self.layout, lambda name, path: None),
+            exchanger,
+            now_ns=lambda: time.time_ns() + int(later * 1e9),
+        )
+        self.report.recovered(results)
+        return results
+
+    def settle(self, exchanger: Exchanger) -> None:
+        """Recover until nothing is in flight any more."""
+        deadline = time.monotonic() + 20
+        later = 100.0
+        while list(InFlight(self.layout).records()):
+            results = self.recover(exchanger, later)
+            later += 100.0
+            assert time.monotonic() < deadline, f"never settles: {results}"
+
+
+@contextmanager
+def arena(name: str) -> Iterator[Arena]:
+    """An arena in memory; its report is published at the end."""
+    top = tempfile.mkdtemp(prefix="bsd-chaos-", dir=fast_directory())
+    report = Report(name)
+    try:
+        yield Arena(Path(top) / "root", report)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+        report.publish()
+
+
+def storm(
+    place: Arena,
+    exchanger: Exchanger,
+    writers: list[NodeWriter],
+    how_long: float,
+    others: Callable[[], list[list[str]]] = list,
+    *,
+    enough: Callable[[Report], object] = lambda report: report.commits,
+) -> list[str]:
+    """Extract and restore without pause while the writers append; what went wrong.
+
+    Lasts `how_long` seconds, and on until there was `enough` of what it is for, within reason.
+    """
+    problems: list[str] = []
+    surgeon = place.surgeon(exchanger)
+    end = time.monotonic() + how_long
+    latest = end + (_LONGER - 1) * how_long
+    while (now := time.monotonic()) < end or (now < latest and not enough(place.report)):
+        name = SessionName("main", f"chat{place.report.sessions}")
+        path = place.new_session(name)
+        # One who holds the session most of the time leaves few gaps: he rests every other round.
+        present = [one for one in writers if one.mode != "hold" or place.report.sessions % 2]
+        for writer in present:
+            writer.begin(path)
+        round_end = time.monotonic() + _ROUND_SECONDS
+        while time.monotonic() < round_end:
+            problems += _operate(surgeon, name)
+            place.recover(exchanger)
+        written = [writer.end() for writer in present]
+        place.settle(exchanger)
+        written += others()  # only now: settling may insert lines, which is an exchange too
+        place.report.lines += sum(map(len, written))
+        problems += missing_doubled_disordered(path, written)
+        problems += _incomplete(place, name, path)
+    return problems
+
+
+def _operate(surgeon: Surgeon, name: SessionName) -> list[str]:
+    problems = []
+    operations: dict[str, Callable[[SessionName], SessionResult]] = {
+        "extract": surgeon.extract,
+        "restore_all": partial(performed.restore_all, surgeon),
+    }
+    for which, operate in operations.items():
+        try:
+            result = operate(name)
+        except (Busy, Conflict):
+            continue
+        if str(result.status) == "failed":
+            problems.append(f"{which}: {result.reason}")
+    return problems
+
+
+def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
+    """Whether everything can be put back, now that nobody writes: the storm's exchanger might."""
+    set_at_rest(path)
+    result = performed.restore_all(place.surgeon(DirectExchanger()), name)
+    problems = [f"not restored: {result}"] if result.unavailable else []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    problems += [f"still away: {raw[:60]!r}" for raw in lines if b"[[extracted-" in raw]
+    originals = [json.loads(raw) for raw in session().split(b"\n")[:-1]]
+    for original, raw in zip(originals, lines, strict=False):
+        entry = json.loads(raw)
+        entry.pop("_restored", None)
+        if entry != original:
+            problems.append(f"{original['id']} is not what it was")
+    return problems
+
+
+class StoppingExchanger:
+    """Stops the world between the steps, so that others come just then."""
+
+    def __init__(self, inner: Exchanger, seed: int) -> None:
+        self._inner = inner
+        self._chance = random.Random(seed)
+        self._late = 0
+        self._fresh: list[list[str]] = []
+
+    def exchange(self, request: Request, after_step: Step) -> Result:
+        with ExitStack() as held:
+            mood = self._chance.choice(["wait", "wait", "drain", "hold", "late", "none"])
+
+            def stop(step: str) -> None:
+                after_step(step)
+                self._do(mood, step, request["inflight"], held)
+
+            result = self._inner.exchange(request, stop)
+        if mood == "late" and result["gave_up"] is None:
+            # The kernel's corner: an opener between the look-up and the open count.
+            self._write(request["inflight"])
+        return result
+
+    def written(self) -> list[list[str]]:
+        """The lines that came through displaced files, since this was last asked."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def _do(self, mood: str, step: str, displaced: str, held: ExitStack) -> None:
+        match mood, step:
+            case "wait", "verified" | "exchanged" | "draining":
+                time.sleep(0.003)  # who comes now has to wait for us
+            case "drain", "draining":
+                self._write(displaced)
+            case "hold", "draining":
+                held.callback(os.close, self._write(displaced, keep=True))
+
+    def _write(self, displaced: str, *, keep: bool = False) -> int:
+        identity = (
+            f"late{self._late}-0"  # each through a descriptor of its own: no order among them
+        )
+        self._late += 1
+        message = {"role": "user", "content": "late"}
+        body = {"type": "message", "id": identity, "parentId": None, "message": message}
+        fd = os.open(displaced, os.O_WRONLY | os.O_APPEND)
+        os.write(fd, json.dumps(body).encode() + b"\n")
+        self._fresh.append([identity])
+        if not keep:
+            os.close(fd)
+        return fd
+
 
 _TOP = Path(__file__).parents[3]
 
@@ -106,7 +324,7 @@ import sys, time
 from pathlib import Path
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.exchangers import DirectExchanger
-from tests.session.commit.arena import Arena, _operate
+from tests.session.commit.test_storm import Arena, _operate
 from tests.session.commit.chaos_report import Report
 
 root, name, seconds = sys.argv[1:]

@@ -1,119 +1,81 @@
-"""Agents and whole sessions: `/api/agents`, `/api/sessions…`."""
+"""What no verb answers: the agents, and entries as they are spelled or streamed from the store.
+
+`{entry}` is an id; if it is all digits and no such id exists, the index; `%23n` always is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
+from starlette.responses import StreamingResponse
 
 from bsd.care import catalog
-from bsd.care.catalog import children
+from bsd.care.catalog import Agents
 from bsd.doors.http.answer import JsonAnswer, reading
 from bsd.doors.http.description import answers
-from bsd.doors.http.desk import Desk
-from bsd.doors.http.entry_page import EntryFilter
-from bsd.doors.http.listing import Filter
+from bsd.doors.http.desk import Desk, entry_name
+from bsd.doors.http.extracted import Content, open_content
+from bsd.session.session import Session
+from bsd.surgery.edit import show_entry
+from bsd.surgery.view import ExtractedContent
 
-_LISTED, _MOST_LISTED = 100, 1000
-_FOUND, _MOST_FOUND = 20, 200
-FIRST_PAGE = 100
-
-_Text = Annotated[str | None, Query(max_length=1000)]
+_ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
 
 
 def routes(desk: Desk) -> APIRouter:
-    router = APIRouter(tags=["sessions"])
-    _lists(router, desk)
-    _one(router, desk)
-    _told(router, desk)
+    router = APIRouter()
+    _agents(router, desk)
+    _entry(router, desk)
+    _content(router, desk)
     return router
 
 
-def _lists(router: APIRouter, desk: Desk) -> None:
-    @router.get("/api/agents", responses=answers("Agents"))
+def _agents(router: APIRouter, desk: Desk) -> None:
+    @router.get("/api/agents", tags=["sessions"], responses=answers(Agents))
     async def agents() -> Response:
         """All agents, those whose sessions are left alone included."""
         found = await reading(catalog.agents, desk.layout)
-        return JsonAnswer({"agents": [asdict(info) for info in found]})
-
-    @router.get("/api/sessions", responses=answers("Sessions"))
-    async def sessions(
-        agent: _Text = None,
-        status: Annotated[
-            str | None,
-            Query(max_length=1000, description="As in the list; or stale or active, by age"),
-        ] = None,
-        q: Annotated[
-            str | None,
-            Query(
-                max_length=1000,
-                description="Words in the name, the title, the label, a model's name or the text, "
-                "extracted text included",
-            ),
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = _LISTED,
-        cursor: _Text = None,
-    ) -> Response:
-        """Sessions, the newest first.
-
-        One that changes while somebody pages comes (again) at the end: none is left out.
-        """
-        wanted = Filter(agent, status, q)
-        return JsonAnswer(await reading(desk.page, wanted, limit, cursor))
-
-    @router.get("/api/search", responses=answers("Found"))
-    async def search(
-        q: Annotated[str, Query(max_length=1000, description='Words, "several words", begin*')],
-        agent: _Text = None,
-        limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = _FOUND,
-    ) -> Response:
-        """Entries that hold all the words, the best first, extracted ones included."""
-        return JsonAnswer(await reading(desk.search, q, agent, limit))
+        return JsonAnswer(Agents(tuple(found)).as_json())
 
 
-def _one(router: APIRouter, desk: Desk) -> None:
+def _entry(router: APIRouter, desk: Desk) -> None:
+    @router.get(_ENTRY, tags=["entries"], responses=answers("EntryDocument"))
+    async def entry(agent: str, session: str, entry: str) -> Response:
+        """A whole entry as it stands, for reading and editing."""
+
+        def look() -> bytes:
+            source, fmt = Session(desk.layout, desk.named(agent, session)).open()
+            with source:
+                shown = show_entry(source, fmt, entry_name(entry))
+            head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
+            # The entry as it is spelled: numbers keep all their digits.
+            return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+
+        return Response(await reading(look), media_type="application/json")
+
+
+def _content(router: APIRouter, desk: Desk) -> None:
     @router.get(
-        "/api/sessions/{agent}/{session}",
-        responses=answers("SessionDetail"),
+        _ENTRY + "/extracted",
+        tags=["entries"],
+        responses=answers(ExtractedContent),
     )
-    async def session(
-        agent: str,
-        session: str,
-        limit: Annotated[int, Query(ge=0, le=_MOST_LISTED, description="Entries")] = FIRST_PAGE,
-    ) -> Response:
-        """One session with the first page of its entries; with none it need not be read."""
+    async def extracted(agent: str, session: str, entry: str) -> Response:
+        """What was taken out of an entry, without putting it back."""
 
-        def look() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            page: dict[str, Any] = {"entries": [], "next": 0, "previous": None}
-            if limit:
-                page = desk.entries(name, EntryFilter(limit=limit))
-            return desk.describe(name) | {"children": children(desk.layout, name)} | page
+        def look() -> Content:
+            return open_content(desk.layout, desk.named(agent, session), entry_name(entry))
 
-        return JsonAnswer(await reading(look))
+        content = await reading(look)
+        size = {"content-length": str(content.size)}
+        return StreamingResponse(_pieces(content), media_type="application/json", headers=size)
 
 
-def _told(router: APIRouter, desk: Desk) -> None:
-    """What is told about one session beside its entries."""
-
-    @router.get(
-        "/api/sessions/{agent}/{session}/summary",
-        responses=answers("Summary"),
-    )
-    async def summary(agent: str, session: str) -> Response:
-        """What was asked for and done, by plain rules on the words; no model is asked."""
-        return JsonAnswer(await reading(lambda: desk.summary(desk.named(agent, session))))
-
-    @router.get(
-        "/api/sessions/{agent}/{session}/history",
-        responses=answers("HistoryList"),
-    )
-    async def history(agent: str, session: str) -> Response:
-        """The operations that can be undone, the newest first."""
-
-        def look() -> dict[str, Any]:
-            name = desk.named(agent, session)
-            return {"session": str(name), "operations": desk.surgeon().history(name)}
-
-        return JsonAnswer(await reading(look))
+async def _pieces(content: Content) -> AsyncIterator[bytes]:
+    try:
+        pieces = content.pieces()
+        while (piece := await reading(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        content.close()

@@ -1,4 +1,4 @@
-"""Durations: SPEC §4's last paragraph and seed 000's SP-02."""
+"""Durations (SPEC §4's last paragraph, seed 000's SP-02) and moments, written and read."""
 
 from __future__ import annotations
 

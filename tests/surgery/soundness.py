@@ -1,80 +1,13 @@
-"""Conversations in which an agent calls our tools, and what must be true of any session."""
+"""What must be true of any session, whatever was done to it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from bsd.agents.dialect import Format, Turn
 from bsd.agents.openclaw.dialect import OPENCLAW
 from bsd.text.reader import BytesTranscript, parse_entry
-from tests.sessions import HEADER, jsonl
-
-Blocks = list[dict[str, Any]]
-
-
-def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
-
-
-def thought(words: str) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": words}
-
-
-def call(call_id: str, name: str = "restore_remote", **arguments: Any) -> dict[str, Any]:
-    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
-
-
-class Talk:
-    """Writes an OpenClaw session, entry by entry: e1, e2, …."""
-
-    def __init__(self) -> None:
-        self.entries: list[dict[str, Any]] = [HEADER]
-        self._parent: str | None = None
-
-    def add(self, message: Mapping[str, Any], kind: str = "message") -> str:
-        name = f"e{len(self.entries)}"
-        entry = {"type": kind, "id": name, "parentId": self._parent, "message": dict(message)}
-        self._parent = name
-        self.entries.append(entry)
-        return name
-
-    def note(self, **members: Any) -> str:
-        """An entry that is no message."""
-        name = f"e{len(self.entries)}"
-        self.entries.append({"type": "custom", "id": name, "parentId": self._parent, **members})
-        self._parent = name
-        return name
-
-    def back_to(self, name: str) -> None:
-        """Go on from an earlier entry: a branch."""
-        self._parent = name
-
-    def user(self, words: str = "please") -> str:
-        return self.add({"role": "user", "content": [text(words)]})
-
-    def says(self, *blocks: dict[str, Any], model: str = "claude-opus-4-5") -> str:
-        waits = any(block["type"] == "toolCall" for block in blocks)
-        return self.add(
-            {
-                "role": "assistant",
-                "content": list(blocks),
-                "api": "anthropic-messages",
-                "provider": "anthropic",
-                "model": model,
-                "stopReason": "toolUse" if waits else "stop",
-            }
-        )
-
-    def answers(self, call_id: str, words: str = "ok", tool: str = "restore_remote") -> str:
-        content = [text(words)]
-        message = {"role": "toolResult", "toolCallId": call_id, "toolName": tool}
-        return self.add({**message, "content": content, "isError": False})
-
-    @property
-    def raw(self) -> bytes:
-        return jsonl(*self.entries)
 
 
 def faults(raw: bytes, fmt: Format = OPENCLAW) -> list[str]:

@@ -1,20 +1,21 @@
-"""`bsd doctor`: what could be in the way."""
+"""`bsd doctor` and `bsd verify`: what could be in the way, whether all is still there."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from bsd.care import verify as verification
+from bsd.care.doctor import Check, Level, clock, examine, versions
+from bsd.care.file_owners import give_back, wrongly_owned
+from bsd.care.verify import Verification
 from bsd.doors.cli.call import BsdCommand, Call, command
-from bsd.doors.cli.output import note, print_json, say, say_check
-
-if TYPE_CHECKING:
-    from bsd.care.doctor import Check
-    from bsd.foundation.rights import FileOwner
+from bsd.doors.cli.output import counted, note, print_json, print_table, say, say_check
+from bsd.foundation.errors import BsdError, Forbidden
+from bsd.foundation.rights import FileOwner, environment_of
 
 
 class _Doctor(BsdCommand):
@@ -25,9 +26,6 @@ class _Doctor(BsdCommand):
 
 
 def _give_back(root: Path, owner: FileOwner) -> None:
-    from bsd.care.file_owners import give_back
-    from bsd.foundation.rights import environment_of
-
     count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
     note(f"({count} files and directories of root's are {owner}'s now)")
 
@@ -65,18 +63,12 @@ def doctor(call: Call, /, repair: bool) -> int:
 
 def _refuse_unless_repaired(call: Call) -> None:
     """Raise Forbidden if somebody was to give files away who cannot: an ordinary user."""
-    from bsd.care.file_owners import wrongly_owned
-    from bsd.foundation.errors import Forbidden
-
     if any(each.uid != os.geteuid() for each in wrongly_owned(call.layout.root, os.environ)):
         hint = f"`sudo bsd --root {call.layout.root} doctor --repair`"
         raise Forbidden("only root can give away what belongs to root", hint=hint)
 
 
 def _checks(call: Call) -> Iterator[Check]:
-    from bsd.care.doctor import Check, Level, clock, examine, versions
-    from bsd.foundation.errors import BsdError
-
     try:
         layout = call.layout
     except BsdError as error:  # without a root there is nothing else to look at
@@ -102,3 +94,57 @@ def _print(check: Check) -> None:
     say_check(check.level.value, f"{check.name:<12}{check.message}")
     if check.hint:
         say(f"{'':14}Try: {check.hint}")
+
+
+@command(
+    "verify",
+    """
+    Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
+    --repair mends what can be mended and lists the rest. Exit code 1 if something is left.
+
+    \b
+    Examples:
+      bsd verify
+      bsd verify --repair
+    """,
+)
+@click.option("--repair", is_flag=True, help="Mend what can be mended.")
+@click.pass_obj
+def verify(call: Call, /, repair: bool) -> int:
+    if repair:
+        remark = call.surgeon().remark  # what is in flight is finished or undone first
+        found = verification.verify(call.layout, repair=True, remark=remark)
+    else:
+        call.log(writes=False)
+        call.finish_due()
+        found = verification.verify(call.layout)
+    if call.json:
+        print_json(found.as_json())
+    else:
+        _print_verified(found)
+    return 0 if found.clean else 1
+
+
+def _print_verified(found: Verification) -> None:
+    if found.findings:
+        rows = [
+            (
+                "repaired" if finding.repaired else "" if finding.harmless else "open",
+                finding.kind.replace("_", " "),
+                finding.where,
+                finding.message + (f" (try: {finding.hint})" if finding.hint else ""),
+            )
+            for finding in found.findings
+        ]
+        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
+        say()
+    numbers = (
+        f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
+        f"{counted(found.files, 'stored file')}"
+        f"{f', {found.expired:,} expired' if found.expired else ''}"
+        f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
+    )
+    for why in found.elsewhere:
+        say(f"{why}: its sessions are verified there")
+    left = sum(finding.is_open for finding in found.findings)
+    say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")

@@ -1,23 +1,22 @@
-"""What a session was about, by plain rules on its words: no model is asked."""
+"""summary: what a session was about, by plain rules on its words; no model is asked."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from bsd.agents.dialect import Facts, Format, NotOurs, ToolCall, Value
+from bsd.agents.dialect import Facts, Format, ToolCall, Value
 from bsd.agents.entry import Entry, error_text, model_of
 from bsd.agents.marker import Marker
-from bsd.agents.owners import owner_of
-from bsd.foundation.errors import LeftAlone
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.answers import INTERNAL, Answer
 from bsd.foundation.spelling import format_duration, iso_utc
 from bsd.foundation.value_path import value_at
-from bsd.store.extracted import SessionStore
-from bsd.text.reader import TranscriptFile, parse_entry
+from bsd.store.extracted import Stored
+from bsd.surgery.plan import Means
+from bsd.text.reader import Transcript, parse_entry
+from bsd.verbs.verb import Route, Verb
 
 # What runs by itself says one of these; nobody asked for it, and it is no part of the story.
 _HEARTBEATS = (
@@ -46,31 +45,30 @@ _LOOKED_AT = 20_000  # characters of a text in which an action is looked for
 _MANY_CALLS, _MANY_MESSAGES = 5, 30
 
 
+@dataclass(frozen=True, slots=True)
+class Summarize:
+    """Nothing but the session."""
+
+
 @dataclass(slots=True)
-class SessionSummary:
+class SummaryFields(Answer):
     """What was found; each list holds the first of its kind, none twice."""
 
+    session_type: Literal["development", "tool_heavy", "long_chat", "chat"] = "chat"
     key_actions: list[str] = field(default_factory=list)
     user_requests: list[str] = field(default_factory=list)
     thinking_insights: list[str] = field(default_factory=list)
     tools_used: list[str] = field(default_factory=list)
     models_used: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    files_created: list[str] = field(default_factory=list)
+    duration_estimate: str = format_duration(0)
     message_count: int = 0
     user_messages: int = 0
     meaningful_messages: int = 0
     tool_calls: int = 0
     has_git_commits: bool = False
-    times: list[float] = field(default_factory=list)  # first and last, ms since 1970
-
-    @property
-    def session_type(self) -> str:
-        if self.has_git_commits:
-            return "development"
-        if self.tool_calls > _MANY_CALLS:
-            return "tool_heavy"
-        return "long_chat" if self.meaningful_messages > _MANY_MESSAGES else "chat"
+    files_created: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list, metadata=INTERNAL)  # first and last, epoch ms
 
     def take(self, entry: Entry, fmt: Format) -> None:
         """Look at an entry."""
@@ -124,58 +122,48 @@ class SessionSummary:
             text = next((value.text for value in values if value.text), None)
             _list(self.errors, text or "(an error without words)", 3)
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
-        lasted = self.times[-1] - self.times[0] if self.times else 0.0
-        return {
-            "session_type": self.session_type,
-            "key_actions": self.key_actions,
-            "user_requests": self.user_requests,
-            "thinking_insights": self.thinking_insights,
-            "tools_used": self.tools_used,
-            "models_used": self.models_used,
-            "errors": self.errors,
-            "duration_estimate": format_duration(int(lasted)),
-            "message_count": self.message_count,
-            "user_messages": self.user_messages,
-            "meaningful_messages": self.meaningful_messages,
-            "tool_calls": self.tool_calls,
-            "has_git_commits": self.has_git_commits,
-            "files_created": self.files_created,
-        }
+    def conclude(self) -> None:
+        """Say what hangs on all entries."""
+        if self.times:
+            self.duration_estimate = format_duration(int(self.times[-1] - self.times[0]))
+        if self.has_git_commits:
+            self.session_type = "development"
+        elif self.tool_calls > _MANY_CALLS:
+            self.session_type = "tool_heavy"
+        elif self.meaningful_messages > _MANY_MESSAGES:
+            self.session_type = "long_chat"
 
 
-def summarize(layout: Layout, name: SessionName) -> SessionSummary:
-    """Read a session, and what was taken out of it; raises NotFound, LeftAlone, Busy."""
-    store = SessionStore(layout, name)
-    summary = SessionSummary()
-    with TranscriptFile(layout.session_file(name)) as source:
-        fmt = owner_of(layout, name.agent).detect(line.raw for line in source.lines())
-        if isinstance(fmt, NotOurs):
-            raise LeftAlone(f"{name}: {fmt.reason}", hint="bsd knows OpenClaw's and flat sessions")
-        for line in source.lines():
-            if (entry := parse_entry(line.raw)) is not None:
-                summary.take(_original(entry, store), fmt)
-    return summary
+@dataclass(frozen=True, slots=True)
+class Summary(Answer):
+    """What a session was about."""
+
+    session_id: str
+    agent: str
+    summary: SummaryFields
+    generated_at: str
 
 
-def _original(entry: Entry, store: SessionStore) -> Entry:
+def summarize(source: Transcript, fmt: Format, stored: Stored) -> SummaryFields:
+    """Read a session, and what was taken out of it."""
+    found = SummaryFields()
+    for line in source.lines():
+        if (entry := parse_entry(line.raw)) is not None:
+            found.take(_original(entry, stored), fmt)
+    found.conclude()
+    return found
+
+
+def _query(source: Transcript, fmt: Format, _: Summarize, means: Means) -> Summary:
+    found = summarize(source, fmt, means.stored)
+    return Summary(means.name.session, means.name.agent, found, iso_utc(means.now))
+
+
+def _original(entry: Entry, stored: Stored) -> Entry:
     """The entry as it was before values were taken out of it, if the store has them."""
     marker = Marker.of(entry)
-    line = store.load(marker.ref, marker.hash) if marker else None
+    line = stored.load(marker.ref, marker.hash) if marker else None
     return (parse_entry(line) if isinstance(line, bytes) else None) or entry
-
-
-def document(
-    name: SessionName, summary: SessionSummary, now: float | None = None
-) -> dict[str, Any]:
-    """The whole answer; `now` is in epoch seconds."""
-    return {
-        "session_id": name.session,
-        "agent": name.agent,
-        "summary": summary.as_json(),
-        "generated_at": iso_utc(time.time() if now is None else now),
-    }
 
 
 def _is_heartbeat(text: str) -> bool:
@@ -194,3 +182,25 @@ def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
     """The arguments of a call, if they are an object."""
     given = value_at(entry, call.arguments) if call.arguments else None
     return given if isinstance(given, dict) else {}
+
+
+SUMMARY = Verb(
+    name="summary",
+    arguments=Summarize,
+    answer=Summary,
+    query=_query,
+    route=Route(
+        "GET",
+        "/api/sessions/{agent}/{session}/summary",
+        "summary",
+        "What was asked for and done, by plain rules on the words; no model is asked.",
+    ),
+    about="""
+    What was asked for and done, by plain rules on the words of the session and of what was taken
+    out of it. No model is asked, and nothing is changed.
+    """,
+    examples=(
+        "bsd summary main/4f2a",
+        "bsd summary main/4f2a --json | jq .summary.user_requests",
+    ),
+)

@@ -1,0 +1,155 @@
+"""list_entries: one page of a session's entries, with the beginnings of what is out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from itertools import islice
+
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import BsdError
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import SessionName
+from bsd.foundation.value_path import paths_of, value_at
+from bsd.session.session import Session
+from bsd.store.extracted import Missing, SessionStore
+from bsd.surgery.restore import UNAVAILABLE
+from bsd.surgery.view import EntryView, Outline, preview_of
+from bsd.text.reader import parse_entry
+from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument
+
+# Of larger lines a list shows no beginning: a page of them would take its time.
+_LARGEST_PREVIEWED = 256 * 1024  # bytes
+_LAST_LINE = 10**9
+FIRST_PAGE, MOST_ENTRIES = 100, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ListEntries:
+    """Which entries: the first from line `start` on, or the last before line `before`."""
+
+    start: int = field(
+        default=0, metadata=argument(least=0, most=_LAST_LINE, names={"http": "from"})
+    )
+    before: int | None = field(
+        default=None,
+        metadata=argument("The last ones before this line, not `from`", least=0, most=_LAST_LINE),
+    )
+    limit: int = field(default=FIRST_PAGE, metadata=argument(least=1, most=MOST_ENTRIES))
+    types: str = field(
+        default="",
+        metadata=argument("Only these types: a,b", most=1000, names={"http": "type"}),
+    )
+    extracted: bool | None = field(
+        default=None, metadata=argument("Only those that are (or are not) extracted")
+    )
+
+    def of(self, outline: Outline, lines: range) -> Iterator[int]:
+        """The numbers of those lines that are to be shown, wherever they stand."""
+        types = frozenset(filter(None, self.types.split(",")))
+        return outline.entries(lines, types=types, extracted=self.extracted)
+
+
+@immutable
+class EntryRow(EntryView):
+    """One entry; `index` is its 0-based line number."""
+
+    extracted_preview: str | None = field(
+        default=None,
+        metadata=contract("The first 200 characters of what is away; null if that is large"),
+    )
+    unavailable: str | None = field(
+        default=None, metadata=contract("Why what is away cannot be had")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entries(Answer):
+    """A page, and where there are more."""
+
+    entries: tuple[EntryRow, ...]
+    next: int | None = field(metadata=contract("The `from` of the next page"))
+    previous: int | None = field(metadata=contract("The `before` of the page before this one"))
+
+
+def list_entries(server: Server, name: SessionName, asked: ListEntries) -> Entries:
+    """One page; raises NotFound, LeftAlone."""
+    store = SessionStore(server.layout, name)
+    source, fmt = Session(server.layout, name).open()
+    with source:
+        outline = server.outlines.of(name, source, fmt)
+        pick = _from if asked.before is None else _before
+        found, next_, previous = pick(outline, asked)
+        rows = outline.views(source, fmt, found)
+        return Entries(tuple(_row(store, row) for row in rows), next_, previous)
+
+
+def _act(server: Server, name: SessionName, asked: ListEntries, _: Meanwhile) -> Entries:
+    return list_entries(server, name, asked)
+
+
+_Page = tuple[list[int], int | None, int | None]
+
+
+def _from(outline: Outline, asked: ListEntries) -> _Page:
+    lines = range(asked.start, outline.lines)
+    found = list(islice(asked.of(outline, lines), asked.limit + 1))
+    more = found[asked.limit] if len(found) > asked.limit else None
+    # Whether anything stands before is not known; to look there is free of harm.
+    return found[: asked.limit], more, asked.start or None
+
+
+def _before(outline: Outline, asked: ListEntries) -> _Page:
+    end = min(asked.before or 0, outline.lines)
+    found = list(islice(asked.of(outline, range(end - 1, -1, -1)), asked.limit + 1))[::-1]
+    after = next(asked.of(outline, range(end, outline.lines)), None)
+    if len(found) > asked.limit:
+        return found[1:], after, found[1]
+    return found, after, None
+
+
+def _row(store: SessionStore, view: EntryView) -> EntryRow:
+    beginning, why_not = _kept(store, view)
+    known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
+    return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
+
+
+def _kept(store: SessionStore, row: EntryView) -> tuple[str | None, str | None]:
+    """The beginning of what is away, or why it cannot be had."""
+    if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
+        return None, None
+    try:
+        line = store.load(row.marker.ref, row.marker.hash)
+    except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
+        line = Missing.GONE
+    if isinstance(line, Missing):
+        return None, UNAVAILABLE[line]
+    return _beginning(line, row.marker.keys), None
+
+
+def _beginning(line: bytes, keys: Iterable[str]) -> str | None:
+    entry = parse_entry(line)
+    if entry is None:
+        return None
+    for path in paths_of(keys).values():
+        value = value_at(entry, path)
+        if isinstance(value, str):
+            return preview_of(value)
+        if isinstance(value, dict) and isinstance(value.get("type"), str):
+            return f"[{value['type']}]"
+    return None
+
+
+LIST_ENTRIES = Verb(
+    name="list_entries",
+    arguments=ListEntries,
+    answer=Entries,
+    act=_act,
+    route=Route(
+        "GET",
+        "/api/sessions/{agent}/{session}/entries",
+        "entries",
+        "Entries from a line on, or the last ones before a line.",
+        tag="entries",
+    ),
+)

@@ -1,0 +1,142 @@
+"""search: entries by their words, extracted ones included, and sessions by their titles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from bsd.care.search import by_title, search_as_it_is
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import BsdError
+from bsd.foundation.layout import Layout, SessionName
+from bsd.store.search import SearchHit
+from bsd.verbs.list_sessions import LONGEST_WORDS, SearchState, check_agent
+from bsd.verbs.verb import Route, Server, Verb, argument
+
+
+@dataclass(frozen=True, slots=True)
+class SearchWords:
+    """Words that must all be there."""
+
+    words: str = field(
+        metadata=argument('Words, "several words", begin*', most=LONGEST_WORDS, names={"http": "q"})
+    )
+    agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
+    limit: int = field(default=20, metadata=argument(least=1, most=200))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntry(Answer):
+    """An entry with all the words; `matches` are [start, end) in the snippet's characters."""
+
+    schema_name: ClassVar[str] = "Hit"
+
+    session: str
+    entry_id: str | None
+    index: int = field(metadata=contract("Line number; of extracted text: when it was taken out"))
+    where: Literal["transcript", "extracted"]
+    snippet: str
+    matches: tuple[tuple[int, int], ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class TitledSession(Answer):
+    """A session whose title holds all the words."""
+
+    schema_name: ClassVar[str] = "Titled"
+
+    session: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer(Answer):
+    """The entries and sessions with all the words."""
+
+    query: str
+    sessions: tuple[TitledSession, ...] = field(
+        metadata=contract("Other sessions, whose titles hold all the words")
+    )
+    results: tuple[FoundEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInIndex(SearchAnswer):
+    """What the index knows so far."""
+
+    schema_name: ClassVar[str] = "Found"
+
+    search: SearchState
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadSession(Answer):
+    """One that could not be read, and why."""
+
+    session: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInAll(SearchAnswer):
+    """What is in all sessions as they are now, but for those that could not be read."""
+
+    unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
+
+
+def found_in_all(
+    layout: Layout,
+    asked: SearchWords,
+    hits: list[SearchHit],
+    unread: Mapping[SessionName, BsdError],
+) -> FoundInAll:
+    """The answer of somebody who has read what is new, and what he could not read."""
+    could_not = tuple(UnreadSession(str(name), why.message) for name, why in unread.items())
+    return FoundInAll(asked.words, _titled(layout, asked, hits), _entries(hits), could_not)
+
+
+def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
+    layout = server.layout
+    if asked.agent is not None:
+        check_agent(layout, asked.agent)
+    hits = search_as_it_is(layout, asked.words, agent=asked.agent, limit=asked.limit)
+    titled = _titled(layout, asked, hits)
+    return FoundInIndex(asked.words, titled, _entries(hits), server.search_state())
+
+
+def _titled(layout: Layout, asked: SearchWords, hits: list[SearchHit]) -> tuple[TitledSession, ...]:
+    """The sessions that are called so, other than those with such entries."""
+    but = {hit.session for hit in hits}
+    found = by_title(layout, asked.words, agent=asked.agent, limit=asked.limit, but=but)
+    return tuple(TitledSession(str(name), title) for name, title in found)
+
+
+def _entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
+    return tuple(
+        FoundEntry(
+            session=str(hit.session),
+            entry_id=hit.entry,
+            index=hit.index,
+            where=hit.where,
+            snippet=hit.snippet.text,
+            matches=hit.snippet.matches,
+            score=round(hit.score, 4),
+        )
+        for hit in hits
+    )
+
+
+SEARCH = Verb(
+    name="search",
+    arguments=SearchWords,
+    answer=FoundInIndex,
+    ask=_ask,
+    route=Route(
+        "GET",
+        "/api/search",
+        "search",
+        "Entries that hold all the words, the best first, extracted ones included.",
+    ),
+)
