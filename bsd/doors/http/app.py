@@ -1,7 +1,7 @@
 """The application: all routes, whichever door they are reached through.
 
 FastAPI reads what stands in paths and queries, and describes the routes. Starlette alone does
-neither: it would spare a daemon 6 MB of 66, and take more code.
+neither: it would spare a daemon 6 MB of 67, and take more code.
 """
 
 from __future__ import annotations
