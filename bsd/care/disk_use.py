@@ -8,11 +8,12 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.foundation.layout import Layout
@@ -137,6 +138,25 @@ _MOST_HOURS = 24 * 366  # what is older is added to the oldest
 _BLOCK = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class SavedInHour(Answer):
+    """How sessions became shorter in one hour, and longer again."""
+
+    at: str = field(metadata=contract("When the hour began"))
+    saved: int = field(metadata=contract("Bytes by which sessions became shorter"))
+    given_back: int = field(
+        metadata=contract("Bytes by which they became longer: restored, undone")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Savings(Answer):
+    """Bytes saved over time; hours of which nothing is to be told are left out."""
+
+    step_seconds: int
+    points: list[SavedInHour]
+
+
 @dataclass(slots=True)
 class _Sum:
     saved: int = 0
@@ -153,21 +173,18 @@ class SavedByHour:
         self._offset = 0
         self._hours: dict[int, _Sum] = {}
 
-    def as_json(self) -> dict[str, Any]:
-        """{step_seconds, points: [{at, saved, given_back}]}; raises Unavailable, Forbidden.
-
-        Hours of which nothing is to be told are left out.
-        """
+    def savings(self) -> Savings:
+        """What is known now; raises Unavailable, Forbidden."""
         with self._lock:
             self._read()
             points = [
-                {"at": iso_utc(hour), "saved": sum_.saved, "given_back": sum_.given_back}
+                SavedInHour(iso_utc(hour), sum_.saved, sum_.given_back)
                 for hour, sum_ in sorted(self._hours.items())
             ]
-        return {"step_seconds": _HOUR, "points": points}
+        return Savings(_HOUR, points)
 
     def total(self) -> int:
-        """By how many bytes all sessions together became shorter; raises as `as_json`."""
+        """By how many bytes all sessions together became shorter; raises as `savings`."""
         with self._lock:
             self._read()
             return sum(sum_.saved - sum_.given_back for sum_ in self._hours.values())

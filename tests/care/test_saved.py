@@ -17,7 +17,7 @@ HOUR = 3600
 
 
 def points(counted: SavedByHour) -> list[tuple[str, int, int]]:
-    told = counted.as_json()
+    told = counted.savings().as_json()
     assert told["step_seconds"] == HOUR
     return [(one["at"][:16], one["saved"], one["given_back"]) for one in told["points"]]
 
@@ -76,4 +76,4 @@ def test_what_is_very_old_is_summed_up(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Forbidden):
-        SavedByHour(tmp_path).as_json()
+        SavedByHour(tmp_path).savings()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any, ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
 from starlette.responses import JSONResponse
 
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError, FieldError
 from bsd.foundation.json_text import document
 
@@ -29,16 +31,31 @@ class JsonAnswer(JSONResponse):
         return document(content)
 
 
+@dataclass(frozen=True, slots=True)
+class FieldProblem(Answer):
+    """What is wrong with one field of the input."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Error(Answer):
+    """Every error, whatever its status."""
+
+    error: str
+    hint: str | None = field(default=None, metadata=contract("What to try", omit=True))
+    errors: list[FieldProblem] | None = field(
+        default=None, metadata=contract("Every bad field of the input", omit=True)
+    )
+
+
 def error_document(
-    message: str, hint: str | None = None, errors: tuple[FieldError, ...] = ()
+    message: str, hint: str | None = None, errors: Sequence[FieldError] = ()
 ) -> dict[str, Any]:
-    """`{error, hint?, errors?: [{field, message}]}`."""
-    document: dict[str, Any] = {"error": message}
-    if hint is not None:
-        document["hint"] = hint
-    if errors:
-        document["errors"] = [{"field": one.field, "message": one.message} for one in errors]
-    return document
+    """An `Error` as JSON has it."""
+    problems = [FieldProblem(one.field, one.message) for one in errors]
+    return Error(message, hint, problems or None).as_json()
 
 
 def error_answer(error: BsdError) -> JsonAnswer:

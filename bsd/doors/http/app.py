@@ -1,7 +1,7 @@
 """The application: all routes, whichever door they are reached through.
 
 FastAPI reads what stands in paths and queries, and describes the routes. Starlette alone does
-neither: it would spare a daemon 6 MB of 66, and take more code.
+neither: it would spare a daemon 6 MB of 67, and take more code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bsd import __version__
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import Service
 from bsd.doors.http import verb_routes
-from bsd.doors.http.answer import LARGEST_BODY, JsonAnswer
+from bsd.doors.http.answer import LARGEST_BODY, Error, JsonAnswer
 from bsd.doors.http.description import complete, document_of
 from bsd.doors.http.desk import WAIT_SECONDS, Desk
 from bsd.doors.http.layers import ReadOnlyGuard
@@ -106,7 +106,7 @@ def _bare() -> FastAPI:
         redoc_url=None,
         default_response_class=JsonAnswer,
         max_body_size=LARGEST_BODY,
-        responses={"default": document_of("Error", description="What went wrong")},
+        responses={"default": document_of(Error, description="What went wrong")},
         generate_unique_id_function=lambda route: f"{route.tags[0]}_{route.name}",
         # Nothing is ever told to anybody who was not asked for.
         telemetry={

@@ -34,19 +34,19 @@ _IN_PATHS: dict[str, dict[str, Any]] = {
 }
 
 Answers = dict[int | str, dict[str, Any]]  # status → what OpenAPI says of it
-_told: set[type] = set()  # answers of verbs that routes give
+_told: set[type] = set()  # the dataclasses among the answers
 
 
 def answers(model: str | type) -> Answers:
-    """Say that a route answers with what a verb does, or with a document of `models` here."""
-    if isinstance(model, str):
-        return {HTTPStatus.OK.value: document_of(model)}
-    _told.add(model)
-    return {HTTPStatus.OK.value: document_of(schema_name(model))}
+    """Say that a route answers with a dataclass, or with a document of `models` here."""
+    return {HTTPStatus.OK.value: document_of(model)}
 
 
-def document_of(model: str, **said: Any) -> dict[str, Any]:
+def document_of(model: str | type, **said: Any) -> dict[str, Any]:
     """Say what one answer holds, and what else is `said` of it."""
+    if isinstance(model, type):
+        _told.add(model)
+        model = schema_name(model)
     return said | {"content": {"application/json": {"schema": {"$ref": _SCHEMAS + model}}}}
 
 

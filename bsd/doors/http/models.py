@@ -1,13 +1,12 @@
-"""Answers and settings as OpenAPI describes them, where no dataclass does; nothing is checked.
+"""The schemas of answers and runtime settings for OpenAPI; nothing is checked by them.
 
-The models of the runtime settings are made from their table: what is valid only that decides
+The models of the settings are made from their table: what is valid only that decides
 (`bsd.foundation.pruning_fields`).
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal, get_type_hints
 
 from fastapi.openapi.models import Schema
@@ -17,32 +16,6 @@ from pydantic.json_schema import models_json_schema
 from bsd.doors.models import Document, answer_model
 from bsd.foundation.pruning_fields import RULE_LIMITS, SETTINGS, PruningConfig, TriggerType
 from bsd.foundation.setting import Number, SettingKind
-
-
-class FieldProblem(Document):
-    field: str
-    message: str
-
-
-class Error(Document):
-    """Every error, whatever its status."""
-
-    error: str
-    hint: str | None = Field(None, description="What to try")
-    errors: list[FieldProblem] | None = Field(None, description="Every bad field of the input")
-
-
-class SavedInHour(Document):
-    at: str = Field(description="When the hour began")
-    saved: int = Field(description="Bytes by which sessions became shorter")
-    given_back: int = Field(description="Bytes by which they became longer: restored, undone")
-
-
-class Savings(Document):
-    """Bytes saved over time; hours of which nothing is to be told are left out."""
-
-    step_seconds: int
-    points: list[SavedInHour]
 
 
 class EntryDocument(Document):
@@ -100,8 +73,8 @@ def settings_schema(names: Iterable[str], reference: str) -> dict[str, Any]:
 
 
 def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
-    """All models here, and those of answers that are dataclasses (`told`), by their names."""
-    known: set[type[BaseModel]] = {RuntimeConfig, *map(answer_model, told), *_documents()}
+    """All answers by their names: those that are dataclasses (`told`), and the models here."""
+    known: set[type[BaseModel]] = {RuntimeConfig, EntryDocument, *map(answer_model, told)}
     _, schemas = models_json_schema(
         [(model, "serialization") for model in known], ref_template=reference
     )
@@ -109,9 +82,3 @@ def answer_schemas(told: Iterable[type], reference: str) -> dict[str, Any]:
         name: Schema.model_validate(schema).model_dump(by_alias=True, exclude_none=True)
         for name, schema in sorted(schemas["$defs"].items())
     }
-
-
-def _documents() -> Iterator[type[Document]]:
-    for each in vars(sys.modules[__name__]).values():
-        if isinstance(each, type) and issubclass(each, Document) and each is not Document:
-            yield each

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Response
 
-from bsd.care.disk_use import SavedByHour
+from bsd.care.disk_use import SavedByHour, Savings
 from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
 from bsd.doors.http import early
 from bsd.doors.http.answer import JsonAnswer, changing, in_thread
@@ -35,7 +35,7 @@ def _state(router: APIRouter, daemon: Service) -> None:
     @router.get(
         "/api/health",
         tags=_STATE,
-        responses=answers(Health) | {503: document_of("Health", description="Not ready")},
+        responses=answers(Health) | {503: document_of(Health, description="Not ready")},
     )
     async def health() -> Response:
         """Whether all is well. 503 before the start is complete and while it stops."""
@@ -72,7 +72,7 @@ def _jobs(router: APIRouter, daemon: Service) -> None:
 def _savings(router: APIRouter, audit_file: Path) -> None:
     saved = SavedByHour(audit_file)
 
-    @router.get("/api/savings", tags=_STATE, responses=answers("Savings"))
+    @router.get("/api/savings", tags=_STATE, responses=answers(Savings))
     async def savings() -> Response:
         """Bytes by which sessions became shorter, and longer again, by hour."""
-        return JsonAnswer(await in_thread(saved.as_json))
+        return JsonAnswer((await in_thread(saved.savings)).as_json())
