@@ -6,15 +6,21 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bsd.doors.cli.call import Call
 from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.verb_words import VerbWords
+from bsd.doors.cli.verbs import verb_command
 from bsd.doors.models import answer_model
+from bsd.foundation.answers import Answer
+from bsd.foundation.definition import argument
 from bsd.foundation.errors import Invalid
-from bsd.verbs.names import NAMES
+from bsd.verbs.names import NAMES, Name
 from bsd.verbs.pages import LONGEST_TEXT, page_of
 from bsd.verbs.verb import Verb, all_verbs
 
@@ -38,6 +44,7 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
     name = next(name for name, one in VERBS.items() if one is verb)
     assert verb.route or verb.tools or NAMES[name].command or name.replace("_", "-") in COMMANDS
     assert NAMES[name].locks == (verb.changes and NAMES[name].command is not None)
+    assert NAMES[name].command in {None, *COMMANDS}, f"nothing is called {NAMES[name].after}"
 
 
 def test_what_an_answer_says_is_what_its_model_says() -> None:
@@ -92,3 +99,23 @@ def test_behind_the_end_there_is_nothing() -> None:
     assert page_of("e1", {"a": "abc"}, ["a"], 2).texts == {"a": "c"}
     with pytest.raises(Invalid, match="has 3 characters"):
         page_of("e1", {"a": "abc"}, ["a"], 3)
+
+
+def test_an_option_that_is_left_out_is_what_the_verb_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Count:
+        start: int = field(default=0, metadata=argument("From there on.", least=0))
+
+    heard: list[Count] = []
+
+    def ask(_: object, asked: Count) -> Answer:
+        heard.append(asked)
+        return Answer()
+
+    monkeypatch.setitem(NAMES, "count", Name("count", command="count"))
+    verb = Verb(name="count", arguments=Count, answer=Answer, ask=ask)
+    monkeypatch.setattr("bsd.doors.cli.verbs.verb_named", lambda _: verb)
+    command = verb_command("count", VerbWords(lambda *_: None))
+    for words in ([], ["--start", "3"]):
+        assert command.main(words, obj=Call(), standalone_mode=False) == 0
+    assert heard == [Count(0), Count(3)]

@@ -66,8 +66,8 @@ def _option(name: str, kind: Any, said: Argument, default: Any, required: bool) 
     text, more = said.doc, {}
     if said.usual is not None:
         text, more = f"{text[:-1]} [{said.usual}].", {"default": said.usual}
-    elif default:
-        more = {"default": default, "show_default": True}
+    elif default is not None:
+        more = {"default": default, "show_default": bool(default)}
     return click.Option(
         [f"--{word}", name],
         type=kind,

@@ -92,14 +92,14 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
 
 
 def _with_verbs(commands: tuple[Command, ...]) -> tuple[Command, ...]:
-    """These commands, and those of verbs, each where it says."""
-    found: list[Command] = []
-    for command in commands:
-        found.append(command)
-        for name in NAMES.values():
-            if name.command and name.after == found[-1].name:
-                module = name.command.replace("-", "_")
-                found.append(Command(name.command, module, name.help, name.locks, verb=name.verb))
+    """These commands, and those of verbs, each behind the one that it names."""
+    found = list(commands)
+    for name in NAMES.values():
+        at = next((at for at, one in enumerate(found) if one.name == name.after), None)
+        if name.command and at is not None:
+            module = name.command.replace("-", "_")
+            verb = Command(name.command, module, name.help, name.locks, verb=name.verb)
+            found.insert(at + 1, verb)
     return tuple(found)
 
 
