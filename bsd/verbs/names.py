@@ -21,6 +21,7 @@ class Name:
         help: str = "",
         locks: bool = False,
         module: str | None = None,
+        tools: bool = False,
     ) -> None:
         self.verb = verb
         self.module = module or verb  # in this room; there the verb is the constant of its name
@@ -28,6 +29,7 @@ class Name:
         self.after = after  # the command that it follows on the help page
         self.help = help
         self.locks = locks  # it takes the lock of a session
+        self.tools = tools  # agents have some for it, and load it
 
 
 NAMES = {
@@ -87,8 +89,8 @@ NAMES = {
         Name("trash_delete", module="trash"),
         Name("trash_empty", module="trash"),
         Name("retention"),
-        Name("read_extracted"),
-        Name("change_context"),
-        Name("search_extracted"),
+        Name("read_extracted", tools=True),
+        Name("change_context", tools=True),
+        Name("search_extracted", tools=True),
     )
 }

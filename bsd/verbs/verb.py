@@ -195,6 +195,6 @@ def verb_named(name: str) -> Verb[Any, Any]:
     return found
 
 
-def all_verbs() -> dict[str, Verb[Any, Any]]:
-    """All of them, by name."""
-    return {name: verb_named(name) for name in NAMES}
+def all_verbs(*, of_agents: bool = False) -> dict[str, Verb[Any, Any]]:
+    """All of them, by name; or only those for which agents have tools."""
+    return {name: verb_named(name) for name, one in NAMES.items() if one.tools or not of_agents}

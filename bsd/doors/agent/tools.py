@@ -190,7 +190,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_VERBS = (RESTORE_INLINE, *all_verbs().values())
+_VERBS = (RESTORE_INLINE, *all_verbs(of_agents=True).values())
 TOOLS = {
     one.name: one
     for one in (
