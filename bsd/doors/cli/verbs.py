@@ -61,7 +61,7 @@ class CallHands:
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-        from bsd.care.trash import Trash
+        from bsd.care.trash import Trash  # few verbs are about it, and it loads much
         from bsd.session.rest import Patience
 
         call, sleep = self._call, self._request.sleep if self._request else time.sleep

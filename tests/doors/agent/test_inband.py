@@ -14,6 +14,7 @@ from bsd.store.state import StateDb
 from bsd.verbs.history import history_of
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
+from tests.refusing import raising
 from tests.verbs import performed
 
 PIN = {"action": "set_extractable", "value": False}
@@ -350,10 +351,7 @@ def test_a_line_that_cannot_be_edited_stops_nothing(desk: Desk, flat: Flat) -> N
 def test_a_redaction_that_breaks_does_not_undo_the_rest(
     desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", broken)
+    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", raising(ZeroDivisionError))
     old = agent.past()
     desk.look()
     agent.user("again")
