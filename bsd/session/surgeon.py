@@ -12,9 +12,9 @@ from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.exchangers import Exchanger
-from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
+from bsd.session.queries import Queries
 from bsd.session.remember import Remembered
 from bsd.session.rest import Patience
 from bsd.session.session import Session
@@ -35,7 +35,7 @@ _log = get_logger("surgeon")
 
 
 @traced(_log)
-class Surgeon(Examiner):
+class Surgeon(Queries):
     """Does one thing to one session at a time, safely, for whoever asks.
 
     `operator` carries out what others have planned, `notes` tells of it. `actor` is written to

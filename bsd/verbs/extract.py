@@ -38,8 +38,8 @@ def _act(hands: RootHands, name: SessionName, asked: Extract, _: Meanwhile) -> S
 
 def _foretell(hands: RootHands, name: SessionName, asked: Extract) -> SessionResult:
     """What an extraction would do now; its results, and what it raises, are those of one."""
-    examiner = hands.surgeon(name, writes=False)
-    config = examiner.settings(asked.settings)
+    surgeon = hands.surgeon(name, writes=False)
+    config = surgeon.settings(asked.settings)
     hands.layout.session_file(name)
     session = Session(hands.layout, name)
     tally = Tally(name, Status.EXTRACTED, dry_run=True)
@@ -50,17 +50,17 @@ def _foretell(hands: RootHands, name: SessionName, asked: Extract) -> SessionRes
                 source,
                 fmt,
                 config,
-                examiner.clock(),
+                surgeon.clock(),
                 session.store,
                 dry_run=True,
-                tell=examiner.notes.teller(name),
+                tell=surgeon.notes.teller(name),
                 progress=hands.progressed,
                 undone=undone_in(source, session.history),
                 by_hand=True,
             )
         tally.add(plan.report, committed=False)
         tally.leave(plan.planned_on, due_at=plan.due_at)
-    examiner.notes.concluded("extract", name, tally)
+    surgeon.notes.concluded("extract", name, tally)
     return tally.result()
 
 

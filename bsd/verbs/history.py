@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bsd.foundation.answers import INTERNAL, Answer, contract
-from bsd.foundation.layout import SessionName
-from bsd.surgery.undo import PastOperation
+from bsd.foundation.layout import Layout, SessionName
+from bsd.session.session import Session
+from bsd.surgery.undo import PastOperation, tell_history
 from bsd.verbs.verb import Hands, Meanwhile, Route, Verb, argument
 
 
@@ -30,10 +31,23 @@ class HistoryList(Answer):
 
 
 def _act(hands: Hands, name: SessionName, asked: ListHistory, _: Meanwhile) -> HistoryList:
-    found = hands.surgeon(name, writes=False).history(name)
+    found = history_of(hands.layout, name)
     if not found:
         hands.layout.session_file(name)  # a name mistyped is an error, not an empty history
     return HistoryList(str(name), tuple(found[: asked.limit]), len(found))
+
+
+def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
+    """The operations on a session that are kept, the newest first; raises what opening it does.
+
+    It is opened only if one is kept whose process ended before it could note what became of it.
+    """
+    session = Session(layout, name)
+    if not session.history.pending():
+        return tell_history(session.history, None)
+    source, _ = session.open()
+    with source:
+        return tell_history(session.history, source)
 
 
 HISTORY = Verb(

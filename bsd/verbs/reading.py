@@ -14,7 +14,7 @@ from bsd.agents.dialect import Format
 from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import format_path, value_at
-from bsd.session.examiner import Examiner
+from bsd.session.queries import Queries
 from bsd.store.extracted import Stored
 from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means
@@ -80,16 +80,16 @@ class Held:
         return page_of(self.entry_id, values, list(values), offset), lost
 
 
-def held_in(examiner: Examiner, name: SessionName, entry: str) -> Held:
+def held_in(queries: Queries, name: SessionName, entry: str) -> Held:
     """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
 
     def inline() -> tuple[str, Content]:
-        return examiner.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
+        return queries.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
 
     def away(source: Transcript, fmt: Format, means: Means) -> ExtractedContent:
         return extracted_content(source, fmt, entry, means.stored)
 
-    return _held(lambda: examiner.look(name, away), inline)
+    return _held(lambda: queries.look(name, away), inline)
 
 
 def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.openclaw.lock_file import lock_path
+from tests.openclaw_tree import set_at_rest
 
 HALF_AN_HOUR = 30 * 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -41,8 +40,7 @@ def written(session: Path, **words: object) -> Path:
 def written_raw(session: Path, content: bytes, *, age: float = 0.0) -> Path:
     path = lock_path(session)
     path.write_bytes(content)
-    then = time.time() - age
-    os.utime(path, (then, then))
+    set_at_rest(path, age)
     return path
 
 
@@ -61,10 +59,3 @@ def names(session: Path) -> set[str]:
 def try_once(session: Path, **more: Any) -> None:
     with SessionLock(session, timeout=0, **more):
         pass
-
-
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail

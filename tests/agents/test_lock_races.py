@@ -21,16 +21,9 @@ from bsd.agents.openclaw.lock_file import inspect_lock, lock_path
 from bsd.agents.owner import Stale
 from bsd.foundation import processes
 from bsd.foundation.errors import Busy, Forbidden
-from tests.agents.locks import (
-    HALF_AN_HOUR,
-    names,
-    raising,
-    replaced,
-    try_once,
-    written,
-    written_raw,
-)
+from tests.agents.locks import HALF_AN_HOUR, names, replaced, try_once, written, written_raw
 from tests.logs import capture_logs
+from tests.refusing import raising
 
 pytestmark = pytest.mark.usefixtures("no_leftover_descriptors")
 

@@ -27,13 +27,13 @@ from tests.agents.locks import (
     HALF_AN_HOUR,
     FakeTime,
     names,
-    raising,
     try_once,
     written,
     written_raw,
 )
 from tests.logs import capture_logs
 from tests.needs import as_ordinary_user, require_linux
+from tests.refusing import raising
 
 pytestmark = pytest.mark.usefixtures("no_leftover_descriptors")
 

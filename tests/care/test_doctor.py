@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from bsd.care.doctor import Check, Level, examine
 from bsd.foundation.filesystem import judge
 from bsd.foundation.layout import Layout
 from bsd.foundation.sources import Source
-from tests.openclaw_tree import add_session
+from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import sample
 
 _OVERLAYFS = 0x794C7630
@@ -170,8 +169,7 @@ def test_foreign_locks(layout: Layout, inotify: Path) -> None:
         lock = sessions / f"{name}.jsonl.lock"
         lock.write_text(content)
         if name == "old":
-            then = time.time() - 31 * 60
-            os.utime(lock, (then, then))
+            set_at_rest(lock, 31 * 60)
     checks = {c.message.split(":")[0]: c for c in _checks(layout)["locks"]}
     assert set(checks) == {
         f"unusable lock {sessions / 'empty.jsonl.lock'}",

@@ -19,6 +19,7 @@ from tests import forked
 from tests.daemon.running import configure, running
 from tests.needs import require_linux, require_program
 from tests.openclaw_tree import add_session
+from tests.refusing import raising
 from tests.sessions import sample
 from tests.waiting import wait_for
 
@@ -69,12 +70,9 @@ WAYS: dict[str, Callable[[TranscriptFile], object]] = {
 def test_a_session_that_cannot_be_read_is_an_error_that_says_so(
     root: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with TranscriptFile(root / BAD) as source:
         for call in ("pread", "preadv"):
-            monkeypatch.setattr(os, call, fail)
+            monkeypatch.setattr(os, call, raising(OSError(errno.EIO, os.strerror(errno.EIO))))
         with pytest.raises(Unavailable, match="Input/output error") as caught:
             WAYS[way](source)
     assert str(root / BAD) in caught.value.message

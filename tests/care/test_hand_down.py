@@ -23,6 +23,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from tests.openclaw_tree import set_at_rest
+from tests.refusing import raising
 from tests.session.test_branched import BRANCH, TWIG, branch_off, texts
 from tests.sessions import HEADER, LONG, NAME, conversation, write
 from tests.verbs import performed
@@ -211,11 +212,8 @@ def test_nothing_goes_if_it_cannot_be_handed_down(
     with own_lock(layout, BRANCH), pytest.raises(Busy, match="main/branch"):
         trash_of(layout).delete(NAME, permanent=True)
 
-    def full(*_: object) -> None:
-        raise OSError(28, os.strerror(28))
-
     with monkeypatch.context() as disk:
-        disk.setattr("bsd.store.extracted.write_all", full)
+        disk.setattr("bsd.store.extracted.write_all", raising(OSError(28, os.strerror(28))))
         with pytest.raises(Unavailable):
             trash_of(layout).delete(NAME, permanent=True)
     assert layout.session_file(NAME).exists()
@@ -230,10 +228,9 @@ def test_a_session_that_took_nothing_out_asks_nobody(
     write(layout, conversation(1))
     write(layout, conversation(1), TWIG)
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("a transcript is read")
-
-    monkeypatch.setattr(hand_down.HandDown, "_named", refuse)
+    monkeypatch.setattr(
+        hand_down.HandDown, "_named", raising(AssertionError("a transcript is read"))
+    )
     trash = trash_of(layout)
     trash.delete(NAME)
     trash.remove(str(NAME))

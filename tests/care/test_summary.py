@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import Status
+from tests.agents.sources import CODEX
+from tests.agents.sources.tree import Home
 from tests.openclaw_tree import add_session
 from tests.verbs import performed
 
@@ -156,6 +159,16 @@ def test_what_cannot_be_summed_up_is_said_so(layout: Layout) -> None:
         performed.summary(layout, SessionName("main", "foreign"))
     with pytest.raises(NotFound):
         performed.summary(layout, SessionName("main", "nope"))
+
+
+def test_a_session_that_may_only_be_read_is_summed_up(tmp_path: Path) -> None:
+    home = Home.of(CODEX, tmp_path, CODEX.lines())
+    before = performed.summary(home.layout, home.name)["summary"]
+    header, rest = home.path.read_bytes().split(b"\n", 1)
+    meta = json.loads(header)
+    meta["payload"]["history_mode"] = "paginated"
+    home.path.write_bytes(json.dumps(meta).encode() + b"\n" + rest)
+    assert performed.summary(home.layout, home.name)["summary"] == before
 
 
 def test_odd_lines_do_no_harm(layout: Layout) -> None:

@@ -31,6 +31,7 @@ from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.replace import texts_of
 from bsd.surgery.view import EntryView, outline_of
 from bsd.text.reader import BytesTranscript
+from bsd.verbs.history import history_of
 from tests.compat.made_up import Author, made_up
 from tests.compat.pi import Branch, Json, Seen, read
 from tests.openclaw_tree import SHARED_DATA, add_session
@@ -94,7 +95,8 @@ class Patient:
     def undo_all(self) -> None:
         """Take back all that was done, the newest first."""
         while any(
-            one.undoes is None and one.state != "undone" for one in self._surgeon.history(self.name)
+            one.undoes is None and one.state != "undone"
+            for one in history_of(self._surgeon.layout, self.name)
         ):
             self._later()
             performed.undo(self._surgeon, self.name)
@@ -191,7 +193,7 @@ class Patient:
         performed.redact(self._surgeon, self.name, some)
 
     def _undo(self) -> None:
-        numbers = [one.operation for one in self._surgeon.history(self.name)]
+        numbers = [one.operation for one in history_of(self._surgeon.layout, self.name)]
         performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:

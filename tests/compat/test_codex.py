@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from bsd.surgery.result import Status
 from tests.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
+from tests.openclaw_tree import set_at_rest
 from tests.verbs import performed
 from tests.waiting import wait_for
 
@@ -238,8 +238,7 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
         codex.run("archive", thread)
     path = codex.file(thread)
     taken = path.read_bytes()
-    then = time.time() - _LONG_AGO_SECONDS
-    os.utime(path, (then, then))
+    set_at_rest(path, _LONG_AGO_SECONDS)
     packed = path.with_name(f"{path.name}.zst")
     with codex.server() as server:
         server.call("rollout/compress")

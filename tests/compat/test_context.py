@@ -17,6 +17,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.surgery.conversation import read_through
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
+from bsd.verbs.history import history_of
 from tests.compat.pi import assert_sendable, read
 from tests.doors.agent.conftest import LONG, Agent, Desk
 from tests.openclaw_tree import set_at_rest
@@ -91,7 +92,9 @@ def operate(patient: Patient, chance: Random) -> dict[str, int]:
     patient.keep()
     again = performed.redact(surgeon, name, patient.calls()[:40])
     patient.keep()
-    while any(one.undoes is None and one.state != "undone" for one in surgeon.history(name)):
+    while any(
+        one.undoes is None and one.state != "undone" for one in history_of(surgeon.layout, name)
+    ):
         performed.undo(surgeon, name)
         set_at_rest(patient.path)
     patient.keep()

@@ -23,6 +23,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
+from tests.refusing import raising
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
 
@@ -118,21 +119,18 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
         if not outcome.indexed:
             chores.fell_behind(name)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def no_room(*_: object) -> None:
-        raise Unavailable("No space left on device")
-
     config = ConfigService(layout.config_file)
     surgeon = Surgeon(layout, config, patience=Patience(wait=0), noticed=noticed)
     assert surgeon.extract(NAME).values
     assert verify(layout).clean
     write(layout, conversation(4))
     with monkeypatch.context() as disk:
-        disk.setattr("bsd.session.commit.protocol.splice", full)
+        disk.setattr(
+            "bsd.session.commit.protocol.splice",
+            raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+        )
         if not room:
-            disk.setattr(Index, "add", no_room)
+            disk.setattr(Index, "add", raising(Unavailable("No space left on device")))
         assert surgeon.extract(NAME).status is Status.FAILED
     assert (told[-1].gave_up, told[-1].indexed) == (GiveUp.FAILED, room)
     assert verify(layout).clean == room

@@ -22,6 +22,7 @@ from bsd.foundation.settings import load_settings
 from tests.daemon.running import Running, configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.refusing import raising
 from tests.sessions import sample
 from tests.waiting import wait_for
 
@@ -171,11 +172,10 @@ def test_a_removed_index_is_made_anew(bench: Bench) -> None:
 
 
 def test_trouble_is_told_and_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(indexer, "find_due", broken)
+        patched.setattr(
+            indexer, "find_due", raising(sqlite3.OperationalError("database or disk is full"))
+        )
         bench.indexer.everything()
         again = bench.indexer.step(bench.now)
     assert again is not None

@@ -9,6 +9,7 @@ import pytest
 from bsd.daemon.scheduler import Cron, Every, Run, Scheduler
 from bsd.foundation.errors import Conflict, NotFound
 from tests.daemon.zones import at, zone
+from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 
 START = at("2026-05-04T12:00:30")
@@ -141,10 +142,7 @@ def test_a_new_expression_does_not_cancel_what_is_overdue(world: World) -> None:
 
 
 def test_failures_are_recorded_and_stop_nothing(world: World) -> None:
-    def fail() -> None:
-        raise RuntimeError("disk on fire")
-
-    world.scheduler.add("bad", Every(10), fail)
+    world.scheduler.add("bad", Every(10), raising(RuntimeError("disk on fire")))
     world.add("good", Every(10))
     assert world.step(10) == ["bad", "good"]
     assert world.step(10) == ["bad", "good"]
@@ -157,11 +155,8 @@ def test_failures_are_recorded_and_stop_nothing(world: World) -> None:
 
 
 def test_a_run_that_cannot_be_noted_stops_nothing() -> None:
-    def fail(run: Run) -> None:
-        raise OSError("full")
-
     ran = []
-    scheduler = Scheduler(fail, lambda: START)
+    scheduler = Scheduler(raising(OSError("full")), lambda: START)
     scheduler.add("a", Every(1), lambda: ran.append("a"), at_start=True)
     scheduler.add("b", Every(1), lambda: ran.append("b"), at_start=True)
     scheduler.step(START)
@@ -260,10 +255,7 @@ def test_who_travels_need_not_start_anew(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_that_is_broken_off_is_recorded(world: World) -> None:
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    world.scheduler.add("stopped", Every(1), stop)
+    world.scheduler.add("stopped", Every(1), raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         world.scheduler.run("stopped")
     [status] = world.scheduler.status()

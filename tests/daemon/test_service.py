@@ -233,8 +233,7 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
     gone = layout.store_dir(SessionName("main", "gone"))
     gone.mkdir(parents=True)
     (gone / "0003_thinking.json").write_bytes(b"x" * 2048)
-    then = time.time() - 25 * 3600
-    os.utime(gone / "0003_thinking.json", (then, then))
+    set_at_rest(gone / "0003_thinking.json", 25 * 3600)
     with running(root, tmp_path) as daemon:
         wait_for(lambda: not gone.exists(), "the old store to go")
         wait_for(lambda: daemon.said("[RETENTION] Deleted 1 extracted file (2.0 KB)"), "the log")

@@ -19,6 +19,7 @@ from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.daemon.watches import InotifyWatches, ObserverWatches, lost_by_fsevents
 from bsd.foundation.layout import Layout, SessionName
 from tests.daemon.told import NAME, Heard, Kind, append, file_of, look_at, with_a_session
+from tests.refusing import raising
 
 pytestmark = [
     pytest.mark.daemon,
@@ -77,13 +78,14 @@ def test_too_few_watches_are_noticed_with_the_remedy(
 def test_no_inotify_instance_is_a_problem_not_an_end(
     layout: Layout, heard: Heard, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> int:
-        raise OSError(errno.EMFILE, "inotify instance limit reached")
-
     watcher = heard.watcher(layout, watching=kind)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
+            patch.setattr(
+                InotifyFD,
+                "_create_inotify_fd",
+                staticmethod(raising(OSError(errno.EMFILE, "inotify instance limit reached"))),
+            )
             watcher.step(0.0)
             [problem] = watcher.health.problems
             assert problem.kind is Trouble.INSTANCE_LIMIT

@@ -14,6 +14,7 @@ import pytest
 
 from bsd.foundation.audit import AuditLog
 from tests.logs import capture_logs
+from tests.refusing import raising
 
 
 @pytest.fixture
@@ -93,11 +94,8 @@ def test_a_torn_line_spoils_no_other(audit: AuditLog, path: Path, torn: bytes) -
 def test_a_full_disk_is_told_in_the_log_and_stops_nobody(
     audit: AuditLog, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
     with capture_logs() as logs, monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
+        patch.setattr(os, call, raising(OSError(28, "No space left on device")))
         audit.record(actor="cli", action="lost")
     (told,) = logs
     assert told["event"] == "The audit log cannot be written"

@@ -11,6 +11,7 @@ import pytest
 
 from bsd.foundation import files
 from bsd.foundation.files import holds, write_all, write_private
+from tests.refusing import raising
 
 
 @pytest.fixture(params=[0o022, 0o777], ids=["usual umask", "umask that takes all"])
@@ -48,10 +49,7 @@ def test_a_failure_leaves_the_old_file_and_no_other(
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
-    def fail(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, failing, fail)
+    monkeypatch.setattr(os, failing, raising(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         write_private(path, b"new")
     assert path.read_bytes() == b"old"

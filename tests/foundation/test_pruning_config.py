@@ -22,6 +22,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.logs import close_logs, configure_logs
 from bsd.foundation.pruning_config import ConfigService, default_text
 from bsd.foundation.pruning_fields import PruningConfig
+from tests.refusing import raising
 
 
 @pytest.fixture
@@ -240,10 +241,9 @@ def test_a_directory_in_its_place_is_said(service: ConfigService, path: Path) ->
 def test_a_root_that_cannot_be_written_is_read_with_defaults(
     service: ConfigService, path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(pruning_config, "write_private", refuse)
+    monkeypatch.setattr(
+        pruning_config, "write_private", raising(OSError(30, "Read-only file system"))
+    )
     assert service.current == PruningConfig()
     assert service.current == PruningConfig()
     assert events(layout, "warn") == ["Config could not be created"]
@@ -286,10 +286,7 @@ def test_an_unchanged_file_is_not_read_again(
     service.update({"keep_recent": 4})
     first = service.current
 
-    def refuse(*_: object) -> bytes:
-        raise AssertionError("read again")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "read_bytes", raising(AssertionError("read again")))
     assert service.current is first
 
 
@@ -481,9 +478,6 @@ assert not {{"structlog", "croniter", "filelock", "pydantic"}} & sys.modules.key
 def test_a_root_that_cannot_be_entered_is_an_error_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "is_dir", refuse)
+    monkeypatch.setattr(Path, "is_dir", raising(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(Forbidden, match="Permission denied"):
         ConfigService(tmp_path / ".brainsurgeon" / "config.json").update({"keep_recent": 4})

@@ -21,6 +21,7 @@ from bsd.memory.new_fact import NewFact
 from bsd.memory.recall import WantedFacts, expression, freshness
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
+from tests.refusing import raising
 
 
 def test_a_fact_is_kept_with_all_that_was_said(memory: Memory) -> None:
@@ -373,10 +374,7 @@ def test_what_was_forgotten_stands_nowhere_in_the_file(
 def test_what_cannot_leave_the_index_yet_is_forgotten_all_the_same(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy(db: Database, pages: int) -> bool:
-        raise Busy("the gateway writes")
-
-    monkeypatch.setattr(decay, "_merge", busy)
+    monkeypatch.setattr(decay, "_merge", raising(Busy("the gateway writes")))
     fact = store(memory, "the password is zebra42")
     with capture_logs() as logs:
         assert memory.forget(fact.id).id == fact.id

@@ -15,6 +15,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.history import History
 from bsd.surgery.redact import CallToRedact, RedactionKind
 from bsd.surgery.targets import Refused
+from bsd.verbs.history import history_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, Talk, call, jsonl, make_surgeon, text
 from tests.surgery.soundness import faults, shown
@@ -50,7 +51,7 @@ def put(layout: Layout, raw: bytes) -> Path:
 
 
 def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
-    return [(one.operation, one.action, one.state) for one in surgeon.history(NAME)]
+    return [(one.operation, one.action, one.state) for one in history_of(surgeon.layout, NAME)]
 
 
 @pytest.mark.parametrize("raw", [conversation(), flat()])
@@ -117,7 +118,7 @@ def test_a_crash_before_the_exchange_leaves_no_history(
         performed.redact(surgeon, NAME, CONSUME)
     monkeypatch.undo()
     assert path.read_bytes() == raw
-    assert surgeon.history(NAME) == []
+    assert history_of(surgeon.layout, NAME) == []
     with pytest.raises(Conflict, match="nothing is left"):
         performed.undo(surgeon, NAME)
 

@@ -28,6 +28,7 @@ from bsd.surgery.result import Status
 from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
+from tests.refusing import raising
 from tests.sessions import HEADER, LONG, NAME, Clock, conversation, entry, make_surgeon, write
 from tests.verbs import performed
 
@@ -182,10 +183,7 @@ def test_an_extraction_that_fails_is_an_error_in_the_log(
     path = write(layout, conversation(1))
     before = path.read_bytes()
 
-    def full(*_: object) -> None:
-        raise Unavailable("no space left")
-
-    monkeypatch.setattr(SessionStore, "keep", full)
+    monkeypatch.setattr(SessionStore, "keep", raising(Unavailable("no space left")))
     with capture_logs() as logs:
         result = surgeon.extract(NAME)
     assert (result.status, path.read_bytes()) == (Status.FAILED, before)

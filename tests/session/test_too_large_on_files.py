@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.late import is_json
 from bsd.surgery.result import SessionResult, Status
 from tests.needs import require_linux
+from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
 
@@ -69,8 +68,7 @@ def spoken(text: bytes) -> bytes:
 def put_in(path: Path, line: bytes) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
-    then = time.time() - 3600
-    os.utime(path, (then, then))
+    set_at_rest(path)
 
 
 @pytest.mark.parametrize(

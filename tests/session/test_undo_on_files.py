@@ -19,6 +19,7 @@ from bsd.store.history import History
 from bsd.store.state import StateDb
 from bsd.surgery.edit import EntryChanged, becoming, read_assignment, setting
 from bsd.surgery.result import Status
+from bsd.verbs.history import history_of
 from tests.openclaw_tree import set_at_rest
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
@@ -29,7 +30,7 @@ def history_files(layout: Layout) -> list[str]:
 
 
 def states(surgeon: Surgeon) -> list[tuple[int, str, str]]:
-    return [(one.operation, one.action, one.state) for one in surgeon.history(NAME)]
+    return [(one.operation, one.action, one.state) for one in history_of(surgeon.layout, NAME)]
 
 
 def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
@@ -49,7 +50,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
         (2, "restore", "done"),
         (1, "extract", "done"),
     ]
-    newest = surgeon.history(NAME)[0]
+    newest = history_of(surgeon.layout, NAME)[0]
     assert newest.entry_ids == ("e1", "e3")
     assert newest.bytes_after == path.stat().st_size
     with path.open("a") as stream:
@@ -97,7 +98,7 @@ def test_a_dry_run_and_what_changed_nothing_leave_no_history(
         "changed": [],
         "operation": None,
     }
-    assert surgeon.history(NAME) == []
+    assert history_of(surgeon.layout, NAME) == []
     assert not layout.history.exists()
 
 
@@ -108,7 +109,7 @@ def test_what_was_given_up_leaves_no_history(layout: Layout, clock: Clock) -> No
         performed.set_extractable(surgeon, NAME, "e0", False)
     with path.open("rb"):
         assert surgeon.extract(NAME).status is Status.BUSY
-    assert surgeon.history(NAME) == []
+    assert history_of(surgeon.layout, NAME) == []
     assert not list(layout.history.rglob("*.*"))
 
 
@@ -150,7 +151,7 @@ def test_what_never_took_effect_is_not_history(
         performed.set_extractable(surgeon, NAME, "e0", False)
     monkeypatch.undo()
     assert history_files(layout) == ["000001_set_extractable.pending"]
-    assert surgeon.history(NAME) == []
+    assert history_of(surgeon.layout, NAME) == []
     with pytest.raises(Conflict, match="nothing is left"):
         performed.undo(surgeon, NAME)
     assert not layout.history_dir(NAME).exists()
@@ -178,7 +179,7 @@ def test_an_undo_reads_the_session_anew_not_from_its_checkpoint(
     performed.undo(make_surgeon(layout, clock), NAME)
     assert daemon.extract(NAME).reasons["undone"] == 3
     assert daemon.extract(NAME, by_hand=True).entries == 3
-    operations = daemon.history(NAME)
+    operations = history_of(daemon.layout, NAME)
     assert [(one.action, one.actor) for one in operations] == [
         *(("extract", "daemon"), ("undo", "cli"), ("extract", "daemon")),
     ]

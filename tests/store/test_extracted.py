@@ -21,6 +21,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.store import extracted
 from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
+from tests.refusing import raising
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
 SOURCE = BytesTranscript(b"".join(LINES))
@@ -179,17 +180,11 @@ def test_a_failing_disk_leaves_nothing_behind(
 
 
 def failing(code: int) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fail
+    return raising(OSError(code, os.strerror(code)))
 
 
 def test_ctrl_c_leaves_nothing_behind(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Syncing, "sync", interrupted)
+    monkeypatch.setattr(Syncing, "sync", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         store.keep([keep(0), keep(1)], SOURCE)
     assert not store.directory.exists()

@@ -25,6 +25,7 @@ from bsd.store.history import (
 )
 from bsd.text.change import Edit
 from bsd.text.reader import BytesTranscript
+from tests.refusing import raising
 
 NAME = SessionName("main", "s1")
 ACT = Act("edit", "cli", "2026-02-01T00:00:00.000Z", 1, 10, 12)
@@ -144,10 +145,7 @@ def test_what_stands_nowhere_else_is_durable_before_the_session_changes(
 def test_a_full_disk_leaves_nothing(
     history: History, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     with pytest.raises(Unavailable):
         begin(history, layout)
     assert not history.directory.exists()

@@ -9,8 +9,8 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.examiner import Examiner
 from bsd.session.notes import Notes
+from bsd.session.queries import Queries
 from bsd.session.surgeon import Surgeon
 from bsd.surgery import edit as editing
 from bsd.surgery import restore as restore_planner
@@ -51,58 +51,58 @@ class _Only:
 
 
 def _done(
-    verb: Verb[Any, Any], surgeon: Examiner, name: SessionName, asked: object
+    verb: Verb[Any, Any], surgeon: Queries, name: SessionName, asked: object
 ) -> dict[str, Any]:
     answer: dict[str, Any] = perform(verb, _Only(surgeon), name, asked).as_json()
     return answer
 
 
-def entries(examiner: Examiner, name: SessionName, start: int = 0) -> list[EntryView]:
+def entries(queries: Queries, name: SessionName, start: int = 0) -> list[EntryView]:
     """The entries of a session from line `start` on, as they stand."""
-    return examiner.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
+    return queries.look(name, lambda source, fmt, _: list(views(source, fmt, start=start)))
 
 
 def extraction(
-    examiner: Examiner, name: SessionName, overrides: Mapping[str, Any] | None = None
+    queries: Queries, name: SessionName, overrides: Mapping[str, Any] | None = None
 ) -> SessionResult:
     """What an extraction by hand would do now."""
     asked = Extract(dry_run=True, settings=overrides or {})
-    found: SessionResult = perform(EXTRACT, _Only(examiner), name, asked)
+    found: SessionResult = perform(EXTRACT, _Only(queries), name, asked)
     return found
 
 
-def extracted_content(examiner: Examiner, name: SessionName, entry: str) -> dict[str, Any]:
+def extracted_content(queries: Queries, name: SessionName, entry: str) -> dict[str, Any]:
     """What was taken out of an entry, by key, without putting it back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> dict[str, Any]:
         return view.extracted_content(source, fmt, entry, means.stored).as_json()
 
-    return examiner.look(name, ask)
+    return queries.look(name, ask)
 
 
 def restored_copy(
-    examiner: Examiner, name: SessionName, write: Callable[[bytes], object]
+    queries: Queries, name: SessionName, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
     """A session as it would be with everything back."""
 
     def ask(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
         return restore_planner.restored_copy(source, fmt, means.stored, write)
 
-    return examiner.look(name, ask)
+    return queries.look(name, ask)
 
 
-def show_entry(examiner: Examiner, name: SessionName, entry: str) -> EditableEntry:
+def show_entry(queries: Queries, name: SessionName, entry: str) -> EditableEntry:
     """One entry as a person may edit it."""
-    return examiner.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
+    return queries.look(name, lambda source, fmt, _: editing.show_entry(source, fmt, entry))
 
 
-def context(examiner: Examiner, name: SessionName) -> dict[str, Any]:
-    return _done(GET_CONTEXT, examiner, name, GetContext())
+def context(queries: Queries, name: SessionName) -> dict[str, Any]:
+    return _done(GET_CONTEXT, queries, name, GetContext())
 
 
 def summary(layout: Layout, name: SessionName) -> dict[str, Any]:
-    examiner = Examiner(layout, ConfigService(layout.config_file, create=False))
-    return _done(SUMMARY, examiner, name, Summarize())
+    queries = Queries(layout, ConfigService(layout.config_file, create=False))
+    return _done(SUMMARY, queries, name, Summarize())
 
 
 def restore(

@@ -26,6 +26,7 @@ from bsd.workspaces import (
 )
 from tests.daemon.running import is_alive
 from tests.needs import as_ordinary_user, require_linux
+from tests.refusing import raising
 from tests.waiting import wait_for
 from tests.workspaces.spaces import (
     clock,
@@ -176,10 +177,7 @@ def test_what_is_no_program_is_a_failed_run(run: Run, root: Path) -> None:
 def test_a_program_where_nobody_may_look_is_a_failed_run(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_file(self: Path) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "is_file", is_file)
+    monkeypatch.setattr(Path, "is_file", raising(PermissionError(13, "Permission denied")))
     done = execute("a", ["/closed/program"], root, isolate=False)
     assert "'/closed/program' lies where user" in (done.error or "")
 

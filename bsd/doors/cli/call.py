@@ -30,7 +30,7 @@ from bsd.foundation.rights import FileOwner, become, owner_for_root
 if TYPE_CHECKING:
     from bsd.foundation.pruning_config import ConfigService
     from bsd.foundation.settings import Settings
-    from bsd.session.examiner import Examiner
+    from bsd.session.queries import Queries
     from bsd.session.surgeon import Surgeon
 
 _VARIABLES = ("BRAINSURGEON_", "AUTO_REFRESH_MS")
@@ -145,14 +145,14 @@ class Call:
 
         recovery.retire(inflight.InFlight(self.layout), exchangers.DirectExchanger())
 
-    def examiner(self) -> Examiner:
+    def queries(self) -> Queries:
         """Whoever only looks."""
-        from bsd.session.examiner import Examiner
+        from bsd.session.queries import Queries
 
         if not self._begun:
             self._begun = True
             self.log(writes=False)
-        return Examiner(self.layout, self.pruning)
+        return Queries(self.layout, self.pruning)
 
     def surgeon(
         self,

@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from bsd.foundation.errors import TemporaryFailure
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import close_logs
 from bsd.foundation.settings import HttpAddress, Settings, load_settings
-from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 
 if TYPE_CHECKING:
@@ -96,41 +94,14 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
         with _loading:
             try:
                 _load_in_band()  # what is on the disk later may be another release
-                return _app(daemon, settings)
+                from bsd.doors.http.app import app_of  # FastAPI, all routes and verbs
+
+                return app_of(daemon, settings)
             finally:
                 gc.freeze()  # see `Daemon.ready`
                 gc.enable()
 
     return Early(daemon, make)
-
-
-def _app(daemon: Daemon, settings: Settings) -> FastAPI:
-    # All that answers questions comes behind the start.
-    from bsd.doors.http.app import create_app
-    from bsd.doors.http.desk import WAIT_SECONDS, Desk
-    from bsd.memory.facts import open_memory
-    from bsd.workspaces.verbs import WorkspaceRoot, rules_of
-
-    desk = Desk(
-        daemon.state.layout,
-        daemon.state.config,
-        Patience(WAIT_SECONDS, settings.quiet_seconds, check=daemon.state.stop_here),
-        exchanger=daemon.exchanger,
-        noticed=daemon.attempted,
-        cleaned=daemon.cleaned,
-        search_state=daemon.search_state,
-    )
-    return create_app(
-        daemon,
-        daemon.state.config,
-        desk,
-        readonly=settings.readonly,
-        memory=partial(open_memory, daemon.state.layout, settings.memory),
-        workspaces=WorkspaceRoot(
-            settings.workspace_root, daemon.state.layout, rules_of(settings), actor="api"
-        ),
-        config_changed=daemon.config_changed,
-    )
 
 
 def _obey(signals: Signals, daemon: Daemon) -> None:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -25,6 +24,7 @@ from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout, SessionName
 from bsd.session.session import Session
 from bsd.surgery.edit import (
     EditableEntry,
@@ -37,9 +37,6 @@ from bsd.surgery.edit import (
 )
 from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.verb import perform
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import Layout, SessionName
 
 _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
 

@@ -6,11 +6,13 @@ The way back is there before leaving bsd, or before an upgrade that needs it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bsd.agents.dialect import Format
+from bsd.care import catalog
+from bsd.care.leftovers import stores_without_transcript
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, Call, command, confirm
 from bsd.doors.cli.many import each_session
@@ -20,15 +22,13 @@ from bsd.doors.cli.output import counted, note, print_json, say, size
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import ConfigError, Conflict, Invalid, os_problem
 from bsd.foundation.files import write_all
+from bsd.foundation.layout import SessionName
 from bsd.surgery.plan import Means
 from bsd.surgery.restore import restored_copy
 from bsd.surgery.result import Status
 from bsd.text.reader import Transcript
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
 
 
 @command(
@@ -138,8 +138,6 @@ def restore_all(
 
 def _note_stores_without_transcript(call: Call) -> None:
     """Whoever leaves bsd wants to know of what has no transcript to come back into."""
-    from bsd.care.leftovers import stores_without_transcript
-
     if stores := sum(1 for _ in stores_without_transcript(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
@@ -149,7 +147,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     """Write what one session would be; what cannot be edited, or is in use, can be had so."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
-    examiner = call.examiner()
+    queries = call.queries()
 
     def copied(source: Transcript, fmt: Format, means: Means) -> tuple[int, dict[str, str]]:
         return restored_copy(source, fmt, means.stored, lambda raw: write_all(target, raw))
@@ -162,7 +160,7 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
-        values, missing = examiner.look(sessions[0], copied)
+        values, missing = queries.look(sessions[0], copied)
         os.fsync(target)
     except BaseException as error:  # half a copy is none
         os.unlink(path)
@@ -181,8 +179,6 @@ def _copy(call: Call, sessions: tuple[SessionName, ...], path: str) -> int:
 
 
 def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:
-    from bsd.care import catalog
-
     wanted = set(names)
     infos = [info for info in catalog.sessions(call.layout) if info.name in wanted]
     entries = sum(info.extracted_entries for info in infos)

@@ -174,7 +174,7 @@ class _EachSession(CallHands):
     def _hire(self, wait: float) -> None:
         call = self._call
         dry_run = self._outcomes.dry_run
-        self._who = call.examiner() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
+        self._who = call.queries() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
 
     def first_round(self) -> None:
         """Do all of them, and wait for none."""
@@ -276,30 +276,22 @@ class _ProgressBar:
 
 
 def _bar_of(total: int) -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich import console, progress  # it takes longer to load than few sessions to extract
 
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True),
-        console=Console(stderr=True, markup=False, highlight=False),
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(compact=True),
+        console=console.Console(stderr=True, markup=False, highlight=False),
         auto_refresh=False,
         redirect_stdout=False,
         redirect_stderr=False,
         transient=True,
     )
-    progress.add_task("", total=total)
-    return progress
+    bar.add_task("", total=total)
+    return bar
 
 
 def _size(call: Call, name: SessionName) -> int:

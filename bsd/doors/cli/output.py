@@ -46,17 +46,6 @@ def note(text: str) -> None:
     sys.stderr.write(safe(text, lines=True) + "\n")
 
 
-def confirm(question: str, refusal: str) -> bool:
-    """Ask on the terminal; raises Invalid with `refusal` as what to try if nobody can answer."""
-    import click
-
-    from bsd.foundation.errors import Invalid
-
-    if not sys.stdin.isatty():
-        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
-    return click.confirm(question, err=True)
-
-
 def styled(text: str, code: str, stream: IO[str]) -> str:
     """Return `text` in the SGR style `code` if `stream` is a terminal that shows it."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()

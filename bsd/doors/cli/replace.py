@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,12 +12,10 @@ from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import Invalid
+from bsd.foundation.layout import SessionName
+from bsd.surgery.targets import ContextChanged
 from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.verb import perform
-
-if TYPE_CHECKING:
-    from bsd.foundation.layout import SessionName
-    from bsd.surgery.targets import ContextChanged
 
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 

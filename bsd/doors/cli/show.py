@@ -16,7 +16,7 @@ from bsd.doors.cli.names import say_whose, with_entry
 from bsd.doors.cli.output import counted, one_line, print_json, print_table, say, size
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
-from bsd.session.examiner import Examiner
+from bsd.session.queries import Queries
 from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
 from bsd.surgery.view import EntryView, extracted_content, views
@@ -61,14 +61,14 @@ def show(
     key: str | None,
 ) -> None:
     say_whose(call.layout, session.agent)
-    examiner = call.examiner()
+    queries = call.queries()
     if key is not None:
-        _print_value(call, examiner, session, entry, key)
+        _print_value(call, queries, session, entry, key)
         return
     if entry is not None:
-        views = [with_entry(call, session, entry, lambda one: _find(examiner, session, one))]
+        views = [with_entry(call, session, entry, lambda one: _find(queries, session, one))]
     else:
-        views = examiner.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
+        views = queries.look(session, lambda source, fmt, _: _listed(source, fmt, start, limit))
     details = _details(call, session, views) if full or entry is not None else {}
     if call.json:
         documents = [view.as_json() | details.get(view.index, {}) for view in views]
@@ -81,13 +81,13 @@ def show(
 
 
 def _print_value(
-    call: Call, examiner: Examiner, session: SessionName, entry: str | None, key: str
+    call: Call, queries: Queries, session: SessionName, entry: str | None, key: str
 ) -> None:
     """Print one value, wherever it is: as it is if a program reads it, made safe for people."""
     if entry is None:
         raise Invalid("--key needs --entry", hint=f"bsd show {session} --entry ID --key {key}")
     entry, held = with_entry(
-        call, session, entry, lambda one: (one, held_in(examiner, session, one))
+        call, session, entry, lambda one: (one, held_in(queries, session, one))
     )
     path, value = held.value(key)
     text = text_of_value(value)
@@ -105,8 +105,8 @@ def _listed(source: Transcript, fmt: Format, start: int, limit: int | None) -> l
     return list(views(source, fmt, start=start, limit=limit))
 
 
-def _find(examiner: Examiner, session: SessionName, wanted: str) -> EntryView:
-    view = examiner.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
+def _find(queries: Queries, session: SessionName, wanted: str) -> EntryView:
+    view = queries.look(session, lambda source, fmt, _: _found(source, fmt, wanted))
     if view is None:
         hint = f"`bsd show {session}` lists them"
         raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from bsd.care.trashed import Trashed
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
 from bsd.doors.cli.commands import COMMANDS
@@ -13,7 +15,9 @@ from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.names import only_one, say_who
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
 from bsd.doors.cli.verbs import CallHands
+from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Conflict, Invalid, NotFound
+from bsd.foundation.layout import SessionName
 from bsd.verbs.trash import (
     DELETE,
     TRASH_DELETE,
@@ -28,13 +32,8 @@ from bsd.verbs.trash import (
 )
 from bsd.verbs.verb import perform
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+if TYPE_CHECKING:  # only who changes the trash loads what does it
     from bsd.care.trash import Trash
-    from bsd.care.trashed import Trashed
-    from bsd.foundation.answers import Answer
-    from bsd.foundation.layout import SessionName
 
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than

@@ -57,11 +57,11 @@ class CallHands:
             wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
             return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
         say_whose(self.layout, name.agent)
-        return self._call.examiner()
+        return self._call.queries()
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-        from bsd.care.trash import Trash
+        from bsd.care.trash import Trash  # few verbs are about it, and it loads much
         from bsd.session.rest import Patience
 
         call, sleep = self._call, self._request.sleep if self._request else time.sleep

@@ -315,10 +315,9 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _done, _planned: None
         return
-    from rich.console import Console  # only here: it takes longer to load than most prunings
-    from rich.progress import Progress
+    from rich import console, progress  # it takes longer to load than most prunings
 
-    bar = Progress(console=Console(stderr=True), transient=True)
+    bar = progress.Progress(console=console.Console(stderr=True), transient=True)
     task = bar.add_task("pruning")
 
     def show(done: int, planned: int) -> None:

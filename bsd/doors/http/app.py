@@ -14,11 +14,12 @@ from functools import partial
 from fastapi import FastAPI
 
 from bsd import __version__
+from bsd.daemon.service import Daemon
 from bsd.daemon.status import Service
 from bsd.doors.http import verb_routes
 from bsd.doors.http.answer import LARGEST_BODY, Error, JsonAnswer
 from bsd.doors.http.description import complete, document_of
-from bsd.doors.http.desk import Desk
+from bsd.doors.http.desk import WAIT_SECONDS, Desk
 from bsd.doors.http.layers import ReadOnlyGuard
 from bsd.doors.http.requests import handle_errors
 from bsd.doors.http.routes import config as config_routes
@@ -27,10 +28,12 @@ from bsd.doors.http.routes import page as page_routes
 from bsd.doors.http.routes import sessions as sessions_routes
 from bsd.doors.http.routes import state as state_routes
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.settings import Settings
 from bsd.memory import verbs as memory_verbs
 from bsd.memory.facts import Memory, open_memory
+from bsd.session.rest import Patience
 from bsd.workspaces import verbs as workspace_verbs
-from bsd.workspaces.verbs import WorkspaceRoot
+from bsd.workspaces.verbs import WorkspaceRoot, rules_of
 
 
 def create_app(
@@ -66,6 +69,30 @@ def create_app(
     app.include_router(page_routes.routes())
     complete(app)
     return app
+
+
+def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
+    """The application of a daemon."""
+    state = daemon.state
+    desk = Desk(
+        state.layout,
+        state.config,
+        Patience(WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
+        exchanger=daemon.exchanger,
+        noticed=daemon.attempted,
+        cleaned=daemon.cleaned,
+        search_state=daemon.search_state,
+    )
+    rules = rules_of(settings)
+    return create_app(
+        daemon,
+        state.config,
+        desk,
+        readonly=settings.readonly,
+        memory=partial(open_memory, state.layout, settings.memory),
+        workspaces=WorkspaceRoot(settings.workspace_root, state.layout, rules, actor="api"),
+        config_changed=daemon.config_changed,
+    )
 
 
 def _bare() -> FastAPI:

@@ -11,8 +11,10 @@ import pytest
 from bsd.foundation.errors import Busy
 from bsd.foundation.layout import SessionName
 from bsd.store.state import StateDb
+from bsd.verbs.history import history_of
 from tests.doors.agent.conftest import LONG, NAME, UNKNOWN, Agent, Desk, Flat, text_of
 from tests.logs import capture_logs
+from tests.refusing import raising
 from tests.verbs import performed
 
 PIN = {"action": "set_extractable", "value": False}
@@ -349,10 +351,7 @@ def test_a_line_that_cannot_be_edited_stops_nothing(desk: Desk, flat: Flat) -> N
 def test_a_redaction_that_breaks_does_not_undo_the_rest(
     desk: Desk, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", broken)
+    monkeypatch.setattr("bsd.doors.agent.inband.plan_redact", raising(ZeroDivisionError))
     old = agent.past()
     desk.look()
     agent.user("again")
@@ -393,7 +392,7 @@ def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> 
     assert call_of(desk.entry(asks))["arguments"] == {"entry_id": old}
     assert text_of(desk.entry(answer)) == "[done: mcp__bsd__restore]"
     assert not desk.look()
-    assert len([one for one in desk.surgeon().history(NAME) if one.action == "restore"]) == 1
+    assert len([one for one in history_of(desk.layout, NAME) if one.action == "restore"]) == 1
 
 
 def test_calls_that_the_original_tool_answered(desk: Desk, agent: Agent) -> None:
@@ -561,7 +560,7 @@ def test_other_sessions_are_not_touched(desk: Desk, agent: Agent) -> None:
     before = path.read_bytes()
     assert desk.look()
     assert path.read_bytes() == before
-    assert desk.surgeon().history(other) == []
+    assert history_of(desk.layout, other) == []
 
 
 def test_what_an_agent_restored_leaves_no_trace_when_bsd_is_left(desk: Desk, agent: Agent) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bsd.foundation.layout import Layout
+from bsd.verbs.history import history_of
 from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
 from tests.needs import require_linux
 
@@ -77,7 +78,7 @@ def test_killed_at_its_disk_calls(tmp_path: Path, kept: bool, every: int) -> Non
             desk.look()
             desk.rest()
         assert plain(desk.path.read_bytes()) == expected, number
-        history = desk.surgeon().history(NAME)
+        history = history_of(desk.surgeon().layout, NAME)
         assert [one.action for one in history if one.state == "done"] == [
             "in_band",
             "extract",

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bsd.foundation.layout import Layout
+from bsd.verbs.history import history_of
 from tests.doors.agent.conftest import LONG, NAME, Agent, Desk
 from tests.verbs import performed
 
@@ -142,8 +143,8 @@ def test_calls_of_all_kinds(
             check(desk)
             assert not desk.look()
             desk.rest()
-        done = [one for one in desk.surgeon().history(NAME) if one.action == "in_band"]
-        if done and desk.surgeon().history(NAME)[0] == done[0] and changed:
+        done = [one for one in history_of(desk.surgeon().layout, NAME) if one.action == "in_band"]
+        if done and history_of(desk.surgeon().layout, NAME)[0] == done[0] and changed:
             performed.undo(desk.surgeon(), NAME)
             assert desk.path.read_bytes() == before
             desk.rest()

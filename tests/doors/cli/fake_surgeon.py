@@ -156,7 +156,7 @@ def listening(
     for door in ("cli.verbs", "agent.tools", "agent.restoring"):
         monkeypatch.setattr(f"bsd.doors.{door}.perform", perform)
     monkeypatch.setattr(Call, "surgeon", hire)
-    monkeypatch.setattr(Call, "examiner", lambda _call: surgeon)
+    monkeypatch.setattr(Call, "queries", lambda _call: surgeon)
     monkeypatch.setattr("bsd.verbs.extract._foretell", surgeon.foretell)
     monkeypatch.setattr("bsd.verbs.reading.extracted_content", surgeon.extracted_content)
     monkeypatch.setattr("bsd.doors.cli.show.views", lambda *_, **_how: iter(()))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.doors.cli.conftest import Call, rest, snapshot
+from tests.openclaw_tree import set_at_rest
 
 
 def in_flight(root: Path) -> list[Path]:
@@ -22,8 +21,7 @@ def let_pass(root: Path, seconds: float) -> None:
         lines = [json.loads(line) for line in record.read_bytes().splitlines() if line]
         lines[0]["created_ns"] -= int(seconds * 1e9)
         record.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        then = time.time() - seconds
-        os.utime(record, (then, then))
+        set_at_rest(record, seconds)
 
 
 @pytest.fixture

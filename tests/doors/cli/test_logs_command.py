@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bsd.doors.cli import logs
 from bsd.doors.cli.logs import LineFilter, LogReader, console_line, json_line
 from bsd.doors.cli.main import run
+from tests.refusing import raising
 
 ALL = LineFilter()
 
@@ -279,9 +280,6 @@ def test_following_ends_with_an_interrupt(
 ) -> None:
     (root / "logs" / "brainsurgeon.log").write_bytes(line("one"))
 
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bsd.doors.cli.logs.time.sleep", interrupt)
+    monkeypatch.setattr("bsd.doors.cli.logs.time.sleep", raising(KeyboardInterrupt))
     assert run(["logs", "-f"]) == 130
     assert "one" in capsys.readouterr().out

@@ -15,6 +15,7 @@ import orjson
 from bsd.foundation.ages import ClockRecord, boot_id, steady
 from bsd.foundation.layout import Layout
 from tests.doors.cli.conftest import Call, snapshot
+from tests.openclaw_tree import set_at_rest
 
 
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:
@@ -34,8 +35,7 @@ def stored(root: Path, hours: float, name: str = "0001_thinking.json") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / name
     file.write_bytes(b"x" * 1000)
-    then = time.time() - hours * 3600
-    os.utime(file, (then, then))
+    set_at_rest(file, hours * 3600)
     return file
 
 
@@ -84,11 +84,10 @@ def test_never_is_said_so(bsd: Call, root: Path) -> None:
 def test_operations_are_forgotten_with_the_trash(bsd: Call, root: Path) -> None:
     assert bsd("extract", "main/alpha").code == 0
     (kept,) = (root / ".brainsurgeon" / "history" / "main_alpha").iterdir()
-    then = time.time() - 13 * 86_400
-    os.utime(kept, (then, then))
+    set_at_rest(kept, 13 * 86_400)
     assert bsd("--json", "retention", "--dry-run").document["history"]["staying"] == 1
     assert "0 operations" in bsd("retention", "--dry-run").out
-    os.utime(kept, (then - 2 * 86_400,) * 2)
+    set_at_rest(kept, 15 * 86_400)
     document = bsd("--json", "retention", "--dry-run").document["history"]
     assert (document["cleaned"], document["keep"]) == (1, "14d")
     assert [file["path"] for file in document["files"]] == [str(kept)]

@@ -13,6 +13,7 @@ import pytest
 from bsd.doors.cli.interrupt import Stopped
 from bsd.doors.cli.main import run
 from tests.doors.cli.fake_surgeon import Cli
+from tests.refusing import raising
 
 
 @pytest.mark.parametrize(
@@ -52,20 +53,14 @@ def test_an_error_is_a_document_and_a_message(cli: Cli) -> None:
 
 
 def test_no_traceback_reaches_the_user(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("never foreseen")
-
-    monkeypatch.setattr(cli.surgeon, "context", broken)
+    monkeypatch.setattr(cli.surgeon, "context", raising(RuntimeError("never foreseen")))
     assert cli("context", "main/a") == 1
     assert cli.err.startswith("Error: internal error: RuntimeError: never foreseen\nTry: ")
     assert "Traceback" not in cli.err
 
 
 def test_a_wait_that_is_stopped_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: object) -> None:
-        raise Stopped(15)
-
-    monkeypatch.setattr(cli.surgeon, "restore", stopped)
+    monkeypatch.setattr(cli.surgeon, "restore", raising(Stopped(15)))
     assert cli("restore", "main/a", "e1", "--json") == 143
     assert json.loads(cli.out)["error"].startswith("stopped")
     assert cli.err.startswith("Error: stopped")
@@ -86,10 +81,7 @@ def test_a_signal_after_the_work_is_done_keeps_the_answer(
 
 
 def test_an_interrupted_look_ends_quietly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.surgeon, "context", interrupted)
+    monkeypatch.setattr(cli.surgeon, "context", raising(KeyboardInterrupt))
     assert cli("context", "main/a") == 130
     assert "Traceback" not in cli.err
 

@@ -91,7 +91,7 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
         "rich.console",
         "bsd.session.surgeon",
     }
-    assert "bsd.session.examiner" in loaded
+    assert "bsd.session.queries" in loaded
     assert not loaded & too_much
 
 

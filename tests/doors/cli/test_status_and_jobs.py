@@ -22,6 +22,7 @@ from bsd.doors.cli.status_text import quick_status
 from bsd.foundation.errors import Forbidden, Unavailable
 from tests.doors.http.api import serving
 from tests.doors.http.fake_daemon import FakeDaemon, sample_job, sample_status
+from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.daemon
@@ -134,11 +135,10 @@ def test_watching_goes_on_while_the_daemon_restarts(
 def test_watching_as_json_is_a_line_each_time(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(_: float) -> None:
-        raise KeyboardInterrupt
-
     with serving(root), pytest.raises(KeyboardInterrupt):
-        status_command._watch(find_client(None, None), 1.0, as_json=True, sleep=stop)
+        status_command._watch(
+            find_client(None, None), 1.0, as_json=True, sleep=raising(KeyboardInterrupt)
+        )
     assert json.loads(capsys.readouterr().out) == sample_status()
 
 

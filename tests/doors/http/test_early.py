@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bsd.doors.http.answer import JsonAnswer
 from bsd.doors.http.early import Early
 from tests.doors.http.fake_daemon import FakeDaemon, ask
+from tests.refusing import raising
 from tests.waiting import DEADLINE_SECONDS
 
 
@@ -72,11 +73,8 @@ def test_what_fails_is_told_by_the_routes() -> None:
 
 
 def test_routes_that_cannot_be_loaded_leave_their_promise_broken() -> None:
-    def make() -> ASGIApp:
-        raise ImportError("no such library")
-
     daemon = FakeDaemon()
-    early = loading(daemon, make)
+    early = loading(daemon, raising(ImportError("no such library")))
     reply = ask(early, "GET", "/api/jobs")
     assert reply.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert reply.json()["error"] == "the API could not be loaded"

@@ -22,6 +22,7 @@ from bsd.session.rest import Patience
 from tests.doors.http.api import over_socket, over_tcp, serving, settings_for
 from tests.doors.http.fake_daemon import FakeDaemon
 from tests.openclaw_tree import add_session, set_at_rest
+from tests.refusing import raising
 from tests.sessions import sample
 
 pytestmark = pytest.mark.daemon
@@ -47,10 +48,7 @@ def root(root: Path) -> Path:
 def test_each_failure_has_its_own_status(
     root: Path, monkeypatch: pytest.MonkeyPatch, error: BsdError, status: int
 ) -> None:
-    def failing(*_: Any, **__: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(operate, "commit", failing)
+    monkeypatch.setattr(operate, "commit", raising(error))
     with serving(root) as (_, settings):
         answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     expected = {"error": error.message} | ({"hint": error.hint} if error.hint else {})
@@ -58,10 +56,7 @@ def test_each_failure_has_its_own_status(
 
 
 def test_what_passes_is_a_conflict(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any, **__: Any) -> None:
-        raise TemporaryFailure("the file changed")
-
-    monkeypatch.setattr(operate, "commit", failing)
+    monkeypatch.setattr(operate, "commit", raising(TemporaryFailure("the file changed")))
     with serving(root, None, Patience(wait=0.0, quiet=0.1)) as (_, settings):
         status, answer = over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
     assert (status, "in use" in answer["error"]) == (409, True)

@@ -12,6 +12,7 @@ import pytest
 from bsd.session.commit.displaced import Recovered, State
 from bsd.session.commit.exchangers import Step
 from bsd.session.commit.orphans import list_orphans
+from tests.refusing import raising
 from tests.session.commit.scene import (
     Scene,
     line,
@@ -28,10 +29,7 @@ class Crash(BaseException):
 
 
 def crash_at(step: str) -> Step:
-    def crash() -> None:
-        raise Crash
-
-    return once_at(step, crash)
+    return once_at(step, raising(Crash))
 
 
 def crash(scene: Scene, step: str) -> None:

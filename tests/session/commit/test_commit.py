@@ -14,6 +14,7 @@ from bsd.session.commit import exchange
 from bsd.session.commit.exchangers import DirectExchanger, HelperExchanger
 from bsd.session.commit.protocol import GiveUp
 from bsd.text.change import Change, Edit, Identity
+from tests.refusing import raising
 from tests.session.commit.scene import (
     EDITED,
     HEADER,
@@ -67,11 +68,8 @@ def test_what_the_lines_refer_to_is_kept_before_the_new_file_exists(scene: Scene
 
 
 def test_an_error_while_keeping_leaves_everything_as_it_was(scene: Scene) -> None:
-    def keep() -> None:
-        raise TemporaryFailure("no")
-
     with pytest.raises(TemporaryFailure):
-        scene.commit(keep=keep)
+        scene.commit(keep=raising(TemporaryFailure("no")))
     assert_nothing_happened(scene)
 
 
@@ -186,11 +184,8 @@ def test_mtime_advances(scene: Scene, age_seconds: float) -> None:
 
 
 def test_metadata_that_cannot_be_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "no")
-
     scene.path.chmod(0o640)
-    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(os, "fchmod", raising(OSError(errno.EPERM, "no")))
     outcome = scene.commit()
     assert outcome.gave_up is GiveUp.CANNOT_KEEP_METADATA
     assert_nothing_happened(scene)
@@ -321,11 +316,8 @@ def test_idleness_is_tested_under_the_lock(scene: Scene) -> None:
 
 
 def test_a_full_disk_while_building(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def break_writing() -> None:
-        monkeypatch.setattr(os, "write", full)
+        monkeypatch.setattr(os, "write", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
 
     with pytest.raises(Unavailable, match="No space") as caught:
         scene.commit(after_step=once_at("begun", break_writing))
@@ -335,10 +327,9 @@ def test_a_full_disk_while_building(scene: Scene, monkeypatch: pytest.MonkeyPatc
 
 
 def test_leases_need_the_owner(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> bool:
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(exchange, "take_lease", refuse)
+    monkeypatch.setattr(
+        exchange, "take_lease", raising(OSError(errno.EACCES, os.strerror(errno.EACCES)))
+    )
     with pytest.raises(Forbidden) as caught:
         scene.commit()
     assert caught.value.hint
@@ -349,10 +340,7 @@ def test_leases_need_the_owner(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_system_that_cannot_exchange_names(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(_one: str, _other: str) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(exchange, "swap_names", refuse)
+    monkeypatch.setattr(exchange, "swap_names", raising(OSError(code, os.strerror(code))))
     with pytest.raises(Unavailable) as caught:
         scene.commit()
     assert "exchange" in str(caught.value.hint)

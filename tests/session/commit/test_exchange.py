@@ -17,6 +17,7 @@ from bsd.session.commit import exchange
 from bsd.session.commit.displaced import State
 from bsd.session.commit.protocol import GiveUp, Outcome
 from tests.needs import require_linux, require_node
+from tests.refusing import raising
 from tests.session.commit.scene import (
     EDITED,
     HEADER,
@@ -360,9 +361,6 @@ def test_growth_is_durable_in_the_new_file_before_it_counts_as_carried(
 def test_signals_wait_until_the_exchange_is_over(scene: Scene, number: signal.Signals) -> None:
     steps: list[str] = []
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     def after_step(step: str) -> None:
         steps.append(step)
         if step == "exchanged":
@@ -370,7 +368,7 @@ def test_signals_wait_until_the_exchange_is_over(scene: Scene, number: signal.Si
             signal.pthread_kill(threading.get_ident(), number)
 
     # Whoever started the tests may have had it ignored.
-    before = signal.signal(number, interrupted)
+    before = signal.signal(number, raising(KeyboardInterrupt))
     try:
         with pytest.raises(KeyboardInterrupt):
             scene.commit(after_step=after_step)

@@ -14,6 +14,7 @@ from bsd.foundation.errors import BsdError
 from bsd.session.commit.displaced import State
 from bsd.session.commit.exchangers import HelperExchanger
 from bsd.session.commit.protocol import GiveUp, Outcome
+from tests.refusing import raising
 from tests.session.commit.scene import (
     EDITED,
     SESSION,
@@ -171,11 +172,8 @@ def test_a_session_that_goes_with_the_helper(scene: Scene, helper: HelperExchang
 
 
 def test_a_hook_that_fails_lets_the_helper_finish(scene: Scene, helper: HelperExchanger) -> None:
-    def fail() -> None:
-        raise RuntimeError
-
     with pytest.raises(RuntimeError):
-        scene.commit(after_step=once_at("exchanged", fail))
+        scene.commit(after_step=once_at("exchanged", raising(RuntimeError)))
     assert scene.content == EDITED
     assert [file.read_bytes() for file in scene.in_flight()] == [SESSION]
 

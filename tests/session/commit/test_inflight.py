@@ -17,6 +17,7 @@ from bsd.session.commit.displaced import State
 from bsd.session.commit.inflight import InFlight, read_record
 from bsd.session.commit.protocol import GiveUp
 from tests.needs import as_ordinary_user, require_linux
+from tests.refusing import raising
 from tests.session.commit.scene import EDITED, NAME, SESSION, Scene
 
 
@@ -75,17 +76,13 @@ def test_a_bind_mount_has_its_own_directory(
 def test_a_directory_is_tried_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scene.inflight.directory_for(scene.path) == scene.layout.inflight
 
-    def never(*_: object) -> None:
-        raise AssertionError("tried again")
-
-    monkeypatch.setattr(os, "rename", never)
+    monkeypatch.setattr(os, "rename", raising(AssertionError("tried again")))
     assert scene.inflight.directory_for(scene.path) == scene.layout.inflight
 
 
 @pytest.mark.parametrize("call", ["rename", "unlink"])
 def test_what_a_crash_leaves_of_the_trial_goes(scene: Scene, call: str) -> None:
-    def end(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    end = raising(KeyboardInterrupt)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "unlink", end)
@@ -107,10 +104,7 @@ def test_what_a_crash_leaves_of_the_trial_goes(scene: Scene, call: str) -> None:
 def test_no_directory_can_be_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[BsdError]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", raising(OSError(code, os.strerror(code))))
     with pytest.raises(kind, match="no directory for files in flight") as caught:
         scene.commit()
     assert caught.value.hint

@@ -20,6 +20,7 @@ from tests import forked
 from tests.daemon.running import configure, running
 from tests.needs import require_program
 from tests.openclaw_tree import add_session
+from tests.refusing import raising
 from tests.session.commit.scene import EDITED, SESSION, Scene
 from tests.sessions import sample
 from tests.waiting import wait_for
@@ -63,10 +64,7 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
     assert scene.inflight.can_exchange(scene.path.parent) is None
     assert scene.inflight.can_exchange(scene.path.parent, make=True) is True
 
-    def never(*_: object) -> None:
-        raise AssertionError("tried again")
-
-    monkeypatch.setattr(filesystem, "swap_names", never)
+    monkeypatch.setattr(filesystem, "swap_names", raising(AssertionError("tried again")))
     assert scene.inflight.can_exchange(scene.path.parent) is True
     assert scene.commit().committed
     assert scene.content == EDITED

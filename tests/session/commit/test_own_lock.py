@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
+from tests.refusing import raising
 
 NAME = SessionName("main", "abc")
 OTHER = SessionName("main", "other")
@@ -95,9 +95,6 @@ def test_it_ends_with_its_process(layout: Layout) -> None:
 def test_a_file_system_without_flock_is_an_error(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: Any) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", missing)
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOSYS, "Function not implemented")))
     with pytest.raises(Unavailable, match="Function not implemented"):
         own_lock(layout, NAME).acquire()

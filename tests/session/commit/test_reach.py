@@ -20,6 +20,7 @@ from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.reach import unreached
 from tests.daemon.fast_forward import Clock, machine
 from tests.openclaw_tree import add_session
+from tests.refusing import raising
 from tests.session.commit.test_inflight import bind, mounted
 
 __all__ = ["mounted"]  # a fixture
@@ -104,10 +105,9 @@ def test_a_source_that_cannot_be_written(home: Layout, cgroups: Path, mounted: l
 
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(filesystem, "refuse_unless_reached", refuse)
+    monkeypatch.setattr(
+        filesystem, "refuse_unless_reached", raising(OSError(code, os.strerror(code)))
+    )
 
 
 def test_nobody_is_told_to_open_all_homes(

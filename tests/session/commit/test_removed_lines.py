@@ -16,6 +16,7 @@ from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.verbs.history import history_of
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.children import Children, Order
 from tests.session.commit.committing import NAME, recover_all
@@ -53,7 +54,7 @@ def _judge(scene: Theatre) -> list[str]:
     layout = Layout(scene.root)
     later = Patience(wait=0.0, clock=lambda: time.time() + 100)
     surgeon = Surgeon(layout, ConfigService(layout.config_file), actor="test", patience=later)
-    for one in surgeon.history(NAME):
+    for one in history_of(surgeon.layout, NAME):
         if one.undoes is None and one.state != "undone":
             performed.undo(surgeon, NAME, one.operation)
     problems += [f"after undo: {problem}" for problem in scene.oracle().judge()]

@@ -14,6 +14,7 @@ from bsd.foundation.filesystem import judge, open_elsewhere, strength
 from bsd.session.commit.displaced import State
 from bsd.session.commit.protocol import GiveUp
 from tests.needs import require_linux
+from tests.refusing import raising
 from tests.session.commit.scene import (
     EDITED,
     SESSION,
@@ -34,11 +35,10 @@ def weak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """A scene in which nothing may be learned from leases."""
     require_linux()
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("no leases here")
-
     for name in ("take_lease", "release_lease", "somebody_waits"):
-        monkeypatch.setattr(f"bsd.session.commit.exchange.{name}", refuse)
+        monkeypatch.setattr(
+            f"bsd.session.commit.exchange.{name}", raising(AssertionError("no leases here"))
+        )
     scene = Scene(tmp_path / "root", strength=lambda _: WEAK)
     scene.age(40)
     yield scene

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,8 +26,7 @@ def fill_root(root: Path) -> None:
     add_session(root, "research/berths", recent(session_lines(turns=10, seed=3)))
     add_session(root, "research/live", recent(session_lines(turns=2, seed=4)))
     old = add_session(root, "research/last-week", short_session())
-    then = time.time() - _DAYS
-    os.utime(old, (then, then))
+    set_at_rest(old, _DAYS)
     listed: dict[str, Any] = {
         "agent:main:harbour-master": {
             "sessionId": "harbour",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bsd.agents.dialect import Format
 from bsd.foundation.layout import Layout, SessionName
@@ -20,16 +20,13 @@ from bsd.store.extracted import SessionStore
 from bsd.surgery.plan import Means
 from bsd.text.reader import Transcript
 
-if TYPE_CHECKING:
-    from bsd.surgery.undo import PastOperation
-
 _log = get_logger("surgeon")
 
 _Answer = TypeVar("_Answer")
 
 
 @traced(_log)
-class Examiner:
+class Queries:
     """Answers what is asked of one session at a time; `actor` is named in the log."""
 
     def __init__(
@@ -56,17 +53,6 @@ class Examiner:
 
     def _means(self, name: SessionName, store: SessionStore) -> Means:
         return Means(name, store, self.clock(), lambda: self.config.current)
-
-    def history(self, name: SessionName) -> list[PastOperation]:
-        """The operations on a session that are kept, the newest first."""
-        from bsd.surgery.undo import tell_history
-
-        session = Session(self.layout, name)
-        if not session.history.pending():
-            return tell_history(session.history, None)
-        source, _ = session.open()
-        with source:
-            return tell_history(session.history, source)
 
     def settings(self, overrides: Mapping[str, Any] | None) -> PruningConfig:
         """The settings as they are, but for those of one call; raises ConfigError, Invalid."""
