@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.doors.cli import service_managers
+from bsd.doors.cli import service
 from bsd.doors.cli.main import run
 from bsd.doors.cli.service_managers import LABEL, Launchd, Systemd
 from tests.needs import require_program
@@ -67,7 +67,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
     for name in ("systemctl", "loginctl", "launchctl"):
         fake.install(name)
     monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(service_managers, "manager_here", Systemd)
+    monkeypatch.setattr(service, "manager_here", Systemd)
     return fake
 
 
@@ -350,7 +350,7 @@ def test_an_installed_program_is_named_by_its_absolute_path(
 
 @pytest.fixture
 def agent(manager: FakeManager, clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(service_managers, "manager_here", Launchd)
+    monkeypatch.setattr(service, "manager_here", Launchd)
     return clean_environment / "Library" / "LaunchAgents" / f"{LABEL}.plist"
 
 
