@@ -33,10 +33,11 @@ COUNT_ON = {"command": "seq 1000 1400", "description": "Count on"}
 
 
 @pytest.fixture
-def thinking(model: Model) -> Model:
+def thinking(model: Model) -> Iterator[Model]:
     """A model that thinks before it says or does something."""
     model.thinks = True
-    return model
+    yield model
+    model.thinks = False  # the next module's first fixture may come before what resets it
 
 
 def entries_of(content: bytes) -> list[Any]:
