@@ -205,21 +205,20 @@ def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
         yield Finding("in_flight", str(path), message, hint=hint)
     for path in inflight.records():
         try:
-            record = inflight.read(path)
+            record, touched = inflight.read(path), path.lstat().st_mtime
         except FileNotFoundError:
             continue  # it has just been finished
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"reading {path}")
             yield Finding("in_flight", str(path), problem.message, hint=problem.hint)
             continue
+        began = record.created_ns / 1e9 if record else touched
+        if now - began <= _STUCK_SECONDS:
+            continue
         if record is None:
             message = "is not readable"
-        elif now - record.created_ns / 1e9 > _STUCK_SECONDS:
-            message = (
-                f"has been in flight for {record.session} since {iso_utc(record.created_ns / 1e9)}"
-            )
         else:
-            continue
+            message = f"has been in flight for {record.session} since {iso_utc(began)}"
         hint = "run `bsd verify --repair` again when the session is idle"
         yield Finding("in_flight", str(path), message, hint=hint)
 

@@ -141,3 +141,14 @@ def test_a_store_that_is_lost_is_missing_whatever_its_age(
     RetentionRun(layout, actor="test", clock=clock.now).clean_store("24h")
     found = verify(layout)
     assert (found.clean, found.expired) == (False, 0)
+
+
+def test_a_commit_that_has_just_begun_is_nothing_amiss(layout: Layout, store: SessionStore) -> None:
+    layout.inflight.mkdir(parents=True, exist_ok=True)
+    record = layout.inflight / "0123456789abcdef.record"
+    record.touch(mode=0o600)  # made, and not written yet; or killed there a moment ago
+    assert not found(store)
+    long_ago = record.stat().st_mtime - 25 * 3600
+    os.utime(record, (long_ago, long_ago))
+    [finding] = found(store)
+    assert (finding.kind, finding.where) == ("in_flight", str(record))
