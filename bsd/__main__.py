@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 _INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # 128 + the signal's number
@@ -60,8 +61,6 @@ def _open_missing_streams() -> None:
 
 def _die_by(number: int) -> None:
     """End by the signal itself: only so a shell knows that its script shall end, too."""
-    import signal
-
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -226,3 +226,16 @@ def test_no_class_name_stands_in_two_modules() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, times in found.items() if times > 1} == set()
+
+
+def test_imports_stand_at_the_top_but_for_few() -> None:
+    """DESIGN §2: each of the others has its reason beside it, and they become no more."""
+    inside = {
+        (path, one.lineno)
+        for path in _MODULES
+        for function in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for one in ast.walk(function)
+        if isinstance(one, ast.Import | ast.ImportFrom)
+    }
+    assert 0 < len(inside) < 40

@@ -30,6 +30,7 @@ from watchdog.events import (
     FileSystemEvent,
     FileSystemEventHandler,
 )
+from watchdog.observers import Observer as SystemsObserver
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 if sys.platform == "linux":  # neither of them can be imported elsewhere
@@ -291,6 +292,4 @@ def _new_observer(lost: Callable[[str], None]) -> BaseObserver:
 
         return Observer()
     # On Linux only who wants to compare the two comes here.
-    from watchdog.observers import Observer as SystemsObserver  # noqa: PLC0415
-
     return SystemsObserver()

@@ -17,6 +17,7 @@ is lost by its being older. All but `look` and `trust` is pure.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -330,8 +331,6 @@ def boot_id() -> str:
     """What tells this start of the machine from all others; empty where nobody says."""
     with suppress(OSError):
         if sys.platform == "darwin":
-            import subprocess  # noqa: PLC0415 - start-up stays light where it is not needed
-
             asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
             done = subprocess.run(asked, capture_output=True, check=False, timeout=5, text=True)
             return done.stdout.strip()

@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Literal, Self
@@ -352,9 +353,6 @@ def _sync_files(paths: Sequence[str]) -> None:
     # but what is handed out is done to its end, even after an error or Ctrl-C.
     size = min(_SHARE, -(-len(paths) // _THREADS))
     shares = [paths[start : start + size] for start in range(0, len(paths), size)]
-    # Only here: who only looks at a store shall not wait for it.
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
     with ThreadPoolExecutor(_THREADS, "bsd-fsync") as pool:
         for _ in pool.map(_fsync_each, shares):  # map raises what a thread raised
             pass

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
 import struct
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,8 +54,6 @@ def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
     except OSError as error:
         problem = os_problem(error, f"reading {path}")
         raise ConfigError(problem.message, hint=problem.hint) from error
-    import tomllib  # noqa: PLC0415 - most people have no such file
-
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
@@ -103,8 +103,6 @@ def find_socket(root: Path, environ: Mapping[str, str], configured: str | None =
     path = root / ".brainsurgeon" / "bsd.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
-    import hashlib  # noqa: PLC0415 - few roots have so long a path
-
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16] + ".sock"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and len(os.fsencode(runtime)) + len(name) + 5 < LONGEST_SOCKET_PATH:

@@ -6,6 +6,7 @@ Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -134,8 +135,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _closest(word: str, known: Iterable[str], cutoff: float) -> list[str]:
-    import difflib  # noqa: PLC0415 - `bsd status` writes sizes and times, and has misspelt nothing
-
     return difflib.get_close_matches(word.casefold(), known, n=1, cutoff=cutoff)
 
 

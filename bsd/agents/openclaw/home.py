@@ -18,15 +18,16 @@ from urllib.parse import quote
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import Entry, in_short, text_of
+from bsd.agents.openclaw import registry_edit
 from bsd.agents.openclaw.dialect import detect, header_ids
 from bsd.agents.openclaw.lock_file import inspect_lock
+from bsd.agents.openclaw.registry_edit import REGISTRY_FILE
 from bsd.agents.owner import ENDING, LockState, Owner, PutBack, Registered, Registry
 from bsd.foundation.errors import BsdError
 from bsd.foundation.files import LARGEST_RECORD, UNCERTAIN_NS, plain_stream, read_plain
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName, check_name
 
-REGISTRY_FILE = "sessions.json"
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
 _LOCK = ".lock"
@@ -215,8 +216,6 @@ class RootAgent(Owner):
         return read_registry(self._directory)
 
     def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
-        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - who deletes is rare
-
         directory = self._sessions
 
         def keys(content: dict[str, Any]) -> list[str]:
@@ -225,8 +224,6 @@ class RootAgent(Owner):
         registry_edit.take_out(directory, keys, keep, wait=wait)
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        from bsd.agents.openclaw import registry_edit  # noqa: PLC0415 - as in `unlist`
-
         return registry_edit.put_back(self._sessions, excerpt, wait=wait)
 
     def is_written_by_us(self, name: str) -> bool:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from bsd.agents.openclaw.home import REGISTRY_FILE
-from bsd.agents.openclaw.lock import SessionLock
 from bsd.agents.owner import PutBack
 from bsd.foundation.errors import Conflict, TemporaryFailure
 from bsd.foundation.files import LARGEST_RECORD, NotPlain, open_plain, sync_dir, write_all
@@ -28,6 +26,7 @@ from bsd.text import splice
 from bsd.text.change import Identity
 from bsd.text.spans import Search, encode_key, scan
 
+REGISTRY_FILE = "sessions.json"
 # Of the members around one taken out, so many are remembered to find its place again.
 _NEIGHBOURS = 4
 _TRIES = 5
@@ -138,6 +137,8 @@ def _edit(path: Path, edit: Edit, wait: float) -> None:
     """Put an edited file in the place of one, if nobody changed it meanwhile."""
     if not os.path.lexists(path):
         return
+    from bsd.agents.openclaw.lock import SessionLock  # noqa: PLC0415 - most calls only look
+
     with SessionLock(path, wait):
         for left_behind in path.parent.glob(f"{path.name}.*{_TEMPORARY}"):
             left_behind.unlink(missing_ok=True)  # by a process that was killed: we have the lock

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from shutil import get_terminal_size
 from typing import IO, Any
 
 from bsd.foundation.spelling import format_size
@@ -67,8 +68,6 @@ def print_table(
     cells = [[safe(cell) for cell in row] for row in rows]
     widths = [max(map(_cells, column)) for column in zip(columns, *cells, strict=True)]
     if last_may_shrink and sys.stdout.isatty():
-        from shutil import get_terminal_size  # which few tables need, and which loads much
-
         left = get_terminal_size().columns - sum(widths[:-1]) - _GAP * (len(widths) - 1)
         widths[-1] = min(widths[-1], max(left, _LEAST_LAST))
     numbers = [name in right for name in columns]

@@ -62,16 +62,13 @@ class CallHands:
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
         from bsd.care.trash import Trash  # few verbs are about it, and it loads much
-        from bsd.session.rest import Patience
 
-        call, sleep = self._call, self._request.sleep if self._request else time.sleep
-        if writes:
-            call.surgeon(sleep=sleep)
-        else:
+        call, keep = self._call, self._call.pruning.current.trash_retention
+        if not writes:
             call.log(writes=False)
-        quiet = call.settings.quiet_seconds if call.settings else 2.0
-        keep = call.pruning.current.trash_retention
-        return Trash(call.layout, keep, patience=Patience(LONGEST_WAIT, quiet, sleep=sleep))
+            return Trash(call.layout, keep)
+        surgeon = call.surgeon(sleep=self._request.sleep if self._request else time.sleep)
+        return Trash(call.layout, keep, patience=surgeon.patience)
 
     def clock(self) -> float:
         return time.time()

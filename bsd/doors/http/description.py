@@ -89,10 +89,8 @@ def complete(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            from bsd.doors.http import models  # noqa: PLC0415 - see above
-
             document = plain()
-            schemas = models.answer_schemas(_told, _SCHEMAS + "{model}")
+            schemas = _models().answer_schemas(_told, _SCHEMAS + "{model}")
             document["components"] = {"schemas": schemas}
             for operation in _operations(document):
                 for parameter in operation.get("parameters", ()):
@@ -106,9 +104,14 @@ def complete(app: FastAPI) -> None:
 
 def settings_schema(names: Iterable[str]) -> dict[str, Any]:
     """What a body may hold that changes some of the settings."""
+    found: dict[str, Any] = _models().settings_schema(names, _SCHEMAS + "{model}")
+    return found
+
+
+def _models() -> Any:
     from bsd.doors.http import models  # noqa: PLC0415 - see above
 
-    return models.settings_schema(names, _SCHEMAS + "{model}")
+    return models
 
 
 def methods_at(document: Callable[[], dict[str, Any]], path: str) -> list[str]:
