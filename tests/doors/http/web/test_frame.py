@@ -182,6 +182,8 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         expect(page.locator(".entry-open").nth(1)).to_be_focused()
         page.keyboard.press("Enter")
         expect(focused).to_have_attribute("aria-expanded", "true")
+        # Only then is there anything to go to: what an entry holds is asked for when it opens.
+        expect(page.get_by_role("button", name="Entry as JSON")).to_be_visible()
         for name in ("pre", "Entry as JSON", "Hide", "Pin"):
             while name not in f"{focused.inner_text()} {focused.evaluate('(e) => e.localName')}":
                 page.keyboard.press("Tab")
