@@ -21,7 +21,7 @@ from bsd.foundation.answers import Answer
 from bsd.foundation.definition import argument
 from bsd.foundation.errors import Invalid
 from bsd.verbs.names import NAMES, Name
-from bsd.verbs.pages import LONGEST_TEXT, page_of
+from bsd.verbs.read_extracted import LONGEST_TEXT, page_of
 from bsd.verbs.verb import Verb, all_verbs
 
 VERBS = all_verbs()

@@ -21,8 +21,7 @@ from bsd.session.session import Session
 from bsd.store.extracted import SessionStore
 from bsd.surgery.view import EntryView, extracted_content, views
 from bsd.text.reader import BytesTranscript, Transcript, parse_entry
-from bsd.verbs.pages import text_of_value
-from bsd.verbs.reading import held_in
+from bsd.verbs.read_extracted import held_in, text_of_value
 
 _PREVIEW = 200  # characters (seed 000, SP-06)
 

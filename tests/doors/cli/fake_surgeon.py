@@ -158,7 +158,7 @@ def listening(
     monkeypatch.setattr(Call, "surgeon", hire)
     monkeypatch.setattr(Call, "queries", lambda _call: surgeon)
     monkeypatch.setattr("bsd.verbs.extract._foretell", surgeon.foretell)
-    monkeypatch.setattr("bsd.verbs.reading.extracted_content", surgeon.extracted_content)
+    monkeypatch.setattr("bsd.verbs.read_extracted.extracted_content", surgeon.extracted_content)
     monkeypatch.setattr("bsd.doors.cli.show.views", lambda *_, **_how: iter(()))
     usual = {"sources": (), "readonly": False, "quiet_seconds": 2.0}
     usual |= {"log_level": "info", "log_format": "auto"}
