@@ -96,7 +96,7 @@ class ApiHands:
     def clock(self) -> float:
         return self.patience.clock()
 
-    def progressed(self, _: int) -> None:
+    def progressed(self, _: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
         self.patience.check()
 
     def stopping(self) -> bool:
