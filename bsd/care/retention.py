@@ -41,6 +41,7 @@ from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.lock import OwnLock
 from bsd.session.rest import Patience
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
+from bsd.store.extracted import APART
 from bsd.store.index import INDEX_FILE, Index, session_named_in
 
 _log = get_logger("retention")
@@ -309,6 +310,19 @@ class _StoreLot:
             _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
 
 
+class _ApartLot(_StoreLot):
+    """A store that a killed extraction has not finished: nothing refers to what is in it."""
+
+    def things(self) -> list[Thing]:
+        return []
+
+    def is_untidy(self) -> bool:
+        return True
+
+    def _tidy_up(self) -> None:
+        shutil.rmtree(self.path)  # who wrote it held the lock that we have now
+
+
 class _HistoryLot(_StoreLot):
     """What undo needs of one session; and what lasts, once nothing is left that it is about."""
 
@@ -373,6 +387,10 @@ class StoreShelf:
         except OSError as error:
             raise os_problem(error, f"reading {directory}") from error
         for name in names:
+            if name == APART:
+                apart = sorted(os.listdir(directory / name))
+                yield from (_ApartLot(self._layout, directory / name / x, 0.0) for x in apart)
+                continue
             lot = self._lot(self._layout, directory / name, self._wait)
             self.deleted[name] = lot.deleted
             yield lot
