@@ -121,3 +121,37 @@ class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
     """A verb that is done with one handle, of the memory or of workspaces."""
 
     act: Callable[[_H, _A], _R]
+
+
+@dataclass(frozen=True, slots=True)
+class Wing(Generic[_H]):
+    """What all verbs of a wing have in common: their handle, and where HTTP finds them."""
+
+    handle: type[_H]
+    name: str
+
+    def verb(
+        self,
+        name: str,
+        arguments: type[_A],
+        answer: type[_R],
+        act: Callable[[_H, _A], _R],
+        way: str,
+        doc: str,
+        *,
+        about: str = "",
+    ) -> WingVerb[_H, _A, _R]:
+        """`way` is how HTTP comes to it, below /api/NAME; a GET changes nothing.
+
+        People are told the same as in the API, unless `about` says it in other words.
+        """
+        method, _, below = way.partition(" ")
+        return WingVerb(
+            name=name,
+            arguments=arguments,
+            answer=answer,
+            act=act,
+            changes=method != "GET",
+            route=Route(method, f"/api/{self.name}{below}", name, doc, tag=self.name),
+            about=about or doc,
+        )
