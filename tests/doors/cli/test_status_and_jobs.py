@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.cli import status as status_command
+from bsd.doors.cli import daemon as status_command
 from bsd.doors.cli.client import Client, find_client
 from bsd.doors.cli.main import run
 from bsd.doors.cli.status_text import quick_status
