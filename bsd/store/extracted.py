@@ -20,6 +20,7 @@ from bsd.foundation.files import (
     NotPlain,
     TooLarge,
     create_private,
+    make_durable_dir,
     make_private_dir,
     plain_file,
     read_plain,
@@ -267,6 +268,8 @@ class SessionStore:
             return
         self._present, self._unfinished = None, []
         try:
+            if self.archive is None:  # in the trash, where nothing else belongs beside it
+                make_durable_dir(self.directory)
             if os.path.lexists(self.directory):
                 self._add(keeps, source)
             else:
