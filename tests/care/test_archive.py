@@ -426,6 +426,38 @@ def test_a_lost_pack_is_told_as_content_that_is_missing(
     assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
 
 
+def test_verify_mends_the_index_of_a_pack(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[-100] ^= 1
+    pack.write_bytes(torn)
+    (told,) = verify(layout).findings
+    assert (told.kind, told.repaired, told.hint) == ("damaged_pack", False, "bsd verify --repair")
+    assert str(NAME) in told.message
+    (mended,) = verify(layout, repair=True).findings
+    assert mended.repaired
+    assert pack not in packs(layout)
+    assert verify(layout).findings == []
+    everything_back(surgeon)
+    assert path.read_bytes() == archived
+
+
+def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
+    layout: Layout, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[40] ^= 0xFF
+    pack.write_bytes(torn)
+    (told, *missing) = sorted(verify(layout, repair=True).findings, key=lambda one: one.kind)
+    assert told.kind == "damaged_pack"
+    assert not told.repaired
+    assert "4 of its lines cannot be read: e1, e2, e3, e4" in told.message
+    assert {one.where for one in missing} == {f"{NAME} e{n}" for n in range(1, 5)}
+
+
 # --- what is said ---
 
 
