@@ -135,8 +135,8 @@ def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: i
     if isinstance(content, list):
         api = text_of(holder.get("api")) or ""
         values = block_values(content, (*path, "content"), type_, at_least, api=api)
-    elif text_of(content):
-        values = [text_value((*path, "content"), content, type_)]
+    elif text := text_of(content):
+        values = [text_value((*path, "content"), text, type_)]
     if "details" in holder:
         where = (*path, "details")
         details = leaf_values(holder["details"], where, type_, at_least, display=True)
