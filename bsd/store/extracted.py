@@ -291,15 +291,16 @@ class SessionStore:
         the whole directory gets its name instead.
         """
         self._sweep_apart()
+        apart = str(self._apart)
         make_private_dir(self._apart)
         with Syncing(self._apart, len(keeps)) as syncing:
-            written = [
-                self._write(keep, f"{self._apart}/{keep.ref}{_FINISHED}", source) for keep in keeps
-            ]
-            syncing.sync(written)
+            for keep in keeps:
+                self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
+                syncing.wrote(keep.size)
+            syncing.sync([f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps])
         sync_dir(self._apart)
         try:
-            os.rename(self._apart, self.directory)
+            os.rename(apart, self.directory)
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
@@ -326,6 +327,7 @@ class SessionStore:
                     raise TemporaryFailure(text)
                 self._unfinished.append(stem)
                 self._write(keep, stem + _UNFINISHED, source)
+                syncing.wrote(keep.size)
             syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
         for stem in self._unfinished:
             os.rename(stem + _UNFINISHED, stem + _FINISHED)
@@ -340,7 +342,7 @@ class SessionStore:
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 
-    def _write(self, keep: Keep, path: str, source: Readable | None) -> str:
+    def _write(self, keep: Keep, path: str, source: Readable | None) -> None:
         if keep.line is None or not _REF.fullmatch(keep.ref):
             raise TemporaryFailure(f"{keep.ref} is not there, and was to be used again")
         hasher = hashlib.sha256()
@@ -353,7 +355,6 @@ class SessionStore:
             os.close(target)
         if f"sha256:{hasher.hexdigest()}" != keep.hash:
             raise TemporaryFailure(f"session {self.name} changed while it was read")
-        return path
 
     def _list(self) -> set[str]:
         try:
@@ -384,6 +385,9 @@ def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
         yield line
         return
     assert source is not None  # noqa: S101 - a span is always one of a file
+    if line.length <= _COPY_BLOCK:
+        yield source.read(line.offset, line.length)
+        return
     end = line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         yield source.read(offset, min(_COPY_BLOCK, end - offset))
