@@ -17,9 +17,9 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli import complete
-from bsd.doors.cli.call import SESSION, Call, command, stop_request
-from bsd.doors.cli.names import with_entry
+from bsd.doors.cli import names
+from bsd.doors.cli.call import Call, command, stop_request
+from bsd.doors.cli.names import SESSION, with_entry
 from bsd.doors.cli.output import counted, note, print_json, say
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.errors import BsdError, Invalid, NotFound, os_problem
@@ -58,7 +58,7 @@ _EDITOR = "vi"  # what POSIX systems have when nobody has chosen
     """,
 )
 @click.argument("session", type=SESSION, metavar="AGENT/SESSION")
-@click.argument("entry", metavar="ENTRY", shell_complete=complete.entries)
+@click.argument("entry", metavar="ENTRY", shell_complete=names.entries)
 @click.option("--set", "sets", multiple=True, metavar="PATH=JSON", help="Set one value; repeat it.")
 @click.option("--file", "file", metavar="FILE", help="Read the whole entry's JSON; - is stdin.")
 @click.pass_obj

@@ -12,12 +12,12 @@ from bsd.care.disk_use import in_flight_use
 from bsd.care.expiry import Forecast
 from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.care.trashed import Trashed
-from bsd.doors.cli import complete
+from bsd.doors.cli import names
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, BsdCommand, Call, ask_first, command, group, stop_request
-from bsd.doors.cli.names import only_one, say_who
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, command, group, stop_request
+from bsd.doors.cli.names import SESSION, only_one, say_who
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
-from bsd.doors.cli.status_text import in_flight_line
+from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Invalid, NotFound
@@ -41,7 +41,7 @@ from bsd.verbs.verb import perform
 if TYPE_CHECKING:  # only who changes the trash loads what does it
     from bsd.care.trash import Trash
 
-_ID = {"id": complete.trash}
+_ID = {"id": names.trash}
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than
 the setting `trash_retention` goes by itself, with the next retention run.

@@ -8,26 +8,24 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bsd.doors.cli import complete
+from bsd.care.trash import Trash
+from bsd.doors.cli import names
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import LONGEST_WAIT, SESSION, Call, StopRequest, stop_request
-from bsd.doors.cli.names import say_whose, with_entry
+from bsd.doors.cli.call import LONGEST_WAIT, Call, StopRequest, stop_request
+from bsd.doors.cli.names import SESSION, say_whose, with_entry
 from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Verb, perform, verb_named
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
-_COMPLETED = {"entry": complete.entries, "agent": complete.agents}
-
-if TYPE_CHECKING:
-    from bsd.care.trash import Trash
-    from bsd.foundation.pruning_config import ConfigService
+_COMPLETED = {"entry": names.entries, "agent": names.agents}
 
 
 class CallHands:
@@ -67,8 +65,6 @@ class CallHands:
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-        from bsd.care.trash import Trash  # few verbs are about it, and it loads much
-
         call, keep = self._call, self._call.pruning.current.trash_retention
         if not writes:
             call.log(writes=False)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bsd.doors.cli import client
-from bsd.doors.cli.client import find_client
+from bsd.doors.cli import status
+from bsd.doors.cli.status import find_client
 from bsd.foundation.errors import ConfigError, Unavailable
 
 
@@ -53,9 +53,9 @@ def full(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
 def test_a_daemon_that_lets_nobody_in_does_not_answer(
     full: tuple[Path, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(status, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(Unavailable, match="does not answer"):
-        client.Client(full[0]).get("/api/status")
+        status.Client(full[0]).get("/api/status")
 
 
 def test_who_comes_to_a_crowded_socket_waits_for_his_turn(
@@ -70,7 +70,7 @@ def test_who_comes_to_a_crowded_socket_waits_for_his_turn(
             asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
     serving = threading.Thread(target=serve)
-    asking = threading.Thread(target=lambda: answers.append(client.Client(path).get("/")))
+    asking = threading.Thread(target=lambda: answers.append(status.Client(path).get("/")))
     answers: list[object] = []
     asking.start()
     serving.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.cli.status_text import spell_seconds, spell_when, status_lines
+from bsd.doors.cli.status import spell_seconds, spell_when, status_lines
 from tests.doors.http.fake_daemon import sample_result, sample_status
 
 NOW = datetime.fromisoformat("2026-11-22T11:00:00Z").timestamp()
