@@ -2,8 +2,9 @@
 
 `python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once, and
 then appends a turn in every round. Prints as JSON, for the rounds in which the file is left as it
-is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended;
-and the seconds of a kernel copy with fsync of the same file (`copy`).
+is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended; the
+same for a small session that is left as it is (`small`); and the seconds of a kernel copy with
+fsync of the large file (`copy`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.state import StateDb
 from bsd.surgery.result import Status
 
-_NAME = SessionName("main", "session")
+_NAME, _SMALL = SessionName("main", "session"), SessionName("main", "small")
+_SMALL_TURNS = 3
 _REST_SECONDS = 2.2  # nothing is planned on a file that was just written
 _TURN = b'"message":{"role":"user"'
 
@@ -38,6 +40,8 @@ def main(root: Path, size: int, rounds: int) -> None:
     with path.open("wb") as file:
         while file.tell() < size * 3 // 2:  # a third of it will leave
             file.write(next(turns))
+    small = path.with_stem(_SMALL.session)
+    small.write_bytes(b"".join(session_lines(turns=_SMALL_TURNS)))
     config = ConfigService(Layout(root).config_file)
     # Most of it shall stay, or the session would be a large one no longer.
     config.update({"trigger_types": ["thinking"], "retention": "never"})
@@ -56,11 +60,14 @@ def main(root: Path, size: int, rounds: int) -> None:
         first = surgeon.extract(_NAME)
         assert first.status is Status.EXTRACTED, first
         time.sleep(_REST_SECONDS)
-        surgeon.extract(_NAME)
-        found: dict[str, list[dict[str, float]]] = {"kept": [], "written": [], "copy": []}
+        for name in (_NAME, _SMALL):
+            surgeon.extract(name)
+        kinds = ("kept", "small", "written", "copy")
+        found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
         for _ in range(rounds):
-            for kind, worth in (("kept", lambda _: False), ("written", lambda _: True)):
-                found[kind].append(_round(surgeon, path, next(turns), worth))
+            found["kept"].append(_round(surgeon, path, next(turns), lambda _: False))
+            found["small"].append(_round(surgeon, small, next(turns), lambda _: False))
+            found["written"].append(_round(surgeon, path, next(turns), lambda _: True))
             found["copy"].append({"seconds": _copy(path)})
     finally:
         helper.close()
@@ -84,7 +91,8 @@ def _round(surgeon: Surgeon, path: Path, turn: bytes, worth: Worth) -> dict[str,
     time.sleep(_REST_SECONDS)
     os.sync()
     before, began = _bytes_read(), time.perf_counter()
-    result = surgeon.extract(_NAME, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
+    name = SessionName("main", path.stem)
+    result = surgeon.extract(name, worth=lambda plan: _note(asked, bool(plan.edits), worth, plan))
     seconds = time.perf_counter() - began
     assert result.status in {Status.EXTRACTED, Status.UNCHANGED}, result
     return {

@@ -1,9 +1,10 @@
 """How long after an append a session is in the queue, beyond the debounce.
 
 `python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
-threads, over a root whose sessions another process appends to, each once. LOAD is how many threads
-parse session lines meanwhile, as workers do. Prints the delays (seconds) as JSON; `sleeper` are
-those of a process that only sleeps meanwhile: no daemon can be sooner than this machine.
+threads, over a root whose sessions another process appends to, each once. LOAD is how many niced
+processes parse session lines meanwhile, as its children do. Prints the delays (seconds) as JSON;
+`sleeper` are those of a process that only sleeps meanwhile: no daemon can be sooner than this
+machine.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from bsd.daemon.service import Daemon
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
-from bsd.sample import session_lines
 
 _DEBOUNCE_SECONDS = 0.2
 _WAIT_SECONDS = 20.0
+_START_SECONDS = 1.0  # of those that parse
 
 _APPENDER = """
 import sys, time
@@ -35,6 +33,15 @@ for path in sys.argv[2:]:
         file.write(b"\\n")
     print(time.monotonic_ns(), flush=True)
     time.sleep(pause)
+"""
+
+_PARSER = """
+import os, orjson
+os.nice(5)
+lines = list(session_lines(turns=20))
+while True:
+    for line in lines:
+        orjson.loads(line)
 """
 
 _SLEEPER = """
@@ -100,10 +107,8 @@ def _is_idle(status: dict[str, Any]) -> bool:
 
 def _append(sessions: list[Path], pause: float, load: int) -> tuple[list[int], list[float]]:
     """Append to each session; returns when that was (monotonic nanoseconds), and `sleeper`."""
-    over = threading.Event()
-    threads = [threading.Thread(target=_parse, args=(over,)) for _ in range(load)]
-    for thread in threads:
-        thread.start()
+    parsers = [subprocess.Popen([sys.executable, "-c", _PARSER]) for _ in range(load)]
+    time.sleep(_START_SECONDS)
     sleeper = subprocess.Popen([sys.executable, "-c", _SLEEPER], stdout=subprocess.PIPE, text=True)
     try:
         done = subprocess.run(
@@ -114,19 +119,12 @@ def _append(sessions: list[Path], pause: float, load: int) -> tuple[list[int], l
         )
     finally:
         time.sleep(_DEBOUNCE_SECONDS)
-        over.set()
-        for thread in threads:
-            thread.join()
+        for parser in parsers:
+            parser.kill()
+            parser.wait()
         sleeper.terminate()
         late = sleeper.communicate()[0]
     return [int(line) for line in done.stdout.split()], [float(each) for each in late.split()]
-
-
-def _parse(over: threading.Event) -> None:
-    lines = list(session_lines(turns=20))
-    while not over.is_set():
-        for line in lines:
-            orjson.loads(line)
 
 
 if __name__ == "__main__":
