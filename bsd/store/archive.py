@@ -165,7 +165,7 @@ class SessionArchive:
         hash_ = hashlib.sha256(line).digest()
         if hash_ not in new and self.line(f"sha256:{hash_.hex()}") is None:
             try:
-                writer.add(line, one.record)
+                writer.add(line, one.record, hash_)
             except PackFull:
                 return False
             new.add(hash_)
@@ -219,7 +219,7 @@ class SessionArchive:
                 for one in pack:
                     if one.hash not in seen:
                         seen.add(one.hash)
-                        writer.add(one.line, one.record)
+                        writer.add(one.line, one.record, one.hash)
                 oldest = min(oldest, pack.summary.oldest)
                 newest = max(newest, pack.summary.newest)
             merged.append(path)

@@ -371,14 +371,14 @@ class PackWriter:
         """Bytes of the lines that have been added."""
         return self._content
 
-    def add(self, line: bytes, record: Mapping[str, Any]) -> None:
-        """Add a line, and what is known of it (JSON); raises PackFull."""
+    def add(self, line: bytes, record: Mapping[str, Any], hash: bytes | None = None) -> None:
+        """Add a line, what is known of it (JSON), and its SHA-256, if known; raises PackFull."""
         if len(line) > LARGEST_LINE or self.lines >= _MOST_LINES:
             raise PackFull
         if self._block and self._length + len(line) >= _BLOCK:
             self._end_block()
         place = (len(self._blocks), self._length, len(line), self.lines)
-        self._places.append(_PLACE.pack(hashlib.sha256(line).digest(), *place))
+        self._places.append(_PLACE.pack(hash or hashlib.sha256(line).digest(), *place))
         self._record_frame += self._records.compress(orjson.dumps(record) + b"\n")
         self._block.append(line)
         if not line.endswith(b"\n"):
