@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+from bsd.daemon import rare_tasks
+from bsd.daemon.children import Children
+from bsd.daemon.loops import Beats, Loop
 from bsd.doors.agent.mcp import ServerStopping, Toolbox, serve
 from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands
 from bsd.doors.agent.scope import Scope
@@ -12,11 +18,12 @@ from bsd.doors.agent.tools import TOOLS
 from bsd.doors.cli.agent_calls import wait_for
 from bsd.doors.cli.call import Call
 from bsd.foundation.errors import Forbidden, Invalid
+from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.layout import Layout, SessionName, check_name
 from bsd.memory.facts import Memory, classes_of, open_memory
-from bsd.session.commit.exchangers import Exchanger, HelperExchanger
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
+from bsd.verbs.verb import Meanwhile
 
 _LONGEST_WAIT = 3.0  # seconds: an answer has to be there within 5
 
@@ -30,11 +37,33 @@ def serve_tools(call: Call, agent: str | None, session: SessionName | None, tool
     stopping = threading.Event()
     call.surgeon(writes=not _readonly(call), actor="agent")  # finishes what was in flight
     scope = Scope(agent, session)
-    with HelperExchanger() as exchanger:
-        hands = _ServersHands(call, exchanger, stopping, scope)
+    with _children(call) as children:
+        hands = _ServersHands(call, children, stopping, scope)
         offered = {"sessions": tuple(TOOLS), "memory": tuple(MEMORY_TOOLS)}
         names = offered.get(tools, (*TOOLS, *MEMORY_TOOLS))
         serve(Toolbox(hands, scope, hands.memory(), stopping, offered=names))
+
+
+@contextmanager
+def _children(call: Call) -> Iterator[Children]:
+    """Who changes sessions here: our threads parse, and a lease must not wait for them."""
+    loops: list[Loop] = []
+    settings = call.settings
+    children = Children(
+        call.layout,
+        call.pruning,
+        quiet_seconds=settings.quiet_seconds if settings else UNCERTAIN_SECONDS,
+        log=lambda: (settings.log_level if settings else "info", "auto"),
+        wake=lambda: loops[0].wake(),  # noqa: PLW0108 - it is made below
+    )
+    loops.append(Loop("children", children.step, Beats(), clock=time.monotonic))
+    loops[0].start()
+    try:
+        yield children
+    finally:
+        loops[0].stop()
+        children.stop()
+        loops[0].join()
 
 
 def _readonly(call: Call) -> bool:
@@ -45,15 +74,14 @@ class _ServersHands:
     """Makes a surgeon for each call: they come in parallel."""
 
     def __init__(
-        self, call: Call, exchanger: Exchanger, stopping: threading.Event, scope: Scope
+        self, call: Call, children: Children, stopping: threading.Event, scope: Scope
     ) -> None:
         self._scope = scope
         self.layout: Layout = call.layout
         self._config = call.pruning
         self._memory = call.settings.memory if call.settings else None
         self._readonly = _readonly(call)
-        self._quiet = call.settings.quiet_seconds if call.settings else None
-        self._exchanger = exchanger
+        self._children = children
         self._stopping = stopping
 
     def memory(self) -> MemoryHands:
@@ -65,24 +93,20 @@ class _ServersHands:
         self._may(writes=writes)
         return open_memory(self.layout, self._memory, actor="agent", stopping=self._stopping.is_set)
 
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        """Whoever does it; raises Forbidden where nothing may be written."""
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - all are alike
+        """Whoever looks; raises Forbidden where nothing may be written."""
         self._may(writes=writes)
-        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if writes else 0.0
-        patience = Patience(
-            min(wait, _LONGEST_WAIT),
-            sleep=self._sleep,
-            check=self._check,
-        )
-        if self._quiet is not None:
-            patience = replace(patience, quiet=self._quiet)
-        return Surgeon(
-            self.layout,
-            self._config,
-            actor="agent",
-            patience=patience,
-            # Other threads parse: a lease must not wait for them.
-            exchanger=self._exchanger,
+        patience = Patience(0.0, sleep=self._sleep, check=self._check)
+        return Surgeon(self.layout, self._config, actor="agent", patience=patience)
+
+    def send(self, verb: str, name: SessionName | None, asked: Any, meanwhile: Meanwhile) -> Any:
+        """Have a child change a session; raises Forbidden where nothing may be written."""
+        self._may(writes=True)
+        wait = wait_for(self.layout, name, self._scope.own(self.layout)) if name else 0.0
+        return self._children.call(
+            *(rare_tasks.perform_verb, verb, name, asked, "agent", min(wait, _LONGEST_WAIT)),
+            session=name,
+            heard={"meanwhile": meanwhile},
         )
 
     def _may(self, *, writes: bool) -> None:

@@ -78,8 +78,7 @@ def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
         state.layout,
         state.config,
         Patience(WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
-        exchanger=daemon.exchanger,
-        noticed=daemon.attempted,
+        send=daemon.perform,
         cleaned=daemon.cleaned,
         search_state=daemon.search_state,
     )

@@ -12,8 +12,6 @@ from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.exchangers import Exchanger
-from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
@@ -36,8 +34,8 @@ class Desk:
     layout: Layout
     config: ConfigService
     patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
-    exchanger: Exchanger | None = None
-    noticed: Noticed | None = None
+    # Does verbs that change something, in another process: verb, session, arguments, actor, wait.
+    send: Callable[[str, SessionName | None, Any, str, float], Any] | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     search_state: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -49,8 +47,6 @@ class Desk:
             self.config,
             actor=actor,
             patience=self.patience,
-            exchanger=self.exchanger,
-            noticed=self.noticed,
         )
 
     def trash(self, actor: str = "api") -> Trash:
@@ -60,7 +56,6 @@ class Desk:
             self.config.current.trash_retention,
             actor=actor,
             patience=self.patience,
-            exchanger=self.exchanger,
         )
 
     def named(self, agent: str, session: str) -> SessionName:

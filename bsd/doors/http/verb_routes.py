@@ -27,7 +27,7 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult
 from bsd.verbs.list_sessions import SearchState
-from bsd.verbs.verb import Verb, all_verbs, perform
+from bsd.verbs.verb import Send, Verb, all_verbs, perform
 
 _OF_THE_SESSION = ("agent", "session")
 # Names of other things that stand in paths, and who refuses those that nothing can have.
@@ -66,6 +66,15 @@ class DeskHands:
 
     def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
         return self.desk.trash(self.actor)
+
+    @property
+    def send(self) -> Send | None:
+        send = self.desk.send
+        if send is None:
+            return None
+        return lambda verb, name, asked, _: send(
+            verb, name, asked, self.actor, self.desk.patience.wait
+        )
 
     def clock(self) -> float:
         return self.desk.patience.clock()
