@@ -1,0 +1,202 @@
+"""Packs: what they hold is given out whole or not at all, whatever became of their files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from bsd.foundation import files
+from bsd.store import pack as packs
+from bsd.store.pack import Pack, PackDamaged, PackFull, PackWriter, salvaged
+from tests.refusing import raising
+
+_CHANCE = random.Random(16)
+
+
+def _line(number: int, size: int) -> bytes:
+    words = " ".join(_CHANCE.choice(["one", "two", "three"]) for _ in range(size // 4))
+    return b'{"id":"%d","output":"%b"}\n' % (number, words.encode())
+
+
+LINES = [_line(number, 20_000) for number in range(120)]
+LINES[7] = b"a last line, and no newline"
+LINES[8] = b"\n"
+LINES[60] = _line(60, 3_000_000)  # longer than a block
+
+
+def write(directory: Path, lines: list[bytes] = LINES) -> Path:
+    with PackWriter(directory) as writer:
+        for number, line in enumerate(lines):
+            writer.add(line, {"entry_id": f"e{number}", "index": number})
+        return writer.finish(1_000.0, 2_000.0)
+
+
+def sha(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()
+
+
+def served(path: Path, line: bytes) -> bytes | None:
+    """What a pack gives out for a line's hash; None if it says that it is damaged, or has none."""
+    try:
+        with Pack(path) as pack:
+            place = pack.find(sha(line))
+            return None if place is None else pack.line(place)
+    except PackDamaged:
+        return None
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("packs"))
+
+
+def test_every_line_comes_back_alone_and_all_in_their_order(path: Path) -> None:
+    assert [served(path, line) for line in LINES] == LINES
+    with Pack(path) as pack:
+        found = list(pack)
+        assert pack.find(sha(b"another line")) is None
+        assert pack.summary.content == sum(map(len, LINES))
+        assert pack.summary.blocks > 4
+        assert (pack.summary.oldest, pack.summary.newest) == (1_000.0, 2_000.0)
+    assert [one.line for one in found] == LINES
+    assert [one.record["entry_id"] for one in found] == [f"e{n}" for n in range(len(LINES))]
+
+
+def test_its_name_tells_its_time_and_it_is_private_and_alone(path: Path) -> None:
+    assert path.name.startswith("19700101T003320Z-")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_any_zstd_prints_the_lines(path: Path) -> None:
+    unpacker = zstandard.ZstdDecompressor()
+    text = unpacker.stream_reader(path.read_bytes(), read_across_frames=True).read()
+    assert text == b"".join(line if line.endswith(b"\n") else line + b"\n" for line in LINES)
+
+
+def test_an_empty_line_and_one_line_are_packs_too(tmp_path: Path) -> None:
+    one = write(tmp_path, [b"{}"])
+    assert served(one, b"{}") == b"{}"
+    assert list(salvaged(one)) == [b"{}\n"]
+
+
+def _cuts(path: Path) -> Iterator[int]:
+    with Pack(path) as pack:
+        size = pack.summary.packed
+        ends = [pack._blocks + 16 * number for number in range(pack.summary.blocks)]
+        for place in ends:
+            offset = int.from_bytes(pack._read(place, 8), "little")
+            yield from (offset - 1, offset, offset + 1)
+        yield from (pack._index, pack._places, pack._blocks)
+    yield from (0, 1, 15, 16, size - 88, size - 1)
+
+
+def test_a_pack_cut_anywhere_says_so_and_gives_what_it_still_has(
+    path: Path, tmp_path: Path
+) -> None:
+    whole, torn = path.read_bytes(), tmp_path / "torn.zst"
+    for cut in _cuts(path):
+        torn.write_bytes(whole[:cut])
+        with pytest.raises(PackDamaged):
+            Pack(torn)
+        left = list(salvaged(torn))
+        expected = [line if line.endswith(b"\n") else line + b"\n" for line in LINES]
+        assert left == expected[: len(left)]
+        if cut >= len(whole) - 1:
+            assert left == expected
+
+
+def test_with_any_byte_of_its_index_changed_nothing_wrong_is_served_and_nothing_lost(
+    tmp_path: Path,
+) -> None:
+    lines = [_line(number, 300) for number in range(9)]
+    path = write(tmp_path, lines)
+    whole = path.read_bytes()
+    with Pack(path) as pack:
+        index = [*range(16), *range(pack._index - 8, len(whole))]
+    torn = tmp_path / "torn.zst"
+    for at in index:
+        for bit in (1, 0x80):
+            torn.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+            assert all(served(torn, line) in {line, None} for line in lines)
+            with pytest.raises(PackDamaged), Pack(torn) as pack:
+                list(pack)
+            if at >= 16:
+                assert list(salvaged(torn)) == lines
+
+
+def test_with_any_byte_of_a_block_changed_nothing_wrong_is_served(tmp_path: Path) -> None:
+    lines = [_line(number, 300) for number in range(9)]
+    path = write(tmp_path, lines)
+    whole = path.read_bytes()
+    with Pack(path) as pack:
+        end = pack._index - 8
+    for at in range(16, end):
+        torn = tmp_path / "torn.zst"
+        torn.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        assert all(served(torn, line) in {line, None} for line in lines)
+        list(salvaged(torn))
+
+
+def test_a_pack_of_another_version_is_left_alone(path: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "newer.zst"
+    data = bytearray(path.read_bytes())
+    data[15] = data[-1] = 2
+    newer.write_bytes(data)
+    with pytest.raises(PackDamaged, match="another version"):
+        Pack(newer)
+
+
+def test_one_line_costs_reading_one_block(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    amount = 0
+    pread = os.pread
+
+    def counting(fd: int, length: int, offset: int) -> bytes:
+        nonlocal amount
+        amount += length
+        return pread(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", counting)
+    assert served(path, LINES[100]) == LINES[100]
+    with Pack(path) as pack:
+        assert amount < pack.summary.packed / 3
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "write"])
+def test_what_cannot_be_written_leaves_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "main_s1"
+    directory.mkdir()
+    monkeypatch.setattr(os, call, raising(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        write(directory)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_pack_that_does_not_read_as_it_was_written_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rotten(descriptor: int, data: bytes) -> None:
+        files.write_all(descriptor, data[:400] + b"?" + data[401:])
+
+    monkeypatch.setattr(packs, "write_all", rotten)
+    with pytest.raises(PackDamaged):
+        write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_too_long_for_a_pack_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "LARGEST_LINE", 10)
+    with PackWriter(tmp_path) as writer, pytest.raises(PackFull):
+        writer.add(b"x" * 11, {})
+    assert list(tmp_path.iterdir()) == []
