@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,24 +78,6 @@ def test_only_the_command_line_writes_to_stdout() -> None:
     others = [p for p in _MODULES if p not in doors]
     assert [place for path in others for place in _writes_to_stdout(path)] == []
     assert any(_writes_to_stdout(path) for path in doors), "the rule no longer sees anything"
-
-
-def test_the_helper_process_loads_nothing_but_the_standard_library() -> None:
-    """It holds write leases; what it does not import cannot delay it."""
-    module = "bsd.session.commit.helper"
-    program = f"import sys; before = set(sys.modules); import {module}; "
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program + "print(*(set(sys.modules) - before))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = set(done.stdout.split())
-    assert module in loaded
-    foreign = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
-    rooms = {"bsd", "bsd.foundation", "bsd.session", "bsd.session.commit"}
-    needed = {"bsd.session.commit.exchange", "bsd.foundation.leases"}
-    assert foreign == rooms | needed | {module}
 
 
 def test_the_lock_file_names_versions_and_no_network() -> None:

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
@@ -14,7 +15,6 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb
-from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason
 from bsd.surgery.survey import fingerprint
@@ -33,20 +33,14 @@ _TOTALS = (
     "bytes_written",
     "busy",
     "failed",
-    "helpers_replaced",
+    "children_started",
+    "children_died",
     "workers_replaced",
     "crashes",
 )
 # More are not collected before they are written: after a look at all sessions, memory would be
 # full of them until the next scan.
 _MOST_COLLECTED = 1000
-
-_SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy …
-LONGEST_WAIT_SECONDS = 3600.0  # … or the oldest saving has waited so long
-
-# A new line with one of these is there because somebody asked: it was restored and its protection
-# is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
-_ASKED_FOR = (b'"_restored"', b'"_extractable"')
 
 
 class Ledger:
@@ -183,10 +177,7 @@ class SessionsAtRest:
 
 
 class PendingSavings:
-    """What could be saved in which session, and since when. Times are steady seconds.
-
-    Write amplification is bounded: small savings gather until they are worth a whole copy.
-    """
+    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -196,19 +187,15 @@ class PendingSavings:
         """How many sessions wait for more to be saved."""
         return len(self._since)
 
-    def are_worth(self, name: SessionName, plan: Plan, now: float) -> bool:
-        """Whether the plan is to be committed now."""
-        if not plan.edits:
-            self.settle(name)
-            return True
+    def waited(self, name: SessionName, now: float) -> float:
+        """For how many seconds its oldest saving has waited; 0: there is none."""
         with self._lock:
-            since = self._since.setdefault(name, now)
-        if now - since >= LONGEST_WAIT_SECONDS:
-            return True
-        # The new file is written as a whole, whatever becomes of it.
-        if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
-            return True
-        return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
+            return now - self._since.get(name, now)
+
+    def wait(self, name: SessionName, now: float) -> None:
+        """What could be saved now was not worth it; it waits, if nothing else of it does."""
+        with self._lock:
+            self._since.setdefault(name, now)
 
     def due(self, name: SessionName) -> float | None:
         """When the session's oldest saving has waited long enough; None if it has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.processes import give_back_memory
 from bsd.session.commit.displaced import Recovered
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
 from bsd.session.commit.recovery import recover
@@ -82,16 +81,15 @@ class Operator:
         patience: Patience,
         *,
         actor: str = "cli",
-        exchanger: Exchanger | None = None,
         noticed: Noticed | None = None,
+        inflight: InFlight | None = None,
     ) -> None:
         self.layout = layout
         self.patience = patience
         self.actor = actor
-        self.exchanger = exchanger or DirectExchanger()
         self.noticed = noticed
-        self.inflight = InFlight(layout)
-        self.rest = Rest(layout, self.exchanger, patience, self.inflight)
+        self.inflight = inflight or InFlight(layout)
+        self.rest = Rest(layout, patience, self.inflight)
 
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Do one thing to a session; raises as `_Operation.perform`."""
@@ -106,7 +104,10 @@ class Operator:
     def carry_out_all(
         self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
     ) -> Iterator[tuple[Done, Answer]]:
-        """Do it until the plan is complete: a plan has a budget, a backlog may exceed it."""
+        """Do it until the plan is complete: a plan has a budget, a backlog may exceed it.
+
+        Who takes no more gives way: the session's lock is free then.
+        """
         waiting, session = Waiting(self.patience), Session(self.layout, name)
         with session.lock(self.patience.wait, sleep=self.patience.sleep):
             operation = _Operation(self, session)
@@ -120,13 +121,13 @@ class Operator:
                 give_back_memory()
                 waiting = Waiting(self.patience)
 
-    def recover(self) -> list[Recovered]:
-        """Finish or undo what an earlier process left half done; call it once at start."""
+    def recover(self, records: Iterable[Path] | None = None) -> list[Recovered]:
+        """Finish or undo what an earlier process left half done: all of it, or these records."""
         return recover(
             self.inflight,
             access_to(self.layout),
-            self.exchanger,
             now_ns=lambda: int(self.patience.clock() * 1e9),
+            records=records,
         )
 
 
@@ -231,7 +232,6 @@ class _Operation:
                     keeps_mtime=session.owner.keeps_mtime,
                 ),
                 inflight=self.by.inflight,
-                exchanger=self.by.exchanger,
                 session_lock=session.owners_lock(self.path, waiting.left),
                 still_idle=lambda: in_use(session.layout, session.name),
                 keep=keep,
@@ -284,7 +284,7 @@ class _Operation:
     def _note_own(self, plan: Plan, outcome: Outcome) -> None:
         """Note that the file was written by us, and until when others had used it."""
         if outcome.identity is not None and not outcome.drained_bytes:
-            self.by.inflight.note_own(self.session.name, plan.planned_on, outcome.identity)
+            self.by.inflight.own.note_own(self.session.name, plan.planned_on, outcome.identity)
 
     def _raise_if_final(self, outcome: Outcome) -> None:
         moved = outcome.gave_up is GiveUp.GONE and self._has_moved()

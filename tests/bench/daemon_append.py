@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bsd.daemon.helper_watch import WatchedHelper
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.sample import session_lines
@@ -45,32 +44,26 @@ def main(root: Path, size: int, rounds: int) -> None:
     config = ConfigService(Layout(root).config_file)
     # Most of it shall stay, or the session would be a large one no longer.
     config.update({"trigger_types": ["thinking"], "retention": "never"})
-    helper = WatchedHelper(lambda: None)
-    helper.start()
     surgeon = Surgeon(
         Layout(root),
         config,
         actor="daemon",
         patience=Patience(wait=0.0),
-        exchanger=helper,
         state=StateDb(Layout(root).state_db),
     )
-    try:
-        time.sleep(_REST_SECONDS)
-        first = surgeon.extract(_NAME)
-        assert first.status is Status.EXTRACTED, first
-        time.sleep(_REST_SECONDS)
-        for name in (_NAME, _SMALL):
-            surgeon.extract(name)
-        kinds = ("kept", "small", "written", "copy")
-        found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-        for _ in range(rounds):
-            found["kept"].append(_round(surgeon, path, next(turns), lambda _: False))
-            found["small"].append(_round(surgeon, small, next(turns), lambda _: False))
-            found["written"].append(_round(surgeon, path, next(turns), lambda _: True))
-            found["copy"].append({"seconds": _copy(path)})
-    finally:
-        helper.close()
+    time.sleep(_REST_SECONDS)
+    first = surgeon.extract(_NAME)
+    assert first.status is Status.EXTRACTED, first
+    time.sleep(_REST_SECONDS)
+    for name in (_NAME, _SMALL):
+        surgeon.extract(name)
+    kinds = ("kept", "small", "written", "copy")
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        found["kept"].append(_round(surgeon, path, next(turns), lambda _: False))
+        found["small"].append(_round(surgeon, small, next(turns), lambda _: False))
+        found["written"].append(_round(surgeon, path, next(turns), lambda _: True))
+        found["copy"].append({"seconds": _copy(path)})
     print(json.dumps({"size": path.stat().st_size, **found}))
 
 

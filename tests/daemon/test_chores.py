@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bsd.care.verify import verify
+from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import Unavailable
@@ -23,6 +25,7 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
+from tests.daemon.in_process import ChildrenHere, Here
 from tests.refusing import raising
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
@@ -52,7 +55,12 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def chores_of(layout: Layout) -> Chores:
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
-    return Chores(DaemonState(settings), make_surgeon(layout, Clock()))
+    return _chores(DaemonState(settings))
+
+
+def _chores(state: DaemonState) -> Chores:
+    child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
+    return Chores(state, cast(Children, ChildrenHere(child)))
 
 
 def test_a_store_that_a_killed_command_left_gets_its_index(

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from bsd.daemon import tasks
+from bsd.daemon.child import Stopping
 from bsd.daemon.chores import AutoCron
-from bsd.daemon.ledger import LONGEST_WAIT_SECONDS
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import Failed, Finished, TryLater
-from bsd.daemon.state import DaemonState, Stopping
+from bsd.daemon.state import DaemonState
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
-from bsd.session import surgeon
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Edit, Identity
+from tests.daemon.in_process import Here
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")
@@ -46,6 +48,7 @@ class Surgeon:
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> SessionResult:
         self.calls += 1
         self.meanwhile()
@@ -81,12 +84,15 @@ class House:
         self.scan = self.state.scan
         self.intake = self.state.intake
         self.auto_cron = AutoCron(self.state)
-        self.work = Work(
-            self.state,
-            cast(surgeon.Surgeon, self.surgeon),
-            worked=self.auto_cron.worked,
-            in_band=self.called,
-        )
+        self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
+        self.work = Work(self.state, self.look_into, worked=self.auto_cron.worked)
+
+    def look_into(
+        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
+    ) -> SessionResult | None:
+        """What a child does, here."""
+        self.child.heard = {"alive": alive, "checked": self.state.stop_here}
+        return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
 
     def take(self, later: float = 0.0) -> SessionName | None:
         """What the queue gives so many seconds later."""

@@ -142,9 +142,9 @@ class Call:
         """
         if (self.settings and self.settings.readonly) or not os.access(self.layout.own, os.W_OK):
             return
-        from bsd.session.commit import exchangers, inflight, recovery
+        from bsd.session.commit import inflight, recovery
 
-        recovery.retire(inflight.InFlight(self.layout), exchangers.DirectExchanger())
+        recovery.retire(inflight.InFlight(self.layout))
 
     def queries(self) -> Queries:
         """Whoever only looks."""

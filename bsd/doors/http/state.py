@@ -41,7 +41,8 @@ _TOTALS = {
     ),
     "busy": ("bsd_sessions_busy", "Times that a session was in use and work on it was put off."),
     "failed": ("bsd_sessions_failed", "Times that work on a session failed."),
-    "helpers_replaced": ("bsd_helpers_replaced", "Exchange helpers that died and were replaced."),
+    "children_started": ("bsd_children_started", "Child processes that were started."),
+    "children_died": ("bsd_children_died", "Child processes that died at work."),
     "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
     "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
 }
@@ -147,7 +148,7 @@ class _Daemon(Collector):
         status, health = self._status(), self._health()
         yield from _state(status, health)
         yield from _totals(status["totals"])
-        yield from _queue(status["queue"], status["workers"])
+        yield from _queue(status["queue"], status["workers"], status["children"])
         yield from _watcher(status["watcher"])
         yield from _stock(status)
         yield from _jobs(self._jobs())
@@ -202,7 +203,7 @@ def _totals(totals: Document) -> Iterator[Metric]:
     yield GaugeMetricFamily("bsd_sessions", "Sessions that are known.", totals["sessions"])
 
 
-def _queue(queue: Document, workers: list[Document]) -> Iterator[Metric]:
+def _queue(queue: Document, workers: list[Document], children: list[Document]) -> Iterator[Metric]:
     sessions = GaugeMetricFamily(
         "bsd_queue_sessions",
         "Sessions with work: waiting for quiet, for their time, for a worker, at work, "
@@ -222,6 +223,7 @@ def _queue(queue: Document, workers: list[Document]) -> Iterator[Metric]:
         len(queue["parked"]),
     )
     yield GaugeMetricFamily("bsd_workers", "Workers.", len(workers))
+    yield GaugeMetricFamily("bsd_children", "Child processes.", len(children))
     busy = sum(worker["session"] is not None for worker in workers)
     yield GaugeMetricFamily("bsd_workers_busy", "Workers with a session on the table.", busy)
 
