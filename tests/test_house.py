@@ -94,7 +94,7 @@ def test_values_are_bound_by_place_or_by_name() -> None:
     assert found == []
 
 
-# What no text for users may say: retention deletes, after 24 hours unless somebody sets it.
+# What no text for users may say: retention and the archive's settings may well delete.
 _TOO_MUCH = re.compile(
     r"without (ever )?losing a (single )?byte|never (lose|lost)|puts? every value back"
     r"|(nothing|no byte) (of \w+ )?(is|are) (ever )?(lost|thrown away)|any value comes back",
@@ -127,7 +127,7 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
         promise = text.index("comes back")
         assert "24 hours" in text[promise : promise + 300], name
     help_page = (_PACKAGE / "doors" / "cli" / "commands.py").read_text(encoding="utf-8")
-    assert "24 hours, unless you set it" in help_page
+    assert "for 24 hours, unless you set it (`retention`), then in an archive" in help_page
 
 
 # What one program calls its files, keys and tools: only its own file or package knows that.

@@ -35,7 +35,7 @@ from bsd.foundation.spelling import lifetime_seconds
 @command(
     "run",
     """
-    Watches the sessions, extracts what became old, deletes what was kept long enough, and answers
+    Watches the sessions, extracts what became old, archives what was kept long enough, and answers
     on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
     SIGHUP reads the settings again, SIGUSR1 writes its state to the log.
 
