@@ -1,9 +1,10 @@
-"""What children are asked for beside extraction: verbs, for doors, and what is left half done."""
+"""What children are asked for beside extraction: verbs for doors, what is left half done, words."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from bsd.care.indexing import Due, ReadOn, read_some
 from bsd.care.interrupted import recover as recover_all
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
@@ -13,6 +14,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.displaced import Recovered
 from bsd.session.surgeon import Surgeon
+from bsd.store.search import SearchIndex, use
 from bsd.verbs.verb import perform, verb_named
 
 
@@ -24,6 +26,30 @@ def recover(child: Child) -> list[Recovered]:
 def reindex(child: Child, name: SessionName) -> bool:
     """Mend the index of a session's store if it lacks a file; raises as `verify.reindex`."""
     return mend(child.layout, name, wait=0.0)
+
+
+def read_words(
+    child: Child, wanted: list[Due], seconds: float, budget: int, wait: float
+) -> list[ReadOn]:
+    """Read sessions into the search index, a slice of about `budget` bytes each, for a moment.
+
+    Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    """
+
+    def read(index: SearchIndex) -> list[ReadOn]:
+        return read_some(child.layout, index, wanted, seconds, budget)
+
+    return use(child.layout.search_db, read, wait=wait)
+
+
+def scrub_words(child: Child) -> None:
+    """Take what was dropped out of the files of the search index; raises as `search.use`."""
+
+    def stopping() -> bool:
+        child.progress(0)
+        return False
+
+    use(child.layout.search_db, lambda index: index.scrub(stopping))
 
 
 def perform_verb(

@@ -78,7 +78,7 @@ class Daemon:
         self._looked = False
         self.children = self._make_children(in_band)
         self._watcher = self._make_watcher()
-        self._indexer = Indexer(state)
+        self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
         self._chores = Chores(state, self.children, gone=self._indexer.changed)
         self._workers = Workers(state, Work(state, self._look_into, worked=self._worked))
