@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import bsd
-from bsd.foundation.closing import Closing
 from bsd.foundation.errors import os_problem
+from bsd.foundation.files import Closing
 from bsd.session.commit import exchange
 
 if TYPE_CHECKING:
