@@ -175,7 +175,7 @@ class _EachSession(CallHands):
             self._bar.show(self.at_work_on, done)
 
     def _hire(self, wait: float) -> None:
-        call = self._call
+        call = self.call
         dry_run = self._outcomes.dry_run
         self._who = call.queries() if dry_run else call.surgeon(wait=wait, sleep=self._stop.sleep)
 

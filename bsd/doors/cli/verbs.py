@@ -22,7 +22,7 @@ from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.verbs.names import NAMES
-from bsd.verbs.verb import Verb, perform, verb_named
+from bsd.verbs.verb import Verb, arguments_of, perform, verb_named
 
 _WORTH_A_WORD = 4 << 20  # bytes to read
 _COMPLETED = {"entry": names.entries, "agent": names.agents}
@@ -43,29 +43,29 @@ class CallHands:
         wait: Callable[[SessionName], float] = lambda _: LONGEST_WAIT,
     ) -> None:
         self.actor = actor
-        self._call = call
+        self.call = call
         self._request = request
         self._wait = wait
         self._percent: int | None = None  # that was said last
 
     @property
     def layout(self) -> Layout:
-        return self._call.layout
+        return self.call.layout
 
     @property
     def config(self) -> ConfigService:
-        return self._call.pruning
+        return self.call.pruning
 
     def surgeon(self, name: SessionName, *, writes: bool) -> Any:
         if self._request is not None:
             wait, sleep = self._wait(name) if writes else 0.0, self._request.sleep
-            return self._call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
+            return self.call.surgeon(writes=writes, actor=self.actor, wait=wait, sleep=sleep)
         say_whose(self.layout, name.agent)
-        return self._call.queries()
+        return self.call.queries()
 
     def trash(self, *, writes: bool) -> Trash:
         """The trash; whoever writes begins by finishing or undoing what an earlier call left."""
-        call, keep = self._call, self._call.pruning.current.trash_retention
+        call, keep = self.call, self.call.pruning.current.trash_retention
         if not writes:
             call.log(writes=False)
             return Trash(call.layout, keep)
@@ -97,12 +97,19 @@ class CallHands:
     def cleaned(self) -> None: ...
 
 
-def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
-    """The command of the verb `name`; without `words` those that are known of it."""
+def verb_command(
+    name: str, words: VerbWords | None = None, *, called: str | None = None, line: str = ""
+) -> click.Command:
+    """The command of the verb `name`; without `words` those that are known of it.
+
+    `called`: its name, and `line` its one line of help, where these are not said with the verb's.
+    """
     named, verb = NAMES[name], verb_named(name)
     words = words or WORDS.get(name) or VerbWords()
+    known = arguments_of(verb.arguments)
 
-    def work(call: Call, session: SessionName | None, asked: Any, hands: CallHands) -> Any:
+    def work(hands: CallHands, session: SessionName | None, asked: Any, more: Any) -> Any:
+        asked = words.begin(hands, session, asked, **more)
         entry = getattr(asked, "entry", None)
         if session is None or entry is None:
             return perform(verb, hands, session, asked)
@@ -110,37 +117,40 @@ def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
         def of(one: str) -> Any:
             return perform(verb, hands, session, replace(asked, entry=one))
 
-        return with_entry(call, session, entry, of)
+        return with_entry(hands.call, session, entry, of)
 
     def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
-        asked = verb.arguments(**words.begin(call, given))
-        changes = verb.will_change(asked)
-        with stop_request() if changes else nullcontext() as request:
+        more = {one: given.pop(one) for one in set(given) - set(known)}
+        asked = verb.arguments(**given)
+        with stop_request() if verb.will_change(asked) else nullcontext() as request:
             hands = CallHands(call, request)
             try:
-                answer = work(call, session, asked, hands)
+                answer = work(hands, session, asked, more)
             finally:
                 hands.finished()
         if call.json:
             print_json(answer.as_json())
         else:
             words.tell(answer, session)
-        return (request.exit_code if request else 0) or words.failed(asked, answer)
+        return (request.exit_code if request else 0) or int(words.failed(asked, answer))
 
-    assert named.command is not None  # noqa: S101 - only those are asked for
     one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
+    completed = {**_COMPLETED, **words.completed}
     return words.kind(
-        named.command,
+        called or named.command,
         callback=click.pass_obj(act),
         params=[
             *([one] if verb.ask is None else []),
-            *parameters(verb.arguments, types=words.types, completed=_COMPLETED, own=words.own),
+            *parameters(verb.arguments, types=words.types, completed=completed, own=words.own),
+            *words.also,
         ],
-        help=_help(named.help, verb),
+        help=_help(line or named.help, verb),
     )
 
 
 def _help(line: str, verb: Verb[Any, Any]) -> str:
+    if not verb.about:
+        return line
     title = "Example:" if len(verb.examples) == 1 else "Examples:"
     shown = "\n".join(["\b", title, *(f"  {one}" for one in verb.examples)])
     return f"{line}\n\n{cleandoc(verb.about)}\n\n{shown}"
