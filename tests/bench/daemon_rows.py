@@ -79,7 +79,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
         met=read <= 4 * turn + 256 * 1024,
     )
     # What any session takes, to open it and to see that it is at rest, has nothing to do with size.
-    wall, least = (statistics.median(x["seconds"] for x in found[k]) for k in ("kept", "small"))
+    wall, least = (statistics.median(x[key] for x in kept) for key in ("seconds", "small"))
     yield row(
         f"append to {size}, not rewritten",
         f"{wall * 1000:.1f} ms",

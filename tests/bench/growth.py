@@ -99,6 +99,7 @@ def of_number(root: Path, number: int) -> Point:
 
 _WIDTH, _HEIGHT = 420, 250  # of a panel, with what is written around it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 44, 34
+_INSET = 24  # so that numbers do not stand on each other
 # Of each line: its colour, and where its numbers stand.
 _LOOKS = (
     ("#1f6feb", 'dy="-7" text-anchor="middle"'),
@@ -145,7 +146,8 @@ def drawing(found: dict[str, Any]) -> str:
 
 
 def _panel(title: str, points: Sequence[Point], along: str, lines: dict[str, str]) -> str:
-    across = _scale([point[along] for point in points], _LEFT, _WIDTH - _RIGHT)
+    along_it = [point[along] for point in points]
+    across = _scale(along_it, _LEFT + _INSET, _WIDTH - _RIGHT - _INSET)
     upwards = _scale([point[key] for point in points for key in lines], _HEIGHT - _BOTTOM, _TOP)
     parts = [f'<text x="{_LEFT}" y="16" font-size="13" font-weight="bold">{title}</text>']
     for value in _decades(point[key] for point in points for key in lines):
