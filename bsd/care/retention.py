@@ -388,8 +388,9 @@ class StoreShelf:
             raise os_problem(error, f"reading {directory}") from error
         for name in names:
             if name == APART:
-                apart = sorted(os.listdir(directory / name))
-                yield from (_ApartLot(self._layout, directory / name / x, 0.0) for x in apart)
+                with suppress(FileNotFoundError):  # it goes when it is empty
+                    for apart in sorted(os.listdir(directory / name)):
+                        yield _ApartLot(self._layout, directory / name / apart, 0.0)
                 continue
             lot = self._lot(self._layout, directory / name, self._wait)
             self.deleted[name] = lot.deleted
