@@ -43,6 +43,7 @@ _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
 # Below the directory of all stores: stores that are being written for the first time.
 APART = ".unfinished"
+_MOST_TRIES = 100
 _FEW_LOOKS = 100
 _READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
 
@@ -160,9 +161,18 @@ class SessionStore:
         """Where a store is written that is not there yet: no session's store is called so."""
         return self.directory.parent / APART / self.directory.name
 
+    def _make_apart(self) -> str:
+        for _ in range(_MOST_TRIES):
+            with suppress(FileNotFoundError):  # another session's has just taken the upper one away
+                make_private_dir(self._apart)
+                break
+        return str(self._apart)
+
     def _sweep_apart(self) -> None:
         if os.path.lexists(self._apart):
             shutil.rmtree(self._apart, ignore_errors=True)  # `verify` names what stays
+        with suppress(OSError):  # another session's store lies there, or nothing ever did
+            self._apart.parent.rmdir()
 
     def _sweep(self, names: Iterable[str]) -> None:
         for name in names:
@@ -273,7 +283,10 @@ class SessionStore:
             if os.path.lexists(self.directory):
                 self._add(keeps, source)
             else:
-                self._make(keeps, source)
+                try:
+                    self._make(keeps, source)
+                finally:
+                    self._sweep_apart()
             self._contents.changed()
         except OSError as error:
             self._remove(self._unfinished)
@@ -281,8 +294,6 @@ class SessionStore:
         except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
             self._remove(self._unfinished)
             raise
-        finally:
-            self._sweep_apart()
 
     def _make(self, keeps: Sequence[Keep], source: Readable | None) -> None:
         """Write the store of a session that had none, apart, and put it in its place whole.
@@ -291,8 +302,7 @@ class SessionStore:
         the whole directory gets its name instead.
         """
         self._sweep_apart()
-        apart = str(self._apart)
-        make_private_dir(self._apart)
+        apart = self._make_apart()
         with Syncing(self._apart, len(keeps)) as syncing:
             for keep in keeps:
                 self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
