@@ -261,7 +261,7 @@ class SearchIndex:
     ) -> dict[str, KnownTitle]:
         """How each session is called, or only one, by its name."""
         rows = self._db.execute(
-            "SELECT name, size, mtime, json_extract(statistics, '$.title'),"
+            "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
             " json_extract(statistics, '$.last_ms') FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
