@@ -318,6 +318,14 @@ def test_deleting_for_good_leaves_nothing_where_nobody_needs_it(
     assert contents_of(layout).of_entry("e1") == []
 
 
+def test_an_archive_whose_session_is_no_more_can_be_deleted(
+    layout: Layout, path: Path, archived: bytes
+) -> None:
+    path.unlink()
+    trash_of(layout).delete(NAME, permanent=True)
+    assert not list(layout.root.rglob("*.zst"))
+
+
 def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
     assert len(search(layout, LONG, extracted_from=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
