@@ -56,7 +56,7 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(
             "retention",
             "trash",
-            "Archive or delete what was kept long enough, or say what goes.",
+            "Archive what was kept long enough, or say what goes.",
             locks=True,
             unless="--dry-run",
         ),

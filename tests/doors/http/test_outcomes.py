@@ -105,7 +105,7 @@ def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> Non
     server.start()
     try:
         over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)
-        (store,) = layout.extracted.iterdir()
+        (store,) = layout.extracted.glob("[!.]*")
         for path in store.glob("0*.json"):
             os.utime(path, (1, 1))
         assert over_socket(settings.socket, "/api/retention/run?dry_run=true", "POST")[0] == 200
