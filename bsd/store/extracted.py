@@ -214,12 +214,22 @@ class SessionStore:
             return found
         if self.archive and (line := self.archive.line(hash)) is not None:
             return line
-        for place in self._contents.with_hash(hash):
-            if (line := place.line()) is not None:
-                return line
+        if (line := self._elsewhere(hash)) is not None:
+            return line
         if found is Missing.CORRUPT and self._is_anothers(ref):  # only then: an index may be large
             return Missing.GONE
         return found
+
+    def _elsewhere(self, hash: str) -> bytes | None:
+        """The line as another store of the root has it, or its archive."""
+        places = self._contents.with_hash(hash)
+        if line := next(filter(None, (place.line() for place in places)), None):
+            return line
+        if places:  # it has just moved, if it is not damaged
+            self._contents.changed()
+            new = (place for place in self._contents.with_hash(hash) if place not in places)
+            return next(filter(None, (place.line() for place in new)), None)
+        return None
 
     def _is_anothers(self, ref: str) -> bool:
         """Whether a file is whole, and holds another line than is asked for by this name."""
