@@ -14,13 +14,13 @@ from bsd.care.trash import Trash
 from bsd.care.trashed import Deleted, Returned, Trashed
 from bsd.doors.cli import names
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import Call, ask_first, command, group, stop_request
+from bsd.doors.cli.call import Call, ask_first, command, group
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.names import only_one, say_who
-from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
+from bsd.doors.cli.output import counted, note, print_table, say, size
 from bsd.doors.cli.status import in_flight_line
 from bsd.doors.cli.verb_words import VerbWords
-from bsd.doors.cli.verbs import CallHands, verb_command
+from bsd.doors.cli.verbs import CallHands, carry_out, verb_command
 from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.spelling import iso_utc
@@ -33,7 +33,6 @@ from bsd.verbs.trash import (
     RestoreFromTrash,
     TrashList,
 )
-from bsd.verbs.verb import perform
 
 _ID = {"id": names.trash}
 _MORE = """
@@ -246,15 +245,26 @@ _SHOWN = 20
 )
 @click.pass_obj
 def retention(call: Call, /, **given: bool) -> int:
-    asked = CleanUp(**given)
-    call.log(writes=not asked.dry_run)
+    words = VerbWords(
+        lambda done, _: _tell_cleaned(call, done),
+        lambda _, done: isinstance(done, CleanedAll) and bool(done.failures or done.held),
+        _begin_cleaning,
+    )
+    return carry_out(call, RETENTION, None, CleanUp(**given), words)
+
+
+retention.params[:0] = parameters(CleanUp)
+
+
+def _begin_cleaning(hands: CallHands, _: object, asked: CleanUp) -> CleanUp:
+    hands.call.log(writes=not asked.dry_run)
     if not asked.dry_run:
-        call.finish_due()
-    with stop_request() as request:
-        done = perform(RETENTION, CallHands(call, request), None, asked)
-    if call.json:
-        print_json(done.as_json())
-    elif isinstance(done, ForecastAll):
+        hands.call.finish_due()
+    return asked
+
+
+def _tell_cleaned(call: Call, done: Retention) -> None:
+    if isinstance(done, ForecastAll):
         _print_store(done)
         _print_archive(done.archive)
         _print_history(done.history)
@@ -262,11 +272,6 @@ def retention(call: Call, /, **given: bool) -> int:
         _print_held(done)
     elif isinstance(done, CleanedAll):
         _print_done(call, done)
-    failed = isinstance(done, CleanedAll) and (done.failures or done.held)
-    return request.exit_code or int(bool(failed))
-
-
-retention.params[:0] = parameters(CleanUp)
 
 
 def _print_done(call: Call, done: CleanedAll) -> None:

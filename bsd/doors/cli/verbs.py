@@ -97,6 +97,42 @@ class CallHands:
     def cleaned(self) -> None: ...
 
 
+def carry_out(
+    call: Call,
+    verb: Verb[Any, Any],
+    session: SessionName | None,
+    asked: Any,
+    words: VerbWords,
+    **more: Any,
+) -> int:
+    """Do a verb for whoever sits at the terminal, and tell of it; returns the exit code.
+
+    An entry may be named by how its id begins. `more` is for `words.begin`.
+    """
+    with stop_request() if verb.changes else nullcontext() as request:
+        hands = CallHands(call, request)
+        try:
+            answer = _answer(hands, verb, session, words.begin(hands, session, asked, **more))
+        finally:
+            hands.finished()
+    if call.json:
+        print_json(answer.as_json())
+    else:
+        words.tell(answer, session)
+    return (request.exit_code if request else 0) or int(words.failed(asked, answer))
+
+
+def _answer(hands: CallHands, verb: Verb[Any, Any], session: SessionName | None, asked: Any) -> Any:
+    entry = getattr(asked, "entry", None)
+    if session is None or entry is None:
+        return perform(verb, hands, session, asked)
+
+    def of(one: str) -> Any:
+        return perform(verb, hands, session, replace(asked, entry=one))
+
+    return with_entry(hands.call, session, entry, of)
+
+
 def verb_command(
     name: str, words: VerbWords | None = None, *, called: str | None = None, line: str = ""
 ) -> click.Command:
@@ -108,31 +144,9 @@ def verb_command(
     words = words or WORDS.get(name) or VerbWords()
     known = arguments_of(verb.arguments)
 
-    def work(hands: CallHands, session: SessionName | None, asked: Any, more: Any) -> Any:
-        asked = words.begin(hands, session, asked, **more)
-        entry = getattr(asked, "entry", None)
-        if session is None or entry is None:
-            return perform(verb, hands, session, asked)
-
-        def of(one: str) -> Any:
-            return perform(verb, hands, session, replace(asked, entry=one))
-
-        return with_entry(hands.call, session, entry, of)
-
     def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
         more = {one: given.pop(one) for one in set(given) - set(known)}
-        asked = verb.arguments(**given)
-        with stop_request() if verb.will_change(asked) else nullcontext() as request:
-            hands = CallHands(call, request)
-            try:
-                answer = work(hands, session, asked, more)
-            finally:
-                hands.finished()
-        if call.json:
-            print_json(answer.as_json())
-        else:
-            words.tell(answer, session)
-        return (request.exit_code if request else 0) or int(words.failed(asked, answer))
+        return carry_out(call, verb, session, verb.arguments(**given), words, **more)
 
     one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
     completed = {**_COMPLETED, **words.completed}
