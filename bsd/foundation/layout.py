@@ -76,6 +76,11 @@ class Layout:
         return _at(self.root, "extracted")
 
     @property
+    def archive(self) -> Path:
+        """What has left the stores, packed; a directory for each session, named as its store."""
+        return self.root / "archive"
+
+    @property
     def trash(self) -> Path:
         return _at(self.root, "trash")
 
@@ -260,6 +265,10 @@ class Layout:
         Raises Forbidden if a link leads out of the root.
         """
         return self._inside(self.extracted / self.store_name(name))
+
+    def archive_dir(self, name: SessionName) -> Path:
+        """Where the session's packs lie, named as its store; raises Forbidden as there."""
+        return self._inside(self.archive / self.store_name(name))
 
     def history_dir(self, name: SessionName) -> Path:
         """Where the session's history lies, named as its store; raises Forbidden as there."""
