@@ -130,7 +130,7 @@ class SessionStore:
         # What lies in the trash is found as another session's would be.
         self.archive = None if directory else SessionArchive(layout.archive_dir(name))
         self.index = Index(self.directory / INDEX_FILE, name)
-        self._unfinished: list[str] = []  # stems of the files of the `keep` under way
+        self._unfinished: list[str] = []  # refs of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
         self._looks = 0
 
@@ -299,10 +299,10 @@ class SessionStore:
                     self._sweep_apart()
             self._contents.changed()
         except OSError as error:
-            self._remove(self._unfinished)
+            self._remove(map(self._stem, self._unfinished))
             raise os_problem(error, f"writing to {self.directory}") from error
         except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
-            self._remove(self._unfinished)
+            self._remove(map(self._stem, self._unfinished))
             raise
 
     def _make(self, keeps: Sequence[Keep], source: Readable | None) -> None:
@@ -317,7 +317,7 @@ class SessionStore:
             for keep in keeps:
                 self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
                 syncing.wrote(keep.size)
-            syncing.sync([f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps])
+            syncing.sync(f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps)
         sync_dir(self._apart)
         try:
             os.rename(apart, self.directory)
@@ -326,7 +326,7 @@ class SessionStore:
                 raise
             text = f"{self.directory} appeared while its name was to be used"
             raise TemporaryFailure(text) from error
-        self._unfinished = [self._stem(keep.ref) for keep in keeps]
+        self._unfinished = [keep.ref for keep in keeps]
         # Its old name must not come back: what lies apart is swept.
         top = self.directory.parent
         for place in (self._apart.parent, top, top.parent):
@@ -345,11 +345,11 @@ class SessionStore:
                 if keep.ref + _FINISHED in present:
                     text = f"{stem}{_FINISHED} appeared while its name was to be used"
                     raise TemporaryFailure(text)
-                self._unfinished.append(stem)
+                self._unfinished.append(keep.ref)
                 self._write(keep, stem + _UNFINISHED, source)
                 syncing.wrote(keep.size)
-            syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
-        for stem in self._unfinished:
+            syncing.sync(self._stem(ref) + _UNFINISHED for ref in self._unfinished)
+        for stem in map(self._stem, self._unfinished):
             os.rename(stem + _UNFINISHED, stem + _FINISHED)
         sync_dir(self.directory)
 
