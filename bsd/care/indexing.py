@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
-from bsd.agents.values import words_at, words_of
+from bsd.agents.values import words_at, words_of, words_with
 from bsd.care import catalog
 from bsd.care.statistics import Statistics
 from bsd.foundation.database_file import signed
@@ -28,7 +28,9 @@ from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
+from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
@@ -139,13 +141,21 @@ def read_some(
 
     Whatever stands in one, the others go on. Raises sqlite3.Error.
     """
-    end, turns = time.monotonic() + seconds, []
-    for one in wanted:
-        due = one if one.known else due_as_it_is(layout, one.name)
-        turns.append(_turn(layout, index, due, budget))
-        if time.monotonic() >= end:
-            break
-    return turns
+    # All in one: each transaction makes a piece of the index that is merged again and again. But
+    # what cannot be read shall take nothing else with it.
+    end, done = time.monotonic() + seconds, []
+    dues = [one if one.known else due_as_it_is(layout, one.name) for one in wanted]
+    try:
+        with index.change():
+            for due in dues:
+                done.append(ReadOn(due, more=read_slice(layout, index, due, budget)))
+                if time.monotonic() >= end:
+                    break
+    except (sqlite3.Error, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - told of once it is known of which session
+        return [_turn(layout, index, due, budget) for due in dues[: len(done) + 1]]
+    return done
 
 
 def _turn(layout: Layout, index: SearchIndex, due: Due, budget: int) -> ReadOn:
@@ -181,11 +191,12 @@ def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE
             part = None
     if part is not None:  # the file is closed: this may take its time
         was = part.write()
-        index.note(was)
         if not part.complete:
+            index.note(was)
             return True
-    assert was is not None  # noqa: S101 - known, or just noted
+    assert was is not None  # noqa: S101 - known, or just read
     if not _read_store(layout, index, name, budget):
+        index.note(was)
         return True
     shelf_ino, shelf_mtime = due.shelf
     index.note(replace(was, shelf_ino=shelf_ino, shelf_mtime=shelf_mtime))
@@ -326,24 +337,31 @@ def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
         return Words(line.index, None, "")
     if entry is None:  # no JSON, but perhaps somebody's words
         return Words(line.index, None, line.raw.decode("utf-8", "replace").strip())
-    statistics.take(entry, fmt, len(line.raw))
-    name = fmt.facts(entry).id if fmt else entry_id(entry)
-    return Words(line.index, name, words_of(entry, fmt))
+    if fmt is None:
+        statistics.take(entry, None, None, len(line.raw))
+        return Words(line.index, entry_id(entry), words_of(entry, None))
+    facts, title = fmt.facts(entry), fmt.title(entry)
+    statistics.take(entry, facts, title, len(line.raw))
+    return Words(line.index, facts.id, words_with(entry, fmt, facts, title))
 
 
 def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: int) -> bool:
     """Follow a session's store directory; whether that is all of it."""
     store = SessionStore(layout, name)
-    there = set(store.refs())
+    archive = SessionArchive(layout.archive_dir(name))
+    there, packed = set(store.refs()), archive.names()
     known = index.stored(name)
-    index.forget_stored(store.directory.name, known - there)
+    if gone := known - there - packed:
+        index.forget_stored(store.directory.name, gone)
     taken = 0
-    for ref in sorted(there - known):
+    for words in chain(
+        filter(None, (_stored_words(store, ref) for ref in sorted(there - known))),
+        _packed_words(archive, packed - there - known),
+    ):
         if taken >= budget:
             return False
-        if (words := _stored_words(store, ref)) is not None:
-            index.add_stored(name, words)
-            taken += len(words.text)
+        index.add_stored(name, words)
+        taken += len(words.text)
     return True
 
 
@@ -351,8 +369,17 @@ def _stored_words(store: SessionStore, ref: str) -> Words | None:
     data = store.read(ref)
     if data is None:
         return None  # deleted since it was listed
+    return _words_away(ref, data, store.index.records.get(f"{ref}.json"))
+
+
+def _packed_words(archive: SessionArchive, refs: frozenset[str]) -> Iterator[Words]:
+    for one in archive.lines(refs) if refs else ():
+        record = record_of({**one.record, "hash": ""})
+        yield _words_away(ref_of(one.record), one.line, record)
+
+
+def _words_away(ref: str, data: bytes, record: Record | None) -> Words:
     entry = parse_entry(data) or {}
-    record = store.index.records.get(f"{ref}.json")
     number = record.index if record else int(ref.partition("_")[0])
     paths = list(_paths(record.keys)) if record else []
     text = words_at(entry, paths) if paths else words_of(entry, None)

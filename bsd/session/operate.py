@@ -137,7 +137,7 @@ class _Operation:
     def __init__(self, by: Operator, session: Session) -> None:
         self.by = by
         self.session = session
-        self.path = session.path
+        self.path = Path()  # of the session, at each attempt
         self.number: int | None = None  # in the session's history
         self.stays = False  # whether the store keeps what the last attempt put there
 

@@ -8,8 +8,8 @@ unsigned, the lowest byte first.
     0       8      50 2A 4D 18 08 00 00 00: a frame to be skipped, of 8 bytes
     8       8      "bsdpack" and the version of this format, 1
     16      …      blocks: zstd frames that say how long their content is. A block is about 1 MiB
-                   of lines in their order, each ended by a newline, which is added if it had none;
-                   a longer line has a block of its own
+                   of lines in their order, each ended by a newline; one that has none itself is
+                   ended by two (no entry is an empty line). A longer line has a block of its own
     I - 8   8      51 2A 4D 18 and 4 bytes: a frame to be skipped, of all that follows
     I       R      records: one zstd frame; a JSON object for each line, in their order, each ended
                    by a newline: what the store's index said of it
@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,6 +70,7 @@ _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
+_SHOWN = 10
 
 
 class PackDamaged(Exception):
@@ -79,6 +80,10 @@ class PackDamaged(Exception):
         super().__init__(f"{path} is damaged: {why}")
         self.path = path
         self.why = why
+
+
+class LinesDamaged(PackDamaged):
+    """Lines cannot be read, or are not as they were; the index is whole, and so are others."""
 
 
 class PackFull(Exception):
@@ -184,8 +189,27 @@ class Pack:
         table = self._read(self._places, self._blocks - self._places)
         return [PackPlace._make(each) for each in _PLACE.iter_unpack(table)]
 
+    def check(self) -> None:
+        """Read all of it; raises LinesDamaged with the entries that are lost, or PackDamaged."""
+        places = sorted(self.places(), key=lambda place: place.number)
+        lost, number, content = [], -1, b""
+        for place, record in zip(places, self.records(), strict=True):
+            try:
+                if place.block != number:
+                    number, content = place.block, b""
+                    content = self._content(place.block)
+                _cut(self.path, content, place)
+            except PackDamaged:
+                lost.append(str(record.get("entry_id") or place.hash.hex()[:16]))
+        if lost:
+            shown = ", ".join(lost[:_SHOWN]) + ", …" * (len(lost) > _SHOWN)
+            raise LinesDamaged(self.path, f"{len(lost)} of its lines cannot be read: {shown}")
+
     def records(self) -> Iterator[Mapping[str, Any]]:
         """What the index of the store said of each line, in their order."""
+        return map(self._parsed, self._record_lines())
+
+    def _record_lines(self) -> list[bytes]:
         self.check_index()
         try:  # the hash was right, so this does not become longer than it was
             unpacker = zstandard.ZstdDecompressor().decompressobj()
@@ -195,16 +219,32 @@ class Pack:
         found = text.split(b"\n")[:-1]
         if len(found) != self.summary.lines:
             raise PackDamaged(self.path, "its records do not fit its lines")
-        return map(orjson.loads, found)
+        return found
+
+    def _parsed(self, line: bytes) -> Mapping[str, Any]:
+        record = orjson.loads(line)
+        if not isinstance(record, dict):
+            raise PackDamaged(self.path, "a record is none")
+        return record
 
     def __iter__(self) -> Iterator[Packed]:
         """All lines, in their order; every hash is compared."""
+        return self.some(lambda _: True)
+
+    def some(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[Packed]:
+        """The same, of those lines whose record is `wanted`; other blocks are not read."""
         places = sorted(self.places(), key=lambda place: place.number)
         number, content = -1, b""
         for place, record in zip(places, self.records(), strict=True):
+            if not wanted(record):
+                continue
             if place.block != number:
                 number, content = place.block, self._content(place.block)
             yield Packed(place.hash, _cut(self.path, content, place), record)
+
+    def record(self, place: PackPlace) -> Mapping[str, Any]:
+        """What the index of the store said of one line."""
+        return self._parsed(self._record_lines()[place.number])
 
     def _place(self, number: int) -> PackPlace:
         return PackPlace._make(
@@ -216,7 +256,7 @@ class Pack:
             raise PackDamaged(self.path, "its index names a block that it has not")
         said = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
         offset, size, length = _BLOCK_PLACE.unpack(said)
-        if offset + size > self._index or length > LARGEST_LINE + 1:
+        if offset + size > self._index or length > LARGEST_LINE + 2:
             raise PackDamaged(self.path, "its index names a block that it has not")
         return _inflated(self.path, self._read(offset, size), length)
 
@@ -233,8 +273,8 @@ class Pack:
 def salvaged(path: Path) -> Iterator[bytes]:
     """All lines of a pack whose index is damaged, as far as its blocks are whole, in their order.
 
-    A line that was packed without a newline is given with one: both hashes are to be tried.
-    Raises OSError.
+    Nothing tells whether they are as they were but their hash, for those who know it. Raises
+    OSError.
     """
     descriptor = open_plain(path)
     with open(descriptor, "rb", closefd=True) as file:
@@ -246,7 +286,7 @@ def salvaged(path: Path) -> Iterator[bytes]:
                 while not unpacker.eof and (piece := file.read(_PIECE)):
                     content.append(unpacker.decompress(piece))
                     length += len(content[-1])
-                    if length > LARGEST_LINE + 1:
+                    if length > LARGEST_LINE + 2:
                         return
             if not unpacker.eof:
                 return
@@ -257,10 +297,18 @@ def salvaged(path: Path) -> Iterator[bytes]:
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
-    start = 0
+    start, line = 0, b""
     while (end := content.find(b"\n", start) + 1) > 0:
-        yield content[start:end]
+        if line and end == start + 1:
+            yield line[:-1]
+            line = b""
+        else:
+            if line:
+                yield line
+            line = content[start:end]
         start = end
+    if line:
+        yield line
 
 
 def _cut(path: Path, content: bytes, place: PackPlace) -> bytes:
@@ -334,8 +382,8 @@ class PackWriter:
         self._record_frame += self._records.compress(orjson.dumps(record) + b"\n")
         self._block.append(line)
         if not line.endswith(b"\n"):
-            self._block.append(b"\n")
-        self._length += len(line) + (not line.endswith(b"\n"))
+            self._block.append(b"\n\n")
+        self._length += len(line) + 2 * (not line.endswith(b"\n"))
         self._content += len(line)
 
     def finish(self, oldest: float, newest: float) -> Path:

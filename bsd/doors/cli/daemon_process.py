@@ -19,7 +19,7 @@ from bsd.foundation.logs import close_logs
 from bsd.foundation.settings import HttpAddress, Settings, load_settings
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 _IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
 
@@ -69,10 +69,10 @@ def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
 
 
 def _routes(daemon: Daemon, settings: Settings) -> Early:
-    def make() -> FastAPI:
+    def make() -> ASGIApp:
         with _loading:
             try:
-                from bsd.doors.http.app import app_of  # FastAPI, all routes and verbs
+                from bsd.doors.http.app import app_of  # all routes and verbs
 
                 return app_of(daemon, settings)
             finally:

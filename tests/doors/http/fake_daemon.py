@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
 
 from bsd.daemon.events import Events, Subscription
 from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -105,6 +105,7 @@ def sample_status() -> dict[str, Any]:
         "clock": None,
         "disk": {
             "store": 40 * _MB,
+            "archive": 0,
             "history": 2 * _MB,
             "trash": 0,
             "in_flight": {"files": 2, "bytes": 6 * _MB, "due_at": "2026-11-22T11:00:40.000Z"},
@@ -123,6 +124,22 @@ def sample_status() -> dict[str, Any]:
             "files": 4,
             "bytes": 4096,
             "next_expiry": "2026-11-22T13:00:00.000Z",
+            "archive": {
+                "keep": "90d",
+                "held": None,
+                "files": 0,
+                "bytes": 0,
+                "next_expiry": "2026-11-24T11:00:00.000Z",
+                "on": True,
+                "most_bytes": 0,
+                "packs": 2,
+                "lines": 812,
+                "content": 41 * _MB,
+                "kept": 6 * _MB,
+                "ratio": 6.83,
+                "oldest": "2026-11-20T11:00:00.000Z",
+                "newest": "2026-11-22T06:00:00.000Z",
+            },
         },
     }
 
@@ -203,12 +220,18 @@ class FakeDaemon:
 
 def app_over(
     root: Path, daemon: FakeDaemon | None = None, patience: Patience | None = None, **how: Any
-) -> FastAPI:
+) -> Starlette:
     """The application over a root, beside a daemon that only says what it was told to say."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
-    desk = Desk(layout, config, patience or Patience())
-    return create_app(daemon or FakeDaemon(), config, desk, **how)
+    hands = ApiHands(layout, config, patience or Patience())
+    return create_app(daemon or FakeDaemon(), config, hands, **how)
+
+
+def description(app: ASGIApp) -> dict[str, Any]:
+    """What the OpenAPI document says."""
+    told: dict[str, Any] = ask(app, "GET", "/api/openapi.json").json()
+    return told
 
 
 @dataclass

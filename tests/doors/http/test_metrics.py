@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bsd.doors.http.metrics import MetricsPage
+from bsd.doors.http.state import MetricsPage
 from tests.doors.http.fake_daemon import FakeDaemon, app_over, ask
 
 Families = dict[str, Any]
@@ -59,6 +59,10 @@ def test_all_names_are_ours_and_explained() -> None:
         ("bsd_extraction_enabled", {}, 1),
         ("bsd_orphan_files", {}, 1),
         ("bsd_retention_due_bytes", {}, 4096),
+        ("bsd_archive_lines", {}, 812),
+        ("bsd_archive_content_bytes", {}, 41 * 1024**2),
+        ("bsd_archive_kept_bytes", {}, 6 * 1024**2),
+        ("bsd_archive_oldest_timestamp_seconds", {}, 1_795_172_400),
         ("bsd_job_last_run_timestamp_seconds", {"job": "retention"}, 1_795_327_200),
         ("bsd_job_last_success", {"job": "retention"}, 1),
         ("bsd_job_running", {"job": "auto"}, 0),
