@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -116,11 +117,12 @@ class Daemon:
         """What it has used so far, with the processes that it has started."""
         cpu, wakeups = 0.0, 0
         for pid in (self._process.pid, *self._children()):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            cpu += (int(fields[11]) + int(fields[12])) / _TICKS
-            for status in Path(f"/proc/{pid}/task").glob("*/status"):
-                lines = status.read_text().splitlines()
-                wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))
+            with suppress(FileNotFoundError):  # a child that has just ended
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                cpu += sum(map(int, fields[11:15])) / _TICKS  # and that of those who have ended
+                for status in Path(f"/proc/{pid}/task").glob("*/status"):
+                    lines = status.read_text().splitlines()
+                    wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))
         return Used(time.monotonic(), cpu, wakeups)
 
     def rss(self) -> int:
