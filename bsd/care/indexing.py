@@ -139,24 +139,23 @@ def read_some(
 ) -> list[ReadOn]:
     """Give sessions their turn, one slice each, for so many seconds.
 
-    All in one transaction: each makes a piece of the index that is merged again and again. But
-    what cannot be read shall take nothing else with it: then each has one of its own. Raises
-    sqlite3.Error.
+    Whatever stands in one, the others go on. Raises sqlite3.Error.
     """
-    end = time.monotonic() + seconds
-    due = [one if one.known else due_as_it_is(layout, one.name) for one in wanted]
-    read: list[ReadOn] = []
+    # All in one: each transaction makes a piece of the index that is merged again and again. But
+    # what cannot be read shall take nothing else with it.
+    end, done = time.monotonic() + seconds, []
+    dues = [one if one.known else due_as_it_is(layout, one.name) for one in wanted]
     try:
         with index.change():
-            for one in due:
-                read.append(ReadOn(one, more=read_slice(layout, index, one, budget)))
+            for due in dues:
+                done.append(ReadOn(due, more=read_slice(layout, index, due, budget)))
                 if time.monotonic() >= end:
                     break
     except (sqlite3.Error, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - told of by `_turn`, once it is known of which session
-        return [_turn(layout, index, one, budget) for one in due[: len(read) + 1]]
-    return read
+    except Exception:  # noqa: BLE001 - told of once it is known of which session
+        return [_turn(layout, index, due, budget) for due in dues[: len(done) + 1]]
+    return done
 
 
 def _turn(layout: Layout, index: SearchIndex, due: Due, budget: int) -> ReadOn:

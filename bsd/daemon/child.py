@@ -35,6 +35,7 @@ from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.store.state import state_at
 
+_PAUSE_SECONDS = 1.0  # between two signs of life
 _NICE = 5  # so that whoever answers goes first, and who holds a lease does not wait for long
 _OOM_SCORE = 500  # rather one attempt of one session than the daemon
 _LAST_OF_BEST_EFFORT = (2 << 13) | 7  # of ioprio_set(2); idle ones could hold a lease for long
@@ -65,7 +66,7 @@ class Order(NamedTuple):
     task: Callable[..., Any]
     arguments: tuple[Any, ...]
     memory: int  # bytes of address space that it may take
-    config: Known
+    config: Known | None  # None: as when it was told last
     log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
     session: SessionName | None  # that it is about
     remembered: Memory  # of this session's commits, by other children
@@ -99,6 +100,7 @@ class Child:
         self._given = given
         self._parent = parent
         self._log: tuple[str, str, bool] | None = None
+        self._silent_until = 0.0
 
     # --- for tasks ---
 
@@ -143,8 +145,10 @@ class Child:
         return lambda name, outcome: self.say("attempted", name, outcome)
 
     def progress(self, _: int) -> None:
-        """Give a sign of life, and stop here if that is wanted."""
-        self.say("alive")
+        """Give a sign of life now and then, and stop here if that is wanted."""
+        if (now := time.monotonic()) >= self._silent_until:
+            self._silent_until = now + _PAUSE_SECONDS
+            self.say("alive")
         self.check()
 
     def check(self) -> None:
@@ -181,6 +185,7 @@ class Child:
             except Stopping:
                 return
             self.say("alive")  # from here on it is begun
+            self._silent_until = time.monotonic() + _PAUSE_SECONDS
             self._prepare(order)
             done = self._do(order)
             with suppress(OSError):
@@ -190,7 +195,8 @@ class Child:
             _tidy()
 
     def _prepare(self, order: Order) -> None:
-        self.config.adopt(order.config)
+        if order.config is not None:
+            self.config.adopt(order.config)
         if order.log != self._log:
             level, form, stderr = self._log = order.log
             # A service manager that is no journal knows the daemon by its process.

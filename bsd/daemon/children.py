@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
+from operator import is_
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,7 +30,7 @@ from bsd.daemon.child import Order, Reply, Said, Setup, Stopping
 from bsd.foundation.errors import BsdError, TemporaryFailure, os_problem
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, terminal_or_service
-from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_config import ConfigService, Known
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.inflight import InFlight
 
@@ -78,6 +79,7 @@ class _Child:
     session: SessionName | None = None
     idle_since: float = 0.0  # steady seconds
     speaking: threading.Lock = field(default_factory=threading.Lock)
+    config: Known | None = None  # what it was told
 
 
 class Children:
@@ -137,7 +139,7 @@ class Children:
             child = self._take(background=background)
             child.session = session
             try:
-                done = self._converse(child, self._order(task, arguments, session), hearing)
+                done = self._converse(child, self._order(child, task, arguments, session), hearing)
             except _Gone as gone:
                 died = self._died(child, begun=gone.begun)
                 if not gone.begun:
@@ -156,8 +158,14 @@ class Children:
             return cast("_A", done.answer)
 
     def _order(
-        self, task: Callable[..., Any], arguments: tuple[Any, ...], session: SessionName | None
+        self,
+        child: _Child,
+        task: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        session: SessionName | None,
     ) -> Order:
+        before, child.config = child.config, self._config.known()
+        same = before is not None and all(map(is_, before, child.config))
         size = 0
         if session is not None:
             with suppress(OSError, BsdError):
@@ -167,7 +175,7 @@ class Children:
             task,
             arguments,
             self._room + _ROOM_PER_BYTE * size,
-            self._config.known(),
+            None if same else child.config,
             (*self._form(), terminal_or_service(os.environ)),
             session,
             memory,

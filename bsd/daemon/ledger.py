@@ -12,6 +12,7 @@ from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb
@@ -53,8 +54,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        # As JSON from the first: they are asked for much more often than they change.
-        self._results: OrderedDict[SessionName, bytes] = OrderedDict()
+        # As JSON once somebody has asked for them: they do so much more often than one changes.
+        self._results: OrderedDict[SessionName, bytes | tuple[SessionResult, float]] = OrderedDict()
         self._listed: bytes | None = None  # all of them, until one changes
         self._left_alone: dict[SessionName, str] = {}
 
@@ -74,8 +75,6 @@ class Ledger:
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
         """Note what became of a session."""
-        # A copy has the size that it needs; what comes from orjson has kept all that it might need.
-        listed = bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -90,7 +89,7 @@ class Ledger:
             elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
                 self._left_alone.pop(name, None)
             self._listed = None
-            self._results[name] = listed
+            self._results[name] = result, at
             self._results.move_to_end(name)
             if len(self._results) > _MOST_SESSIONS:
                 self._results.popitem(last=False)
@@ -124,8 +123,17 @@ class Ledger:
         """The last result of each session, the newest first: a JSON array."""
         with self._lock:
             if self._listed is None:
-                self._listed = b"[%b]" % b",".join(reversed(self._results.values()))
+                for name, found in self._results.items():
+                    if not isinstance(found, bytes):
+                        self._results[name] = _listed(*found)
+                known = [one for one in self._results.values() if isinstance(one, bytes)]
+                self._listed = b"[%b]" % b",".join(reversed(known))
             return self._listed
+
+
+def _listed(result: SessionResult, at: float) -> bytes:
+    # A copy has the size that it needs; what comes from orjson has kept all that it might need.
+    return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
 
 
 class SessionsAtRest:
@@ -141,10 +149,11 @@ class SessionsAtRest:
         self._lock = threading.Lock()
         self._new: dict[SessionName, Left | None] = {}
         self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+        self._printed: tuple[PruningConfig, str] | None = None
 
     def known(self) -> list[Left]:
         """How sessions were left under the settings that hold now."""
-        return self._state.rests(fingerprint(self._config.current))
+        return self._state.rests(self._fingerprint())
 
     def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
         """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
@@ -158,10 +167,17 @@ class SessionsAtRest:
 
     def unsettled(self, name: SessionName) -> None:
         """A session is looked into: there may be something to do to it."""
-        settings = fingerprint(self._config.current)
+        settings = self._fingerprint()
         with self._lock:
             self._new[name] = None
             self._judged_by[name] = settings
+
+    def _fingerprint(self) -> str:
+        """Of the settings that hold now."""
+        now = self._config.current
+        if self._printed is None or self._printed[0] is not now:
+            self._printed = now, fingerprint(now)
+        return self._printed[1]
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
         """Forget sessions that are not there any more, with all that was known of them."""

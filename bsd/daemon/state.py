@@ -46,7 +46,7 @@ class DaemonState:
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)
-        self.queue = WorkQueue(workers=settings.workers, clock=self.clocks.steady)
+        self.queue = WorkQueue(workers=settings.threads, clock=self.clocks.steady)
         quiet = settings.debounce_seconds
         self.intake = Intake(
             self.queue,

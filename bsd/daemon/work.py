@@ -180,7 +180,7 @@ class Workers:
     def __init__(self, state: DaemonState, work: Work) -> None:
         self._state = state
         self._work = work
-        self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.workers + 1)]
+        self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.threads + 1)]
 
     def start(self) -> None:
         for worker in self._workers:

@@ -39,7 +39,7 @@ _LATENCY_SECONDS = 20.0
 
 def latency(scratch: Path, _cache: Path) -> Rows:
     """From an append by another process until the session is in the queue."""
-    for load, text in ((0, "idle"), (2, "two busy niced processes")):
+    for load, text in ((0, "idle"), (2, "two children parse")):
         root = scratch / str(load)
         fill(root, _LATENCY_SESSIONS)
         # Its cron, every two minutes, would queue them all.

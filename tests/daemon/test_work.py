@@ -22,7 +22,7 @@ from bsd.foundation.settings import load_settings
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
-from bsd.text.change import Edit, Identity
+from bsd.text.change import Edit, Identity, Written
 from tests.daemon.in_process import Here
 from tests.logs import capture_logs
 
@@ -176,6 +176,27 @@ def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now - 5
     )
     assert house.work.on(NAME) == Finished(house.steady)
+
+
+def test_one_that_gave_way_comes_again_at_once_and_is_not_done(house: House) -> None:
+    house.write()
+    house.look()
+    house.surgeon.answer = SessionResult(
+        str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity(), unfinished=True
+    )
+    assert house.work.on(NAME) == Finished(house.steady)
+    assert house.scan.changed(NAME)
+
+
+def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(house: House) -> None:
+    others = [SessionName("main", name) for name in ("old", "new")]
+    for name in others:
+        house.write(name=name)
+    old, new = others
+    for name, age in ((old, 3600.0), (new, 30.0)):
+        seen = Written.of((house.sessions / f"{name.session}.jsonl").stat())
+        house.intake.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
+    assert [house.take(), house.take()] == [new, old]
 
 
 def test_small_savings_gather_for_an_hour(house: House) -> None:

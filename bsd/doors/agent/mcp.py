@@ -195,9 +195,9 @@ class _ServersHands:
     def send(self, verb: str, name: SessionName | None, asked: Any, meanwhile: Meanwhile) -> Any:
         """Have a child change a session; raises Forbidden where nothing may be written."""
         self._may(writes=True)
-        waits = name is not None and self._scope.may_wait(self.layout, name)
+        wait = _LONGEST_WAIT if name and self._scope.may_wait(self.layout, name) else 0.0
         return self._children.call(
-            *(rare_tasks.perform_verb, verb, name, asked, "agent", _LONGEST_WAIT if waits else 0.0),
+            *(rare_tasks.perform_verb, verb, name, asked, "agent", wait),
             session=name,
             heard={"meanwhile": meanwhile},
         )
@@ -229,7 +229,7 @@ _MOST_LATE = 32  # calls whose answers nobody came for
 # What a model must know of bsd to work with it: seed 001's four points, and one more.
 INSTRUCTIONS = """\
 Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
-as long as they are kept (settings; by default for ever, after 24 hours compressed).
+as long as they are kept (a setting; 24 hours by default).
 
 - What leaves: tool results and thinking of 500 characters or more (settings may say otherwise), \
 once a few newer messages follow. In their place stands [[extracted-ID]].

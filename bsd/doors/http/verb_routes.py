@@ -44,7 +44,7 @@ _M = TypeVar("_M", InQuery, InBody)
 _Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Answer]]]
 
 
-@traced(_log, but=("clock", "progressed", "send", "stopping"))
+@traced(_log, but=("clock", "progressed", "stopping"))
 @dataclass(frozen=True, slots=True)
 class ApiHands:
     """Who does it for whoever comes through the API: with which patience, under which name."""
@@ -52,8 +52,8 @@ class ApiHands:
     layout: Layout
     config: ConfigService
     patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
-    # Has another process do a verb: its name, session, arguments, actor, seconds to wait.
-    sent: Callable[[str, SessionName | None, Any, str, float], Any] | None = None
+    # Does verbs that change something, in another process: verb, session, arguments, actor, wait.
+    work: Callable[[str, SessionName | None, Any, str, float], Any] | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     searched: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -90,10 +90,10 @@ class ApiHands:
 
     @property
     def send(self) -> Send | None:
-        sent = self.sent
-        if sent is None:
+        work = self.work
+        if work is None:
             return None
-        return lambda verb, name, asked, _: sent(verb, name, asked, self.actor, self.patience.wait)
+        return lambda verb, name, asked, _: work(verb, name, asked, self.actor, self.patience.wait)
 
     def clock(self) -> float:
         return self.patience.clock()

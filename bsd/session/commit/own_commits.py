@@ -19,10 +19,15 @@ _FILE = ".file"
 Memory = tuple[dict[Path, Identity | None], tuple[Identity, int] | None]
 
 
+_MANY = 1000  # sessions; then what is of no use any more is dropped
+_USEFUL_NS = 2 * 3600 * 10**9  # no session needs as long a time of quiet
+
+
 class OwnCommits:
     """By session."""
 
     def __init__(self) -> None:
+        self._look_at = _MANY
         self._left: dict[SessionName, dict[Path, Identity | None]] = {}
         self._own: dict[SessionName, tuple[Identity, int]] = {}
 
@@ -43,6 +48,16 @@ class OwnCommits:
             self._left.setdefault(session, {}).update(left)
         if own is not None:
             self._own[session] = own
+            self._tidy(own[0].mtime_ns)
+
+    def _tidy(self, now_ns: int) -> None:
+        """Forget what is of no use any more, once there is much."""
+        if len(self._own) + len(self._left) < self._look_at:
+            return
+        own, left = self._own.items(), self._left.items()
+        self._own = {name: one for name, one in own if now_ns - one[0].mtime_ns < _USEFUL_NS}
+        self._left = {name: records for name, records in left if any(map(_look, records))}
+        self._look_at = max(_MANY, 2 * (len(self._own) + len(self._left)))
 
     def remember(self, session: SessionName, record: Path) -> None:
         """Note that a commit by this process has left a record."""
