@@ -76,6 +76,11 @@ class Layout:
         return self.root / "extracted"
 
     @property
+    def archive(self) -> Path:
+        """What has left the store, and sessions that may go, compressed: a directory for each."""
+        return self.root / "archive"
+
+    @property
     def trash(self) -> Path:
         return self.root / "trash"
 
@@ -264,6 +269,10 @@ class Layout:
     def history_dir(self, name: SessionName) -> Path:
         """Where the session's history lies, named as its store; raises Forbidden as there."""
         return self._inside(self.history / self.store_name(name))
+
+    def archive_dir(self, name: SessionName) -> Path:
+        """What the archive holds of the session, named as its store; raises Forbidden as there."""
+        return self._inside(self.archive / self.store_name(name))
 
     def store_name(self, name: SessionName) -> str:
         """How store, history and lock are called, and how names in the trash begin.

@@ -1,0 +1,151 @@
+"""Sessions that their program deletes: kept, listed, brought back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bsd.care.gone import find_gone, gone_sessions
+from bsd.foundation.errors import Conflict, NotFound
+from bsd.foundation.layout import Layout, SessionName
+from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import NAME, Clock, conversation, jsonl, sample, write
+
+
+def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: Clock) -> None:
+    home = ClaudeHome.of(tmp_path, 40)
+    before = home.now()
+    for name in home.names:
+        for each in (name, *home.subagents(name)):
+            extract(home.layout, each, clock)
+    lean = sum(len(content) for content, _, _ in home.now().values())
+    assert lean < sum(len(content) for content, _, _ in before.values())
+    done = keep(home.layout, clock)
+    assert (done.sessions, done.complete) == (160, True)
+    assert keep(home.layout, clock).sessions == 0  # nothing changed since
+
+    assert home.delete_older_than(30) == 12 * 7
+    assert keep(home.layout, clock).gone == 12 * 4
+    gone = gone_sessions(home.layout)
+    assert len(gone) == 12 * 4
+    heads = [copy for copy in gone if copy.parent is None]
+    assert [copy.name for copy in heads] == home.names[28:]
+    assert all(copy.title for copy in heads)
+    for copy in heads:
+        answer = bring_back(home.layout, str(copy.name), clock)
+        assert answer.files == 7
+        assert not answer.unavailable
+        assert set(answer.sessions) == {str(copy.name), *map(str, home.subagents(copy.name))}
+        assert "cleanupPeriodDays" in str(answer.advice)
+    after = home.now()
+    assert after.keys() == before.keys()
+    came_back = [path for path in before if any(n.session in str(path) for n in home.names[28:])]
+    assert len(came_back) == 84
+    assert {path: after[path] for path in came_back} == {path: before[path] for path in came_back}
+    assert gone_sessions(home.layout) == []
+    assert not list((home.layout.own / "returning").iterdir())
+
+
+def test_a_session_put_aside_by_a_reset_comes_back(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    extract(layout, NAME, clock)
+    original = jsonl(*conversation())
+    aside = path.with_name("s1.jsonl.reset.2026-02-01T00-00-00.000Z")
+    path.rename(aside)
+    set_at_rest(aside, 2 * DAY)
+    then = aside.stat().st_mtime_ns
+    assert keep(layout, clock).sessions == 1
+    aside.unlink()
+    [_] = gone_sessions(layout)
+    answer = bring_back(layout, str(NAME), clock)
+    assert answer.path == str(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (original, then)
+
+
+def test_one_that_is_not_at_rest_for_a_day_waits(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    assert keep(layout, clock).sessions == 0
+    set_at_rest(path, DAY + 10)
+    assert keep(layout, clock).sessions == 1
+
+
+def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> None:
+    content = sample(600)
+    assert len(content) > 2 << 20
+    path = add_session(layout.root, str(NAME), content)
+    set_at_rest(path, 3 * DAY)
+    first = keep(layout, clock)
+    assert (first.read, first.packed) == (len(content), len(content))
+    more = sample(3, seed=2)
+    with path.open("ab") as file:
+        file.write(more)
+    set_at_rest(path, 2 * DAY)
+    second = keep(layout, clock)
+    assert second.sessions == 1
+    assert second.read < len(more) + (2 << 20)
+    assert second.packed < len(more) + (1 << 20)
+    # One line in the middle becomes shorter, and the file another one, as an extraction makes it.
+    lines = (content + more).splitlines(keepends=True)
+    middle = len(lines) // 2
+    lines[middle] = lines[middle][:-2] + b"   }\n"
+    path.unlink()
+    path.write_bytes(b"".join(lines))
+    set_at_rest(path, 2 * DAY)
+    third = keep(layout, clock)
+    assert third.packed < 3 << 20
+    path.unlink()
+    bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    path.write_bytes(b"somebody's own\n")
+    set_at_rest(path, 2 * DAY)
+    [copy] = gone_sessions(layout)
+    with pytest.raises(Conflict, match="there is a session main/s1 again"):
+        bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == b"somebody's own\n"
+    answer = bring_back(layout, str(NAME), clock, renamed=SessionName("main", "older"))
+    assert answer.session == "main/older"
+    assert path.with_name("older.jsonl").read_bytes() == jsonl(*conversation())
+    # The new one is kept beside it; neither copy is in the other's way.
+    assert keep(layout, clock).sessions == 2
+    path.unlink()
+    assert {each.id for each in gone_sessions(layout)} >= {copy.id}
+    assert len(gone_sessions(layout)) == 2
+
+
+def test_what_is_not_gone_is_not_brought_back(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    with pytest.raises(NotFound):
+        find_gone(layout, str(NAME))
+    keep(layout, clock)
+    with pytest.raises(Conflict, match="is not gone"):
+        find_gone(layout, str(NAME))
+
+
+def test_a_clock_that_was_put_back_keeps_and_lists_all_the_same(
+    layout: Layout, clock: Clock
+) -> None:
+    path = write(layout, conversation())
+    clock.ahead -= 400 * DAY
+    assert keep(layout, clock).sessions == 1
+    path.unlink()
+    assert keep(layout, clock).gone == 1
+    clock.ahead -= 100 * DAY
+    assert [copy.name for copy in gone_sessions(layout)] == [NAME]
+    bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == jsonl(*conversation())
+
+
+def test_off_keeps_nothing(layout: Layout, clock: Clock) -> None:
+    set_at_rest(write(layout, conversation()), 2 * DAY)
+    assert keep(layout, clock, keep="off").sessions == 0
+    assert not layout.archive.exists()
