@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -23,11 +23,14 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
+from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.setting import OFF
+from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.exchangers import DirectExchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
@@ -51,7 +54,6 @@ from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 
 _log = get_logger("archive")
 
-OFF = "off"  # as the setting `archive_sessions` has it
 REST_SECONDS = 24 * 3600.0
 _MOST_BYTES = 256 << 20  # that one run reads; the rest comes with the next
 _LINES_LOOKED_AT = 50
@@ -67,6 +69,29 @@ class KeptNow:
     packed: int = 0  # of that, what no copy had yet
     gone: int = 0  # sessions that were seen to be gone for the first time
     complete: bool = True  # else there is more to do, and the next run goes on
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesUse(Answer):
+    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+
+    sessions: int
+    content: int = field(metadata=contract("Of all their files, without what was taken out"))
+    kept: int = field(metadata=contract("What the copies take"))
+    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
+    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+
+
+def copies_use(layout: Layout) -> CopiesUse:
+    """Add it up."""
+    sessions = content = kept = 0
+    oldest = float("inf")
+    for archive in archived(layout):
+        for copy in copies_in(archive):
+            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
+            oldest = min(oldest, copy.kept_at)
+    ratio = round(content / kept, 2) if kept else None
+    return CopiesUse(sessions, content, kept, ratio, iso_utc(oldest) if sessions else None)
 
 
 @immutable
@@ -189,7 +214,7 @@ class Keeping:
 
     def _note_gone(self, there: set[str]) -> None:
         """Of sessions that are not there any more, note since when."""
-        for archive in _archived(self._layout):
+        for archive in archived(self._layout):
             if archive.name in there:
                 continue
             for copy in copies_in(archive):
@@ -343,7 +368,8 @@ class _Copying:
             parts = unchanged_parts(source, was) if was else ()
             start = sum(part.size for part in parts)
             self.read += source.identity.size - start
-            parts += tuple(new.add(content) for content in parts_of(source, start))
+            lines = (line.raw for line in source.lines(start))
+            parts += tuple(map(new.add, parts_of(lines)))
         mode = status.st_mode & 0o777
         return CopiedFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)
 
@@ -367,7 +393,7 @@ def _parent(layout: Layout, owner: Owner) -> str | None:
     return f"{agent}/{path.stem}" if agent else None
 
 
-def _archived(layout: Layout) -> list[Path]:
+def archived(layout: Layout) -> list[Path]:
     """The directories of sessions in the archive."""
     try:
         with os.scandir(layout.refuse_outside(layout.archive)) as found:
@@ -376,10 +402,9 @@ def _archived(layout: Layout) -> list[Path]:
         return []
 
 
-def all_copies(layout: Layout) -> Iterator[SessionCopy]:
-    """All copies that are kept; damaged ones are left out."""
-    for archive in _archived(layout):
-        yield from copies_in(archive)
+def as_copied(layout: Layout) -> dict[str, Written]:
+    """As which each session was copied last, by the name of its store."""
+    return _Known(layout).written
 
 
 class _Known:
@@ -391,28 +416,28 @@ class _Known:
         self._changed = False
         try:
             said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
-            self._written = {str(store): Written(*map(int, was)) for store, was in said.items()}
+            self.written = {str(store): Written(*map(int, was)) for store, was in said.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             self._changed = True
-            self._written = self._read_copies()
+            self.written = self._read_copies()
 
     def _read_copies(self) -> dict[str, Written]:
         found: dict[str, Written] = {}
-        for archive in _archived(self._layout):
+        for archive in archived(self._layout):
             for copy in copies_in(archive)[:1]:
                 found[archive.name] = copy.transcript.was.written
         return found
 
     def get(self, store: str) -> Written | None:
-        return self._written.get(store)
+        return self.written.get(store)
 
     def note(self, store: str, was: Written) -> None:
-        self._written[store] = was
+        self.written[store] = was
         self._changed = True
 
     def save(self) -> None:
         """A full disk costs the next run some reading."""
         if self._changed:
             with suppress(OSError):
-                plain = {store: tuple(was) for store, was in self._written.items()}
+                plain = {store: tuple(was) for store, was in self.written.items()}
                 write_private(self._file, orjson.dumps(plain))

@@ -9,7 +9,9 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from bsd.care.bring_back import sweep_returning
 from bsd.care.interrupted import recover
+from bsd.care.keeping import Keeping
 from bsd.care.retention import RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
@@ -22,6 +24,7 @@ from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.displaced import Recovered, State
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.text.change import Written
 
@@ -166,6 +169,21 @@ class Chores:
         if not state.stopping.is_set():
             state.at_rest.keep_only(self._is_there)
             state.config.note_run("last_retention_run_at", started)
+
+    def keep_sessions(self) -> int:
+        """Copy sessions that have been at rest for a day; returns of how many the archive heard."""
+        state = self._state
+        patience = Patience(wait=0.0, quiet=state.settings.quiet_seconds, clock=state.clocks.wall)
+        sweep_returning(state.layout)
+        done = Keeping(
+            state.layout,
+            state.config.current.archive_sessions,
+            patience,
+            stopping=state.stopping.is_set,
+        ).run()
+        if done.sessions:
+            _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
+        return done.sessions + done.gone
 
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._state.layout.transcript(name))

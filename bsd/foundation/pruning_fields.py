@@ -17,6 +17,7 @@ from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pattern import check_pattern
 from bsd.foundation.setting import (
     LIFETIME,
+    LIFETIME_OR_OFF,
     MOMENT,
     Choice,
     Number,
@@ -203,6 +204,8 @@ class PruningConfig:
     retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content")
     retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Delete what expired", "retention")
     trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
+    archive_sessions: str = setting(
+        "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
     keep_restore_remote_calls: bool = setting(
         False, Switch(), _SEEN, "Keep calls of restore_remote",
         "Else they are taken out of the session.")

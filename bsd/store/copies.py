@@ -141,15 +141,20 @@ def copies_of(layout: Layout, name: SessionName) -> list[SessionCopy]:
     return copies_in(layout.archive_dir(name))
 
 
-def copies_in(archive: Path) -> list[SessionCopy]:
-    """The same by the session's directory in the archive; a damaged one is left out."""
-    found = []
+def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
+    """The same by the session's directory in the archive; a damaged one is left out.
+
+    `but_one` is of no interest: if there is only one, it is not even read.
+    """
+    found: list[SessionCopy] = []
     with suppress(FileNotFoundError, NotADirectoryError):
-        for each in sorted(os.listdir(archive)):
-            if each.startswith(_BEGINNING):
-                with suppress(Unavailable):
-                    if copy := read_copy(archive / each):
-                        found.append(copy)
+        names = sorted(name for name in os.listdir(archive) if name.startswith(_BEGINNING))
+        if len(names) == 1 and but_one:
+            return []
+        for each in names:
+            with suppress(Unavailable):
+                if copy := read_copy(archive / each):
+                    found.append(copy)
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 
 
@@ -261,18 +266,18 @@ class CopiedTranscript(InBlocks):
 # --- keeping ---
 
 
-def parts_of(source: Transcript, start: int = 0) -> Iterator[bytes]:
-    """The file from byte `start` on, where a part begins, cut into parts."""
-    lines: list[bytes] = []
+def parts_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines, from where a part begins, as parts."""
+    part: list[bytes] = []
     size = 0
-    for line in source.lines(start):
-        lines.append(line.raw)
-        size += len(line.raw)
-        if size >= _LEAST and (size >= _MOST or zlib.crc32(line.raw) % _ONE_OF == 0):
-            yield b"".join(lines)
-            lines, size = [], 0
-    if lines:
-        yield b"".join(lines)
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= _LEAST and (size >= _MOST or zlib.crc32(line) % _ONE_OF == 0):
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
 
 
 def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
@@ -338,8 +343,10 @@ def write_copy(copy: SessionCopy) -> None:
 _PRETTY = orjson.OPT_INDENT_2
 
 
-def tidy_copy(copy: SessionCopy, now: float) -> None:
+def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
     """Take away packs of no use, and make one of many; the caller holds the session's lock.
+
+    If it is to be done `strictly`, no part stays that the copy does not need.
 
     Raises OSError, Unavailable; nothing that the copy needs goes before it lies elsewhere.
     """
@@ -352,7 +359,8 @@ def tidy_copy(copy: SessionCopy, now: float) -> None:
     useful = sum(part.size for part in needed.values())
     content = sum(sum(held.values()) for held in packs.values())
     small = content <= _MOST_SMALL
-    if len(packs) > _MOST_PACKS or content > 2 * useful or (small and len(packs) > 1):
+    many = len(packs) > _MOST_PACKS or (small and len(packs) > 1)
+    if many or content > 2 * useful or (strictly and content > useful):
         needed_packs = {_merged(copy, needed.values(), now)}
     else:
         needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}

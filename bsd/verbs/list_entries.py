@@ -81,7 +81,7 @@ def list_entries(server: Server, name: SessionName, asked: ListEntries) -> Entri
         pick = _from if asked.before is None else _before
         found, next_, previous = pick(outline, asked)
         rows = outline.views(source, fmt, found)
-        return Entries(tuple(_row(store, row) for row in rows), next_, previous)
+        return Entries(tuple(entry_row(store, row) for row in rows), next_, previous)
 
 
 def _act(server: Server, name: SessionName, asked: ListEntries, _: Meanwhile) -> Entries:
@@ -108,7 +108,8 @@ def _before(outline: Outline, asked: ListEntries) -> _Page:
     return found, after, None
 
 
-def _row(store: SessionStore, view: EntryView) -> EntryRow:
+def entry_row(store: SessionStore, view: EntryView) -> EntryRow:
+    """An entry, with the beginning of what is away of it."""
     beginning, why_not = _kept(store, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)

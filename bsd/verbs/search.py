@@ -94,7 +94,7 @@ def found_in_all(
 ) -> FoundInAll:
     """The answer of somebody who has read what is new, and what he could not read."""
     could_not = tuple(UnreadSession(str(name), why.message) for name, why in unread.items())
-    return FoundInAll(asked.words, _titled(layout, asked, hits), _entries(hits), could_not)
+    return FoundInAll(asked.words, _titled(layout, asked, hits), found_entries(hits), could_not)
 
 
 def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
@@ -103,7 +103,7 @@ def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
         check_agent(layout, asked.agent)
     hits = search_as_it_is(layout, asked.words, agent=asked.agent, limit=asked.limit)
     titled = _titled(layout, asked, hits)
-    return FoundInIndex(asked.words, titled, _entries(hits), server.search_state())
+    return FoundInIndex(asked.words, titled, found_entries(hits), server.search_state())
 
 
 def _titled(layout: Layout, asked: SearchWords, hits: list[SearchHit]) -> tuple[TitledSession, ...]:
@@ -113,7 +113,8 @@ def _titled(layout: Layout, asked: SearchWords, hits: list[SearchHit]) -> tuple[
     return tuple(TitledSession(str(name), title) for name, title in found)
 
 
-def _entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
+def found_entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
+    """What was found, as answers tell it."""
     return tuple(
         FoundEntry(
             session=str(hit.session),

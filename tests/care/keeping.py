@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bsd.care.gone import BringBack, BroughtBack, find_gone
+from bsd.care.bring_back import BringBack, BroughtBack
+from bsd.care.gone import find_gone
 from bsd.care.keeping import Keeping, KeptNow
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience

@@ -58,7 +58,7 @@ def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int)
     call.log(writes=False)
     asked = SearchWords(" ".join(words), agent, limit)
     unread: dict[SessionName, BsdError] = {}
-    with _Counter() as counter:
+    with Counting() as counter:
         hits = search_all(
             call.layout,
             asked.words,
@@ -85,13 +85,18 @@ def _print(found: FoundInAll, hits: list[SearchHit]) -> None:
     for one in found.sessions:
         say(one.session, style="1")
         say(f"  {one_line(one.title, _TITLE)}\n")
+    print_hits(hits)
+    many = [counted(len(found.sessions), "session")] if found.sessions else []
+    many += [counted(len(hits), "entry")] if hits else []
+    say(", ".join(many) or "Nothing was found.")
+
+
+def print_hits(hits: list[SearchHit]) -> None:
+    """Print entries that were found, with the words in them."""
     for hit in hits:
         badge = "  📎 extracted" if hit.where == "extracted" else ""
         say(f"{hit.session}  #{hit.index}  {hit.entry or ''}{badge}".rstrip(), style="1")
         sys.stdout.write(f"  {_marked(hit.snippet)}\n\n")
-    many = [counted(len(found.sessions), "session")] if found.sessions else []
-    many += [counted(len(hits), "entry")] if hits else []
-    say(", ".join(many) or "Nothing was found.")
 
 
 def _print_unread(unread: Mapping[SessionName, BsdError]) -> None:
@@ -109,7 +114,7 @@ def _marked(snippet: Snippet) -> str:
     return shown + safe(snippet.text[done:])
 
 
-class _Counter:
+class Counting:
     """Per cent on one line of stderr, if that is a terminal and there is much to read."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -77,7 +77,7 @@ def show(
         for view in views:
             _print_one(view, details[view.index], full=full)
     else:
-        _print_list(views)
+        print_entries(views)
 
 
 def _print_value(
@@ -145,7 +145,8 @@ def _details(call: Call, session: SessionName, views: list[EntryView]) -> dict[i
     return found
 
 
-def _print_list(views: list[EntryView]) -> None:
+def print_entries(views: Sequence[EntryView]) -> None:
+    """Print entries as a table."""
     rows = [
         (
             str(view.index),
