@@ -71,15 +71,15 @@ class Finding(Answer):
 
 
 @dataclass(slots=True)
-class Verification:
+class Verification(Answer):
     """What was looked at, and what was found."""
 
     sessions: int = 0
+    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
     expired: int = 0  # of these: their content was kept for as long as `retention` said
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
-    elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -89,16 +89,7 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the contract."""
-        return {
-            "clean": self.clean,
-            "sessions": self.sessions,
-            "elsewhere": self.elsewhere,
-            "placeholders": self.placeholders,
-            "expired": self.expired,
-            "unmarked": self.unmarked,
-            "files": self.files,
-            "findings": [finding.as_json() for finding in self.findings],
-        }
+        return {"clean": self.clean, **Answer.as_json(self)}
 
 
 @traced(_log)
@@ -109,18 +100,20 @@ def verify(
     wait: float = 30.0,
     clock: Callable[[], float] = time.time,
     remark: Callable[[SessionName], Collection[str]] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Verification:
     """Look at every session and every store file; `repair` mends what can be mended.
 
     `remark` puts markers back that a program has dropped, and names the entries. Missing and
     rotten content cannot be mended; it is listed. `wait` is for sessions that another bsd works
-    on, in seconds each.
+    on, in seconds each. `progress` hears how many were looked at, and may raise, to end it.
     """
     result = Verification()
     due = expired_before(layout)
     others = _of_other_roots(layout)
     result.elsewhere += others.values()
     for name in _names(layout):
+        progress(result.sessions)
         if layout.source_of(name.agent) in others:
             continue  # what was taken out of them lies there
         try:

@@ -93,6 +93,10 @@ _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 
 
+def _only_looks(asked: object) -> bool:
+    return bool(getattr(asked, "dry_run", False) or not getattr(asked, "refresh", True))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition(Generic[_A, _R]):
     """What doors are told of a verb, whoever does it and how."""
@@ -105,10 +109,11 @@ class Definition(Generic[_A, _R]):
     tools: tuple[Tool, ...] = ()
     about: str = ""  # what people are told of it
     examples: tuple[str, ...] = ()  # command lines
+    only_looks: Callable[[_A], bool] = _only_looks  # although others of its calls change something
 
-
-def _only_looks(asked: object) -> bool:
-    return bool(getattr(asked, "dry_run", False) or not getattr(asked, "refresh", True))
+    def will_change(self, asked: _A) -> bool:
+        """Whether it may change something, done with these arguments."""
+        return self.changes and not self.only_looks(asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +121,37 @@ class WingVerb(Definition[_A, _R], Generic[_H, _A, _R]):
     """A verb that is done with one handle, of the memory or of workspaces."""
 
     act: Callable[[_H, _A], _R]
-    only_looks: Callable[[_A], bool] = _only_looks  # although others of its calls change something
 
-    def will_change(self, asked: _A) -> bool:
-        """Whether it may change something, done with these arguments."""
-        return self.changes and not self.only_looks(asked)
+
+@dataclass(frozen=True, slots=True)
+class Wing(Generic[_H]):
+    """What all verbs of a wing have in common: their handle, and where HTTP finds them."""
+
+    handle: type[_H]
+    name: str
+
+    def verb(
+        self,
+        name: str,
+        arguments: type[_A],
+        answer: type[_R],
+        act: Callable[[_H, _A], _R],
+        way: str,
+        doc: str,
+        *,
+        about: str = "",
+    ) -> WingVerb[_H, _A, _R]:
+        """`way` is how HTTP comes to it, below /api/NAME; a GET changes nothing.
+
+        People are told the same as in the API, unless `about` says it in other words.
+        """
+        method, _, below = way.partition(" ")
+        return WingVerb(
+            name=name,
+            arguments=arguments,
+            answer=answer,
+            act=act,
+            changes=method != "GET",
+            route=Route(method, f"/api/{self.name}{below}", name, doc, tag=self.name),
+            about=about or doc,
+        )

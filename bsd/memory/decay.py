@@ -246,6 +246,9 @@ class Pruner:
 
     def prune(self, *, hard: bool, soft: bool) -> PrunedFacts:
         """Delete and let fade; the expired first."""
+        # A delete with triggers can be taken back by itself: SQLite keeps every page that it
+        # changes as it was, and writes them to a file of its own once they are more than a few.
+        self._db.run("PRAGMA temp_store = MEMORY")
         done = PrunedFacts()
         if hard:
             done = replace(done, expired=self._delete(expired(self._db)))

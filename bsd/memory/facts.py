@@ -18,8 +18,7 @@ from bsd.foundation.decay_classes import LIFETIMES
 from bsd.foundation.errors import BsdError, Invalid, os_problem
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
-from bsd.memory import recall, schema
-from bsd.memory.classes import DEFAULT_CLASS, Classes, Classifier, backfill, rules_for
+from bsd.memory import schema
 from bsd.memory.database import WAIT_SECONDS, Database
 from bsd.memory.decay import (
     PrunedFacts,
@@ -29,17 +28,31 @@ from bsd.memory.decay import (
     erase_words,
     leave_nothing_behind,
 )
-from bsd.memory.fact import Fact, RecalledFact, StoredFact, text_of
-from bsd.memory.new_fact import (
-    NewFact,
-    checkpoint,
+from bsd.memory.fact import (
+    Fact,
+    RecalledFact,
+    StoredFact,
+    WantedFacts,
+    by_id,
     existing,
     insert,
-    newest_checkpoint,
+    lookup,
+    note_recalled,
     reclassify,
+    search,
+    text_of,
     twin,
 )
-from bsd.memory.recall import WantedFacts
+from bsd.memory.new_fact import (
+    DEFAULT_CLASS,
+    Classes,
+    Classifier,
+    NewFact,
+    backfill,
+    checkpoint,
+    newest_checkpoint,
+    rules_for,
+)
 from bsd.memory.vectors import Vectors
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
@@ -163,7 +176,7 @@ class Memory(Closing):
         """
         db = self._open(write=refresh)
         now = self._now()
-        found = recall.search(db, query, wanted or WantedFacts(), limit, now)
+        found = search(db, query, wanted or WantedFacts(), limit, now)
         if not (refresh and found):
             return found
         anew = self._refresh(db, [one.fact for one in found], now)
@@ -181,7 +194,7 @@ class Memory(Closing):
         """What is known about an entity; the surest and newest first. `refresh`: see `recall`."""
         db = self._open(write=refresh)
         now = self._now()
-        found = recall.lookup(db, entity, key, wanted or WantedFacts(), limit, now)
+        found = lookup(db, entity, key, wanted or WantedFacts(), limit, now)
         if not (refresh and found):
             return found
         anew = self._refresh(db, found, now)
@@ -344,8 +357,8 @@ class Memory(Closing):
 
     def _refresh(self, db: Database, facts: Sequence[Fact], now: int) -> dict[str, Fact]:
         ids = [fact.id for fact in facts]
-        recall.refresh(db, ids, self._classes.living_on(), now)
-        return recall.by_id(db, ids)
+        note_recalled(db, ids, self._classes.living_on(), now)
+        return by_id(db, ids)
 
     def _record(self, action: str, **what: Any) -> None:
         if self._audit is not None:

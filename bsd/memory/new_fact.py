@@ -1,32 +1,232 @@
-"""What is to be stored: a fact, checked, classified and put into a row; a checkpoint, made a fact.
+"""What is to be stored: decay classes and which one a fact has by its words, its row, checkpoints.
 
-A checkpoint is what an agent was about to do, kept for a few hours as a fact of its own form.
+The order of the rules is in SPEC §10. Words in keys are looked for anywhere, as the plugin does:
+`username` holds `name`. Phrases in texts must stand there as whole words, with single spaces:
+`undecided` is not `decided`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bsd.foundation.decay_classes import LIFETIMES, REFRESHED
 from bsd.foundation.definition import argument
-from bsd.foundation.errors import FieldError, Invalid, NotFound
-from bsd.foundation.spelling import iso_utc
-from bsd.memory.classes import (
-    CHECKPOINT_ENTITY,
-    CHECKPOINT_KEY,
-    IS_CHECKPOINT,
-    Classes,
-    Classifier,
-)
-from bsd.memory.database import Database, normalized_hash, storable
-from bsd.memory.fact import FIELDS, SHOWN, Fact
+from bsd.foundation.errors import FieldError, Invalid
+from bsd.foundation.spelling import iso_utc, meant
+from bsd.memory.database import Database, Row, normalized_hash, storable
+from bsd.memory.decay import BASE
+from bsd.memory.fact import SHOWN, Fact, text_of, whole_number
 from bsd.memory.schema import MILLISECONDS
 
+DEFAULT_CLASS = "stable"
+# A fact that is a saved checkpoint: its class is not a guess.
+CHECKPOINT_ENTITY, CHECKPOINT_KEY = "system", "checkpoint:"
+IS_CHECKPOINT = f"entity = '{CHECKPOINT_ENTITY}' AND key LIKE '{CHECKPOINT_KEY}%'"
+_BATCH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The seed's classes and the user's; lifetimes in seconds, None for ever."""
+
+    lifetimes: Mapping[str, int | None] = field(default_factory=lambda: dict(LIFETIMES))
+    refreshed: frozenset[str] = frozenset(REFRESHED)
+
+    def check(self, name: str) -> str:
+        """Return `name` if there is such a class; raises Invalid."""
+        if name not in self.lifetimes:
+            raise Invalid(
+                f"there is no decay class {name!r}{meant(name, self.lifetimes)}",
+                hint=f"one of {', '.join(self.lifetimes)}; [memory.ttl] in bsd.toml adds others",
+            )
+        return name
+
+    def expiry(self, name: str, moment: int) -> int | None:
+        """When a fact of this class that was confirmed at `moment` expires (epoch seconds)."""
+        lifetime = self.lifetimes[name]
+        return None if lifetime is None else moment + lifetime
+
+    def renewed(self, fact: Fact, moment: int) -> int | None:
+        """When a fact expires that is confirmed at `moment` (epoch seconds).
+
+        One of a class that is no longer known lives as long again as it did.
+        """
+        if fact.decay_class in self.lifetimes:
+            return self.expiry(fact.decay_class, moment)
+        if fact.expires_at is None or fact.last_confirmed_at is None:
+            return fact.expires_at
+        lifetime = fact.expires_at - fact.last_confirmed_at
+        return moment + lifetime if 0 < lifetime < MILLISECONDS else fact.expires_at
+
+    def living_on(self) -> dict[str, int | None]:
+        """Lifetimes of the classes that a recall refreshes."""
+        return {name: self.lifetimes[name] for name in self.lifetimes if name in self.refreshed}
+
+
+# --- by its words (seed 002) ---
+
+# Of the user's own: keys, texts and entities.
+WordLists = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A fact belongs to the class if any of this is true of it; all but entities in lower case."""
+
+    decay_class: str
+    keys: tuple[str, ...] = ()  # the key holds one of them
+    texts: tuple[str, ...] = ()  # one of them stands in the text
+    entities: tuple[str, ...] = ()  # the entity is one of them, upper and lower case as here
+    entity_as_key: bool = False  # the entity holds one of `keys`
+    mentions: tuple[str, ...] = ()  # the text holds one of them, be it within a word
+
+
+# The first that fits decides; `stable`, if none does.
+RULES = (
+    Rule(
+        "permanent",
+        keys=(
+            *("name", "email", "api_key", "api_endpoint", "architecture", "decision"),
+            *("birthday", "born", "phone", "language", "location"),
+        ),
+        texts=("decided", "architecture", "always use", "never use"),
+        entities=("decision", "convention"),
+        entity_as_key=True,
+    ),
+    Rule(
+        "session",
+        keys=("current_file", "temp", "debug", "working_on_right_now"),
+        texts=("currently debugging", "right now", "this session"),
+    ),
+    Rule(
+        "active",
+        keys=("task", "todo", "wip", "branch", "sprint", "blocker"),
+        texts=("working on", "need to", "todo", "blocker", "sprint"),
+    ),
+    Rule(
+        "checkpoint",
+        keys=("checkpoint", "preflight"),
+        mentions=("checkpoint", "preflight"),
+    ),
+)
+
+# The same words in other languages, for `[memory] languages`.
+TRANSLATIONS: dict[str, tuple[Rule, ...]] = {
+    "de": (
+        Rule(
+            "permanent",
+            keys=(
+                *("vorname", "nachname", "e-mail", "architektur", "entscheidung"),
+                *("geburtstag", "geburtsdatum", "geboren", "telefon", "sprache", "standort"),
+            ),
+            texts=("entschieden", "architektur", "immer verwenden", "nie verwenden"),
+            entities=("entscheidung", "konvention"),
+        ),
+        Rule(
+            "session",
+            keys=("aktuelle_datei", "vorläufig"),
+            texts=("gerade jetzt", "in dieser sitzung", "debugge gerade"),
+        ),
+        Rule(
+            "active",
+            keys=("aufgabe", "zweig", "blockade"),
+            texts=("arbeite an", "muss noch", "aufgabe", "blockiert"),
+        ),
+        Rule("checkpoint", keys=("kontrollpunkt",), mentions=("kontrollpunkt",)),
+    ),
+    "fr": (
+        Rule(
+            "permanent",
+            keys=(
+                *("prénom", "courriel", "décision", "anniversaire", "naissance"),
+                *("téléphone", "langue", "lieu"),
+            ),
+            texts=("décidé", "toujours utiliser", "ne jamais utiliser"),
+            entities=("décision", "convention"),
+        ),
+        Rule(
+            "session",
+            keys=("fichier_actuel", "temporaire"),
+            texts=("en ce moment", "cette session", "en train de déboguer"),
+        ),
+        Rule(
+            "active",
+            keys=("tâche", "branche", "blocage"),
+            texts=("travaille sur", "il faut", "tâche", "blocage"),
+        ),
+        Rule("checkpoint", keys=("point_de_contrôle",), mentions=("point de contrôle",)),
+    ),
+}
+
+
+class Classifier:
+    """The rules, ready to be used."""
+
+    def __init__(self, rules: Sequence[Rule] = RULES) -> None:
+        self._rules = [(rule, _phrases(rule.texts)) for rule in rules]
+
+    def classify(self, entity: str | None, key: str | None, text: str) -> str:
+        """The class of a fact; its value says nothing."""
+        key, text = (key or "").lower(), text.lower()
+        for rule, phrases in self._rules:
+            if (
+                _holds(key, rule.keys)
+                or (phrases and phrases.search(text))
+                or entity in rule.entities
+                or (rule.entity_as_key and entity and _holds(entity.lower(), rule.keys))
+                or _holds(text, rule.mentions)
+            ):
+                return rule.decay_class
+        return DEFAULT_CLASS
+
+
+def rules_for(
+    languages: Iterable[str] = (), words: Mapping[str, WordLists] | None = None
+) -> tuple[Rule, ...]:
+    """The rules with these languages and words; `words`: keys, texts and entities, by class.
+
+    Classes that the rules do not know are the user's own, and `stable`, for which nothing speaks
+    but what a user says: these are looked at first.
+    """
+    rules = {rule.decay_class: rule for rule in RULES}
+    added = [rule for language in languages for rule in TRANSLATIONS[language]]
+    users = [Rule(name, *lists) for name, lists in (words or {}).items()]
+    for rule in [*added, *users]:
+        if rule.decay_class in rules:
+            rules[rule.decay_class] = _joined(rules[rule.decay_class], rule)
+    return (*(rule for rule in users if rule.decay_class not in rules), *rules.values())
+
+
+def _joined(one: Rule, other: Rule) -> Rule:
+    return Rule(
+        one.decay_class,
+        keys=one.keys + other.keys,
+        texts=one.texts + other.texts,
+        entities=one.entities + other.entities,
+        entity_as_key=one.entity_as_key,
+        mentions=one.mentions + other.mentions,
+    )
+
+
+def _holds(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)
+
+
+def _phrases(texts: Sequence[str]) -> re.Pattern[str] | None:
+    if not texts:
+        return None
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, texts))})(?!\w)")
+
+
+# --- a fact, checked, classified and put into a row ---
+
 MOMENT = {"least": 0, "most": MILLISECONDS}  # beyond, somebody forgot to divide
-_HINT = "`bsd memory recall` and `bsd memory lookup` show ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,58 +330,6 @@ class NewFact:
         }
 
 
-def twin(db: Database, row: Mapping[str, Any]) -> Fact | None:
-    """A live fact of the same text, entity, key and value, other than the one superseded."""
-    found = db.one(
-        f"SELECT {SHOWN} FROM facts WHERE normalized_hash = :normalized_hash"  # noqa: S608
-        " AND IFNULL(entity, '') = IFNULL(:entity, '') AND IFNULL(key, '') = IFNULL(:key, '')"
-        " AND IFNULL(value, '') = IFNULL(:value, '')"
-        " AND superseded_at IS NULL AND (expires_at IS NULL OR expires_at > :created_at)"
-        " AND id IS NOT :supersedes_id LIMIT 1",
-        row,
-    )
-    return None if found is None else Fact.of(found)
-
-
-def reclassify(db: Database, fact: Fact, row: Mapping[str, Any]) -> Fact:
-    """Let a fact have the class of its twin, and begin anew with it, within a change."""
-    db.run(
-        "UPDATE facts SET decay_class = :decay_class, expires_at = :expires_at,"
-        " last_confirmed_at = :created_at WHERE id = :twin",
-        {**row, "twin": fact.id},
-    )
-    return existing(db, fact.id)
-
-
-def insert(db: Database, row: Mapping[str, Any]) -> Fact:
-    """Write a row within a change; raises NotFound if what it supersedes is not there."""
-    old = row["supersedes_id"]
-    if old is not None:
-        existing(db, old)
-    marks = ", ".join(f":{name}" for name in row)
-    db.run(f"INSERT INTO facts ({', '.join(row)}) VALUES ({marks})", row)  # noqa: S608
-    if old is not None:
-        db.run(
-            "UPDATE facts SET superseded_at = :created_at, superseded_by = :id,"
-            " valid_until = :valid_from WHERE id = :supersedes_id",
-            row,
-        )
-        db.run(
-            "INSERT INTO memory_links (id, source_fact_id, target_fact_id, link_type, created_at)"
-            " VALUES (?, ?, ?, 'SUPERSEDES', ?)",
-            (str(uuid.uuid4()), row["id"], old, row["created_at"]),
-        )
-    return existing(db, row["id"])
-
-
-def existing(db: Database, id: str) -> Fact:
-    """One fact; raises NotFound."""
-    row = db.one(f"SELECT {', '.join(FIELDS)} FROM facts WHERE id = ?", (storable(id),))  # noqa: S608
-    if row is None:
-        raise NotFound(f"there is no fact {id}", hint=_HINT)
-    return Fact.of(row)
-
-
 def _tags(tags: tuple[str, ...]) -> str | None:
     listed = [storable(tag).strip().lower() for tag in tags]
     return ",".join(dict.fromkeys(tag for tag in listed if tag)) or None
@@ -239,3 +387,60 @@ def _document(text: str) -> dict[str, Any]:
         document = None
     # Somebody else's hand may have written it: then it is shown as it is.
     return document if isinstance(document, dict) else {"text": text}
+
+
+# --- finding it anew, after the rules changed or for facts that are older than decay ---
+
+# Rows that are as they were when they were read; what began to fade begins anew by its new times.
+_UPDATE = f"""UPDATE facts SET decay_class = :class, expires_at = :expires_at,
+    confidence = {BASE}, bsd_base_confidence = NULL
+    WHERE rowid = :rowid AND text IS :text AND superseded_at IS NULL
+    AND last_confirmed_at IS :last_confirmed_at"""  # noqa: S608 - our own words
+
+
+def backfill(db: Database, classifier: Classifier, classes: Classes) -> dict[str, int]:
+    """Classify all facts but superseded ones and saved checkpoints.
+
+    Expiry counts from the last confirmation, else from creation. Returns how many facts of each
+    class have another class or expiry than before.
+    """
+    changed: Counter[str] = Counter()
+    for rows in _batches(db):
+        changes = [new for row in rows if (new := _judged(row, classifier, classes))]
+        if changes:
+            with db.change():
+                for new in changes:
+                    changed[str(new["class"])] += db.run(_UPDATE, new)
+    return dict(sorted(item for item in changed.items() if item[1]))
+
+
+def _batches(db: Database) -> Iterator[list[Row]]:
+    last = -(1 << 63)
+    while rows := db.all(
+        "SELECT rowid, entity, key, text, created_at, decay_class,"  # noqa: S608 - our own words
+        " expires_at, last_confirmed_at FROM facts WHERE rowid > ? AND superseded_at IS NULL"
+        f" AND NOT COALESCE({IS_CHECKPOINT}, 0) ORDER BY rowid LIMIT {_BATCH}",
+        (last,),
+    ):
+        yield rows
+        last = rows[-1]["rowid"]
+
+
+def _judged(row: Row, classifier: Classifier, classes: Classes) -> dict[str, object] | None:
+    """What is to be changed about a fact, if anything is."""
+    entity, key, text = (text_of(row[name]) for name in ("entity", "key", "text"))
+    name = classifier.classify(entity, key, text or "")
+    confirmed = row["last_confirmed_at"]
+    since = whole_number(row["created_at"] if confirmed is None else confirmed)
+    if since is None:
+        return None  # nobody knows how old it is
+    expires_at = classes.expiry(name, since)
+    if (name, expires_at) == (row["decay_class"], row["expires_at"]):
+        return None
+    return {
+        "rowid": row["rowid"],
+        "text": row["text"],
+        "last_confirmed_at": confirmed,
+        "class": name,
+        "expires_at": expires_at,
+    }

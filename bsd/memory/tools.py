@@ -15,10 +15,9 @@ from bsd.foundation.definition import Tool, WingVerb, argument
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.memory.database import normalized_hash
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, RecalledFact
+from bsd.memory.fact import Fact, RecalledFact, WantedFacts
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import MOMENT, NewFact
-from bsd.memory.recall import WantedFacts
 from bsd.memory.verbs import INCLUDE_SUPERSEDED, TAG
 
 _A = TypeVar("_A")

@@ -5,53 +5,23 @@ Agents have the tools of the plugin, with its names and words: `tools`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from bsd.foundation.answers import Answer, contract
-from bsd.foundation.definition import Route, WingVerb, argument
+from bsd.foundation.definition import Wing, argument
 from bsd.memory.decay import PrunedFacts
-from bsd.memory.fact import Fact, RecalledFact, StoredFact
+from bsd.memory.fact import Fact, RecalledFact, StoredFact, WantedFacts
 from bsd.memory.facts import Memory, MemoryStats
 from bsd.memory.new_fact import MOMENT, NewFact
-from bsd.memory.recall import WantedFacts
 
-_A = TypeVar("_A")
-_R = TypeVar("_R", bound=Answer)
-
+_WING = Wing(Memory, "memory")
 _MOST = 1000
 TAG = argument("Only facts with this tag.", metavar="TAG")
 AS_OF = "What held then (epoch seconds)."
 INCLUDE_SUPERSEDED = argument("Also what was true before something took its place.")
 _LIMIT = argument("No more than so many facts.", least=1, most=_MOST)
 _REFRESH = argument("Whether this keeps the facts alive; without, nothing is changed.")
-
-
-def _verb(
-    name: str,
-    arguments: type[_A],
-    answer: type[_R],
-    act: Callable[[Memory, _A], _R],
-    way: str,
-    doc: str,
-    *,
-    about: str = "",
-) -> WingVerb[Memory, _A, _R]:
-    """`way` is how HTTP comes to it, below /api/memory; a GET changes nothing.
-
-    People are told the same as in the API, unless `about` says it in other words.
-    """
-    method, _, below = way.partition(" ")
-    return WingVerb(
-        name=name,
-        arguments=arguments,
-        answer=answer,
-        act=act,
-        changes=method != "GET",
-        route=Route(method, f"/api/memory/{below}", name, doc, tag="memory"),
-        about=about or doc,
-    )
 
 
 # --- keeping facts ---
@@ -82,28 +52,28 @@ class ForgottenFact(Answer):
     fact: Fact = field(metadata=contract(inline=True))
 
 
-STORE = _verb(
+STORE = _WING.verb(
     "store",
     NewFact,
     StoredFact,
     Memory.store,
-    "POST store",
+    "POST /store",
     "Keep a fact, unless one of the same text is there already.",
 )
-CONFIRM = _verb(
+CONFIRM = _WING.verb(
     "confirm",
     WhichFact,
     ConfirmedFact,
     lambda memory, asked: ConfirmedFact(confirmed=True, fact=memory.confirm(asked.id)),
-    "POST confirm",
+    "POST /confirm",
     "Say that a fact still holds: it begins anew, with full confidence.",
 )
-FORGET = _verb(
+FORGET = _WING.verb(
     "forget",
     WhichFact,
     ForgottenFact,
     lambda memory, asked: ForgottenFact(forgotten=True, fact=memory.forget(asked.id)),
-    "POST forget",
+    "POST /forget",
     "Delete a fact for good, and its vector.",
 )
 
@@ -153,20 +123,20 @@ def _recall(
     return RecallAnswer(asked.query, found)
 
 
-SEARCH = _verb(
+SEARCH = _WING.verb(
     "search",
     SearchFacts,
     RecallAnswer,
     _recall,
-    "GET recall",
+    "GET /recall",
     "The facts that hold any of the words, the best first; none lives on by that.",
 )
-RECALL = _verb(
+RECALL = _WING.verb(
     "recall",
     RecallFacts,
     RecallAnswer,
     lambda memory, asked: _recall(memory, asked, as_of=asked.as_of, refresh=asked.refresh),
-    "POST recall",
+    "POST /recall",
     "The facts that hold any of the words, the best first; they live on.",
     about="Find the facts that hold any of the words, the best first.",
 )
@@ -215,20 +185,20 @@ def _look_up(memory: Memory, asked: LookFacts, *, refresh: bool = False) -> Look
     return LookupAnswer(asked.entity, asked.key, found)
 
 
-LOOK = _verb(
+LOOK = _WING.verb(
     "look",
     LookFacts,
     LookupAnswer,
     _look_up,
-    "GET lookup",
+    "GET /lookup",
     "What is known about one entity, the surest first; none of it lives on by that.",
 )
-LOOKUP = _verb(
+LOOKUP = _WING.verb(
     "lookup",
     LookupFacts,
     LookupAnswer,
     lambda memory, asked: _look_up(memory, asked, refresh=asked.refresh),
-    "POST lookup",
+    "POST /lookup",
     "What is known about one entity, the surest first; it lives on.",
     about="Show what is known about one entity, the surest first.",
 )
@@ -271,29 +241,29 @@ def _prune(memory: Memory, asked: PruneFacts) -> PrunedFacts:
     )
 
 
-PRUNE = _verb(
+PRUNE = _WING.verb(
     "prune",
     PruneFacts,
     PrunedFacts,
     _prune,
-    "POST prune",
+    "POST /prune",
     "Delete what has expired, and let fade what nobody recalls; or say what would be done.",
     about="Delete what has expired, and let fade what nobody recalls.",
 )
-BACKFILL = _verb(
+BACKFILL = _WING.verb(
     "backfill",
     NoArguments,
     BackfillAnswer,
     lambda memory, _: BackfillAnswer(memory.backfill()),
-    "POST backfill",
+    "POST /backfill",
     "Find the class of all facts anew, and when they expire by it.",
 )
-STATS = _verb(
+STATS = _WING.verb(
     "stats",
     NoArguments,
     MemoryStats,
     lambda memory, _: memory.stats(),
-    "GET stats",
+    "GET /stats",
     "Counts of facts, by class too, and of those that are to be pruned.",
     about="Count facts, by class, and those that are to be pruned.",
 )
@@ -341,20 +311,20 @@ def _save(memory: Memory, asked: SaveCheckpoint) -> SavedCheckpoint:
     return SavedCheckpoint(saved=True, fact=fact)
 
 
-SAVE_CHECKPOINT = _verb(
+SAVE_CHECKPOINT = _WING.verb(
     "save",
     SaveCheckpoint,
     SavedCheckpoint,
     _save,
-    "POST checkpoint",
+    "POST /checkpoint",
     "Keep what an agent is about to do, for some hours.",
 )
-RESTORE_CHECKPOINT = _verb(
+RESTORE_CHECKPOINT = _WING.verb(
     "restore",
     NoArguments,
     CheckpointAnswer,
     lambda memory, _: CheckpointAnswer(memory.restore_checkpoint()),
-    "GET checkpoint",
+    "GET /checkpoint",
     "The last checkpoint that has not expired; null if there is none.",
 )
 

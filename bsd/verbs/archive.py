@@ -49,6 +49,9 @@ class SearchGone:
     )
     agent: str | None = field(default=None, metadata=argument(most=LONGEST_WORDS))
     limit: int = field(default=20, metadata=argument(least=1, most=200))
+    read: bool = field(
+        default=False, metadata=argument("Read first what the index lacks.", people_only=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,14 @@ def _show(hands: RootHands, asked: ShowGone) -> GoneEntries:
 
 
 def _search(hands: RootHands, asked: SearchGone) -> FoundGone:
-    hits = search_gone(hands.layout, asked.words, agent=asked.agent, limit=asked.limit)
+    hits = search_gone(
+        hands.layout,
+        asked.words,
+        agent=asked.agent,
+        limit=asked.limit,
+        read=asked.read,
+        progress=hands.progressed,
+    )
     return FoundGone(asked.words, found_entries(hits))
 
 

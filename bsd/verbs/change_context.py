@@ -1,4 +1,4 @@
-"""change_context: ranges replaced, entries discarded or distilled (seed 003's context tool)."""
+"""change_context: ranges replaced, entries discarded or distilled (seed 003)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bsd.surgery.discard import plan_discard
 from bsd.surgery.plan import Means, Plan
 from bsd.surgery.replace import plan_replace
 from bsd.surgery.rules import Policy
-from bsd.surgery.targets import ACTIONS, REPLACE, ContextChanged, read_targets
+from bsd.surgery.targets import ACTIONS, ContextChanged, read_targets
+from bsd.surgery.targets import REPLACE as BY_RANGE
 from bsd.text.reader import Transcript
 from bsd.verbs.verb import Route, Tool, Verb, argument
 
@@ -66,7 +67,7 @@ def plan_change(
     source: Transcript, fmt: Format, asked: ChangeContext, means: Means
 ) -> tuple[Plan, ContextChanged]:
     config = means.config()
-    plan = plan_replace if asked.action == REPLACE else plan_discard
+    plan = plan_replace if asked.action == BY_RANGE else plan_discard
     return plan(
         source,
         fmt,
@@ -104,5 +105,56 @@ CHANGE_CONTEXT = Verb(
             "for what you may have to quote.",
             destroys=True,
         ),
+    ),
+)
+
+
+# --- replace: the same, as the page asks for it ---
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """One replacement, or several under `targets`: all of them or none."""
+
+    start: str | None = None
+    end: str | None = None
+    replacement: str | None = None
+    targets: Sequence[Any] | None = None
+    include_user: bool = field(default=False, metadata=argument("Also change what the user wrote"))
+    dry_run: bool = field(
+        default=False, metadata=argument("Say what would change; change nothing.", query=True)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no target before a session is opened for it; raises Refused."""
+        self.change()
+
+    def change(self) -> ChangeContext:
+        """What this is in the terms of the context tool."""
+        one = {"start": self.start, "end": self.end, "replacement": self.replacement}
+        given = {name: value for name, value in one.items() if value is not None}
+        all_of_them = [*([given] if given else []), *(self.targets or [])]
+        return ChangeContext(BY_RANGE, all_of_them, self.include_user)
+
+
+def _plan(
+    source: Transcript, fmt: Format, asked: Replace, means: Means
+) -> tuple[Plan, ContextChanged]:
+    return plan_change(source, fmt, asked.change(), means)
+
+
+REPLACE = Verb(
+    name="context",
+    arguments=Replace,
+    answer=ContextChanged,
+    plan=_plan,
+    changes=True,
+    entries=lambda answer: answer.entry_ids,
+    route=Route(
+        "POST",
+        "/api/sessions/{agent}/{session}/replace",
+        "replace",
+        "Put another text in the place of what stands between two markers (seed 003).",
+        needs_body=True,
     ),
 )

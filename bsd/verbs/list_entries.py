@@ -1,13 +1,20 @@
-"""list_entries: one page of a session's entries, with the beginnings of what is out of them."""
+"""list_entries: one page of a session's entries, with the beginnings of what is out of them.
+
+And show_session: a session as the list has it, with the first page of its entries.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from itertools import islice
+from typing import ClassVar
 
+from bsd.care import catalog
+from bsd.care.catalog import children
 from bsd.foundation.answers import Answer, contract
-from bsd.foundation.errors import BsdError
+from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.value_path import paths_of, value_at
@@ -16,7 +23,8 @@ from bsd.store.extracted import Missing, SessionStore
 from bsd.surgery.restore import UNAVAILABLE
 from bsd.surgery.view import EntryView, Outline, preview_of
 from bsd.text.reader import parse_entry
-from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument
+from bsd.verbs.list_sessions import SessionInList, listed
+from bsd.verbs.verb import Meanwhile, Route, Server, Verb, argument, no_one_waits
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes
@@ -72,7 +80,9 @@ class Entries(Answer):
     previous: int | None = field(metadata=contract("The `before` of the page before this one"))
 
 
-def list_entries(server: Server, name: SessionName, asked: ListEntries) -> Entries:
+def list_entries(
+    server: Server, name: SessionName, asked: ListEntries, _: Meanwhile = no_one_waits
+) -> Entries:
     """One page; raises NotFound, LeftAlone."""
     store = SessionStore(server.layout, name)
     source, fmt = Session(server.layout, name).open()
@@ -82,10 +92,6 @@ def list_entries(server: Server, name: SessionName, asked: ListEntries) -> Entri
         found, next_, previous = pick(outline, asked)
         rows = outline.views(source, fmt, found)
         return Entries(tuple(entry_row(store, row) for row in rows), next_, previous)
-
-
-def _act(server: Server, name: SessionName, asked: ListEntries, _: Meanwhile) -> Entries:
-    return list_entries(server, name, asked)
 
 
 _Page = tuple[list[int], int | None, int | None]
@@ -145,12 +151,67 @@ LIST_ENTRIES = Verb(
     name="list_entries",
     arguments=ListEntries,
     answer=Entries,
-    act=_act,
+    act=list_entries,
     route=Route(
         "GET",
         "/api/sessions/{agent}/{session}/entries",
         "entries",
         "Entries from a line on, or the last ones before a line.",
         tag="entries",
+    ),
+)
+
+
+# --- show_session ---
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSession:
+    """With a `limit` of 0 the session need not be read."""
+
+    limit: int = field(default=FIRST_PAGE, metadata=argument("Entries", least=0, most=MOST_ENTRIES))
+
+
+@dataclass(frozen=True)
+class SessionDetail(SessionInList):
+    """A session with the first page of its entries."""
+
+    schema_name: ClassVar[str] = "SessionDetail"
+
+    children: list[str] = field(metadata=contract("What would be deleted with it, all generations"))
+    entries: tuple[EntryRow, ...]
+    next: int | None
+    previous: int | None
+
+
+def _show(server: Server, name: SessionName, asked: ShowSession, _: Meanwhile) -> SessionDetail:
+    layout = server.layout
+    page = Entries((), 0, None)
+    if asked.limit:
+        page = list_entries(server, name, ListEntries(limit=asked.limit))
+    try:
+        stat = layout.session_file(name).lstat()
+    except FileNotFoundError:
+        raise NotFound(f"there is no session {name}", hint="/api/sessions lists them") from None
+    [row] = listed(layout, [catalog.describe(layout, name, stat)], time.time())
+    return SessionDetail(
+        **vars(row),
+        children=children(layout, name),
+        entries=page.entries,
+        next=page.next,
+        previous=page.previous,
+    )
+
+
+SHOW_SESSION = Verb(
+    name="show_session",
+    arguments=ShowSession,
+    answer=SessionDetail,
+    act=_show,
+    route=Route(
+        "GET",
+        "/api/sessions/{agent}/{session}",
+        "session",
+        "One session with the first page of its entries; with none it need not be read.",
     ),
 )

@@ -9,19 +9,20 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import Any, ClassVar
 
 from bsd.agents.owner import Registry
 from bsd.agents.owners import owner_of
 from bsd.care import catalog, statistics
-from bsd.care.catalog import ListedSession, Titles
+from bsd.care.catalog import AgentInfo, ListedSession, Titles
 from bsd.care.search import SessionFilter
 from bsd.care.statistics import Statistics
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import FieldError, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.spelling import iso_utc
-from bsd.verbs.verb import Route, Server, Verb, argument
+from bsd.verbs.verb import RootHands, Route, Server, Verb, argument
 
 # What can be asked of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
@@ -247,10 +248,10 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
         yield SessionInList(**row, **figures, counted=found is not None and found.current)
 
 
-def check_agent(layout: Layout, agent: str) -> None:
+def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
     """Raise Invalid for a wrong name, NotFound if there is no such agent."""
     if not layout.has_agent(agent):
-        raise NotFound(f"there is no agent {agent}", hint="/api/agents lists them")
+        raise NotFound(f"there is no agent {agent}", hint=hint)
 
 
 def _matching(
@@ -304,5 +305,102 @@ LIST_SESSIONS = Verb(
         "sessions",
         "Sessions, the newest first."
         "\n\nOne that changes while somebody pages comes (again) at the end: none is left out.",
+    ),
+)
+
+
+# --- all of them, for who sits at the root itself ---
+
+
+@dataclass(frozen=True, slots=True)
+class EverySession:
+    """Which sessions, without pages; None is all."""
+
+    agent: str | None = field(
+        default=None, metadata=argument("Only the sessions of this agent.", metavar="AGENT")
+    )
+    limit: int | None = field(default=None, metadata=argument("No more than so many.", least=1))
+    words: str | None = field(
+        default=None,
+        metadata=argument(
+            "Only those with these words in title, name or text.",
+            metavar="WORDS",
+            names={"cli": "-q --query"},
+        ),
+    )
+    figures: bool = True  # of those that are as the last search counted them
+
+
+@dataclass(frozen=True)
+class CountedSession(SessionRow):
+    """A session, and what was counted in it."""
+
+    figures: Figures | None = field(metadata=contract(inline=True))
+
+
+@dataclass(frozen=True, slots=True)
+class AllSessions(Answer):
+    """The newest first within each agent."""
+
+    sessions: tuple[CountedSession, ...]
+    agents: tuple[AgentInfo, ...]
+    total_size: int
+    problem: str | None = field(
+        metadata=contract("Why the text of the sessions was not searched", omit=True)
+    )
+
+
+def _ask_for_all(hands: RootHands, asked: EverySession) -> AllSessions:
+    layout = hands.layout
+    agents = [one for one in catalog.agents(layout) if asked.agent in {None, one.name}]
+    if asked.agent is not None and not agents:
+        raise NotFound(f"there is no agent {asked.agent}", hint="`bsd sessions` lists all of them")
+    words = SessionFilter(layout, asked.words, asked.agent)
+    sought = (
+        one
+        for one in catalog.sessions(layout, asked.agent)
+        if words.fits(one.name, (one.label, one.title))
+    )
+    found = list(islice(sought, asked.limit))
+    return AllSessions(
+        tuple(_counted(layout, found) if asked.figures else map(_uncounted_row, found)),
+        tuple(agents),
+        sum(one.size for one in found),
+        words.problem,
+    )
+
+
+def _uncounted_row(info: ListedSession) -> CountedSession:
+    return CountedSession(**vars(session_row(info)), figures=None)
+
+
+def _counted(layout: Layout, infos: list[ListedSession]) -> Iterator[CountedSession]:
+    now = time.time()
+    known = statistics.warm(layout, infos)
+    for info in infos:
+        is_stale = statistics.is_stale(info.updated, now)
+        counted = known.get(info.name)
+        figures = figures_of(counted, is_stale=is_stale) if counted else None
+        yield CountedSession(**vars(session_row(info)), figures=figures)
+
+
+ALL_SESSIONS = Verb(
+    name="all_sessions",
+    arguments=EverySession,
+    answer=AllSessions,
+    ask=_ask_for_all,
+    about="""
+    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
+    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
+    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what was
+    taken out of it and lies in the store. Agents whose sessions bsd leaves alone are named below
+    the table.
+    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
+    """,
+    examples=(
+        "bsd sessions",
+        "bsd sessions --agent main --limit 10",
+        'bsd sessions -q "retention cron"',
+        "bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'",
     ),
 )

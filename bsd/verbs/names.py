@@ -19,16 +19,16 @@ class Name:
         command: str | None = None,
         after: str = "",
         help: str = "",
-        locks: bool = False,
+        locks: bool | str = False,
         module: str | None = None,
         tools: bool = False,
     ) -> None:
         self.verb = verb
         self.module = module or verb  # in this room; there the verb is the constant of its name
         self.command = command  # None: not for people
-        self.after = after  # the command that it follows on the help page
+        self.after = after  # the command that it follows on the help page, or the title it is below
         self.help = help
-        self.locks = locks  # it takes the lock of a session
+        self.locks = locks  # it takes the lock of a session; a word: with that among its arguments
         self.tools = tools  # agents have some for it, and load it
 
 
@@ -48,6 +48,7 @@ NAMES = {
             after="restore-all",
             help="Pin an entry, or let it go early.",
             locks=True,
+            module="meta",
         ),
         Name(
             "undo",
@@ -55,6 +56,26 @@ NAMES = {
             after="distill",
             help="Take back what was done to a session.",
             locks=True,
+        ),
+        Name(
+            "all_sessions",
+            command="sessions",
+            after="Look",
+            help="List all sessions, their size and what is out of them.",
+            module="list_sessions",
+        ),
+        Name(
+            "search_all",
+            command="search",
+            after="sessions",
+            help="Find entries by words, extracted ones included.",
+            module="search",
+        ),
+        Name(
+            "show",
+            command="show",
+            after="search",
+            help="Show the entries of a session, or one of them in full.",
         ),
         Name(
             "summary",
@@ -74,15 +95,30 @@ NAMES = {
             after="history",
             help="Show what an agent sees of a session: entries and hashes.",
         ),
+        Name(
+            "verify",
+            command="verify",
+            after="Care",
+            help="Check that all that was taken out is there.",
+            locks="--repair",
+            module="checks",
+        ),
+        Name(
+            "doctor",
+            command="doctor",
+            after="sources",
+            help="Check this machine and this directory for trouble.",
+            module="checks",
+        ),
         Name("list_sessions"),
-        Name("show_session"),
+        Name("show_session", module="list_entries"),
         Name("list_entries"),
-        Name("get_meta"),
+        Name("get_meta", module="meta"),
         Name("search"),
         Name("extract"),
         Name("restore_all"),
         Name("edit"),
-        Name("replace"),
+        Name("replace", module="change_context"),
         Name("delete", module="trash"),
         Name("trash_list", module="trash"),
         Name("trash_restore", module="trash"),

@@ -1,17 +1,225 @@
-"""read_extracted: the text of an entry's values, a page at a time; nothing is put back."""
+"""read_extracted: the text of an entry's values, a page at a time; nothing is put back.
+
+What is away comes from the store, what is inline again from the session itself: who was given the
+first page of a text that came back meanwhile shall get the second one. Nobody is waited for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsd.agents.dialect import Format
+from bsd.agents.values import Picture, picture_of
 from bsd.foundation.answers import Answer, contract
+from bsd.foundation.errors import Busy, Conflict, Invalid, LeftAlone
+from bsd.foundation.layout import SessionName
+from bsd.foundation.value_path import format_path, names_value, parse_path, value_at
+from bsd.session.queries import Queries
+from bsd.store.extracted import Stored
+from bsd.surgery.locate import locate
 from bsd.surgery.plan import Means
+from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.reader import Transcript
-from bsd.verbs.reading import held_by
 from bsd.verbs.restore import ENTRY, KEYS
 from bsd.verbs.verb import Tool, Verb, argument
+
+LONGEST_TEXT = 40_000  # characters of all texts of a page
+LARGEST_PICTURES = 5_000_000  # characters of base64, as much as providers take
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of an entry's values, and where the rest begins.
+
+    A picture stands under `pictures`, and under `texts` what it is. Anything else that is no text
+    is JSON there.
+    """
+
+    entry_id: str
+    texts: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    following: tuple[str, ...] = ()  # keys of which there is more; the first one may be cut
+    offset: int = 0  # so many characters of that one have been given
+    left: int = 0  # characters of all of them that have not
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the contract; those that say nothing are left out."""
+        answer: dict[str, Any] = {"texts": self.texts}
+        if self.pictures:
+            answer["pictures"] = {
+                key: {"media_type": one.media_type, "data": one.data}
+                for key, one in self.pictures.items()
+            }
+        if self.following:
+            answer["characters_left"] = self.left
+            answer["next"] = {
+                "tool": "read_extracted",
+                "entry": self.entry_id,
+                "keys": list(self.following),
+                "offset": self.offset,
+            }
+        return answer
+
+
+def page_of(
+    entry_id: str, content: Mapping[str, Any], keys: Sequence[str], offset: int = 0
+) -> Page:
+    """A page of the values with these keys; `offset` characters of the first are passed over.
+
+    Raises Invalid for an offset behind the end.
+    """
+    page = Page(entry_id)
+    room = LONGEST_TEXT
+    for number, key in enumerate(keys):
+        picture = None if offset else picture_of(content[key])
+        taken = sum(len(one.data) for one in page.pictures.values())
+        if picture is not None and len(picture.data) <= LARGEST_PICTURES:
+            if taken + len(picture.data) > LARGEST_PICTURES:
+                return _ended(page, content, keys[number:], 0)
+            page.pictures[key] = picture
+            page.texts[key] = _described(picture)
+            continue
+        text = text_of_value(content[key])
+        if offset and offset >= len(text):
+            raise Invalid(
+                f"{key} has {len(text)} characters, so there is nothing from {offset} on",
+                hint="leave `offset` out to begin at its beginning",
+            )
+        if room:
+            page.texts[key] = text[offset : offset + room]
+        if offset + room < len(text):
+            return _ended(page, content, keys[number:], offset + room if room else 0)
+        room, offset = room - (len(text) - offset), 0
+    return page
+
+
+def text_of_value(value: Any) -> str:
+    """A value as text: itself, or JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "[nested too deeply to be shown; `bsd show AGENT/SESSION --entry ID --full` can]"
+
+
+def matching(name: str, keys: Iterable[str]) -> list[str]:
+    """The keys that a name means: a whole path, or one segment of it."""
+    return [key for key in keys if names_value(name, parse_path(key))]
+
+
+def _ended(page: Page, content: Mapping[str, Any], left: Sequence[str], offset: int) -> Page:
+    characters = sum(len(text_of_value(content[key])) for key in left) - offset
+    return replace(page, following=tuple(left), offset=offset, left=characters)
+
+
+def _described(picture: Picture) -> str:
+    return f"[a picture: {picture.media_type}, {len(picture.data) * 3 // 4} bytes]"
+
+
+# --- what an entry holds ---
+
+Content = Mapping[str, Any]  # key → value
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an entry holds, or held: values that are away, and how those that are not are had."""
+
+    entry_id: str
+    away: Content
+    unavailable: Mapping[str, str]  # key → what to show instead
+    inline: Callable[[], Content]
+
+    def page(self, keys: Sequence[str] | None, offset: int = 0) -> dict[str, Any]:
+        """A page as JSON, and of what is asked for what cannot be had.
+
+        No `keys` means all that is away. Raises Invalid for keys that are none, and for an offset
+        behind the end.
+        """
+        page, lost = self._page(keys, offset)
+        return {**page.as_json(), **({"unavailable": lost} if lost else {})}
+
+    def value(self, key: str) -> tuple[str, Any]:
+        """One value and its key, whole; raises Invalid, and Conflict if it cannot be had."""
+        known = self.away if matching(key, [*self.away, *self.unavailable]) else self.inline()
+        found = matching(key, known)
+        if len(found) == 1:
+            return found[0], known[found[0]]
+        for lost in matching(key, self.unavailable):
+            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` says more")
+        which = "names several values" if found else "is none of its values"
+        keys = ", ".join(found or [*self.away, *self.unavailable] or known) or "none"
+        raise Invalid(f"entry {self.entry_id}: {key} {which}", hint=f"one of {keys}")
+
+    def _page(self, keys: Sequence[str] | None, offset: int) -> tuple[Page, dict[str, str]]:
+        if keys is None:
+            known = self.away if self.away or self.unavailable else self.inline()
+            return page_of(self.entry_id, known, list(known), offset), dict(self.unavailable)
+        values: dict[str, Any] = {}
+        lost: dict[str, str] = {}
+        unknown: list[str] = []
+        for name in keys:
+            found = {key: self.away[key] for key in matching(name, self.away)}
+            gone = {key: self.unavailable[key] for key in matching(name, self.unavailable)}
+            if not found and not gone:
+                inline = self.inline()
+                found = {key: inline[key] for key in matching(name, inline)}
+            if not found and not gone:
+                unknown.append(name)
+            values.update(found)
+            lost.update(gone)
+        if unknown:
+            raise Invalid(
+                f"entry {self.entry_id} has no extracted key {', '.join(unknown)}",
+                hint=f"its keys: {', '.join([*self.away, *self.unavailable]) or 'none'}",
+            )
+        return page_of(self.entry_id, values, list(values), offset), lost
+
+
+def held_in(queries: Queries, name: SessionName, entry: str) -> Held:
+    """What can be had of a session's entry; raises NotFound, Conflict, LeftAlone, Busy."""
+
+    def inline() -> tuple[str, Content]:
+        return queries.look(name, lambda source, fmt, _: _inline(source, fmt, entry))
+
+    def away(source: Transcript, fmt: Format, means: Means) -> ExtractedContent:
+        return extracted_content(source, fmt, entry, means.stored)
+
+    return _held(lambda: queries.look(name, away), inline)
+
+
+def held_by(source: Transcript, fmt: Format, entry: str, stored: Stored) -> Held:
+    """The same of a session that is open."""
+    return _held(
+        lambda: extracted_content(source, fmt, entry, stored),
+        lambda: _inline(source, fmt, entry),
+    )
+
+
+def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, Content]]) -> Held:
+    try:
+        found = away()
+    except (LeftAlone, Busy):
+        raise
+    except Conflict:
+        entry_id, values = inline()  # raises the same, unless all of the entry is inline
+        return Held(entry_id, {}, {}, lambda: values)
+    entry_id = found.entry_id or f"#{found.index}"
+    return Held(entry_id, found.content, found.unavailable, lambda: inline()[1])
+
+
+def _inline(source: Transcript, fmt: Format, entry: str) -> tuple[str, Content]:
+    located = locate(source, fmt, entry)
+    paths = [value.path for value in fmt.values(located.entry)]
+    values = {format_path(path): value_at(located.entry, path) for path in paths}
+    return located.facts.id or f"#{located.line.index}", values
+
+
+# --- the verb ---
 
 OFFSET = argument(
     "Where a long text goes on, as `next` says.", metavar="N", least=0, most=10**12 - 1

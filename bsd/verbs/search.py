@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from bsd.care.search import by_title, search_as_it_is
-from bsd.foundation.answers import Answer, contract
+from bsd.care.search import by_title, search, search_as_it_is
+from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.layout import Layout
 from bsd.store.search import SearchHit
 from bsd.verbs.list_sessions import LONGEST_WORDS, SearchState, check_agent
-from bsd.verbs.verb import Route, Server, Verb, argument
+from bsd.verbs.verb import RootHands, Route, Server, Verb, argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +70,6 @@ class FoundInIndex(SearchAnswer):
     search: SearchState
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadSession(Answer):
-    """One that could not be read, and why."""
-
-    session: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoundInAll(SearchAnswer):
-    """What is in all sessions as they are now, but for those that could not be read."""
-
-    unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
-
-
-def found_in_all(
-    layout: Layout,
-    asked: SearchWords,
-    hits: list[SearchHit],
-    unread: Mapping[SessionName, BsdError],
-) -> FoundInAll:
-    """The answer of somebody who has read what is new, and what he could not read."""
-    could_not = tuple(UnreadSession(str(name), why.message) for name, why in unread.items())
-    return FoundInAll(asked.words, _titled(layout, asked, hits), found_entries(hits), could_not)
-
-
 def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
     layout = server.layout
     if asked.agent is not None:
@@ -106,7 +79,9 @@ def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
     return FoundInIndex(asked.words, titled, found_entries(hits), server.search_state())
 
 
-def _titled(layout: Layout, asked: SearchWords, hits: list[SearchHit]) -> tuple[TitledSession, ...]:
+def _titled(
+    layout: Layout, asked: SearchWords | SearchAll, hits: list[SearchHit]
+) -> tuple[TitledSession, ...]:
     """The sessions that are called so, other than those with such entries."""
     but = {hit.session for hit in hits}
     found = by_title(layout, asked.words, agent=asked.agent, limit=asked.limit, but=but)
@@ -139,5 +114,70 @@ SEARCH = Verb(
         "/api/search",
         "search",
         "Entries that hold all the words, the best first, extracted ones included.",
+    ),
+)
+
+
+# --- in all sessions as they are, for who has the time to read what is new ---
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAll:
+    """Words that must all be there; the index is brought up to date before."""
+
+    words: str = field(metadata=argument(metavar="WORDS...", positional=True))
+    agent: str | None = field(
+        default=None, metadata=argument("Only the sessions of this agent.", metavar="AGENT")
+    )
+    limit: int = field(default=20, metadata=argument("No more than so many entries.", least=1))
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadSession(Answer):
+    """One that could not be read, and why."""
+
+    session: str
+    error: str
+    problem: BsdError = field(metadata=INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInAll(SearchAnswer):
+    """What is in all sessions as they are now, but for those that could not be read."""
+
+    unread: tuple[UnreadSession, ...] = field(default=(), metadata=contract(omit=True))
+
+
+def _ask_all(hands: RootHands, asked: SearchAll) -> FoundInAll:
+    layout = hands.layout
+    if asked.agent is not None:
+        check_agent(layout, asked.agent, "`bsd sessions` lists all of them")
+    unread: list[UnreadSession] = []
+    hits = search(
+        layout,
+        asked.words,
+        agent=asked.agent,
+        limit=asked.limit,
+        progress=hands.progressed,
+        failed=lambda name, why: unread.append(UnreadSession(str(name), why.message, why)),
+    )
+    return FoundInAll(asked.words, _titled(layout, asked, hits), found_entries(hits), tuple(unread))
+
+
+SEARCH_ALL = Verb(
+    name="search_all",
+    arguments=SearchAll,
+    answer=FoundInAll,
+    ask=_ask_all,
+    about="""
+    Entries that hold all the words, the best first: in sessions, and in what was taken out of them.
+    Before them come other sessions, whose titles hold the words.
+    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
+    up to date before, so the first search takes a while.
+    """,
+    examples=(
+        "bsd search retention cron",
+        "bsd search '\"connection refused\"' --agent main --limit 5",
+        "bsd search 'Migrat*' --json | jq -r '.results[].session'",
     ),
 )

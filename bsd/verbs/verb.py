@@ -79,8 +79,11 @@ class RootHands(Hands, Protocol):
 
     def clock(self) -> float: ...
 
-    def progressed(self, done: int) -> None:
-        """Hear how many bytes of a session are read; may raise, to end the work."""
+    def progressed(self, done: int, of: int | None = None) -> None:
+        """Hear how far it is: bytes of a session, or of all there is to read; may raise, to end it.
+
+        Where sessions are only counted, it is their number.
+        """
         ...
 
     def stopping(self) -> bool:

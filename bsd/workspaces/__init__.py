@@ -10,11 +10,16 @@ current directory, times are the clock's of this machine (several machines on on
 """
 
 from bsd.workspaces.execution import ExecutionResult, execute
-from bsd.workspaces.listing import Workspace, list_sessions
+from bsd.workspaces.listing import (
+    Repair,
+    Workspace,
+    list_sessions,
+    repair_all,
+    repair_session_metadata,
+)
 from bsd.workspaces.process import Limits
 from bsd.workspaces.prune import PruneResult, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-from bsd.workspaces.repair import Repair, repair_all, repair_session_metadata
 from bsd.workspaces.sandbox import (
     SessionSandbox,
     create_session_sandbox,

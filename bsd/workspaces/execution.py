@@ -17,7 +17,6 @@ from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.spelling import format_size
 from bsd.workspaces import record, tree
-from bsd.workspaces.cgroup import group
 from bsd.workspaces.isolation import (
     BUBBLEWRAP,
     PATH,
@@ -38,7 +37,7 @@ from bsd.workspaces.place import (
     system_errors,
     workspace_in_use,
 )
-from bsd.workspaces.process import Ended, Limits, run_process
+from bsd.workspaces.process import Ended, Limits, group, run_process
 from bsd.workspaces.record import FILE_NAME, SessionMetadata
 
 # How far a limit holds.

@@ -1,4 +1,4 @@
-"""Which workspaces there are in a root, those whose age cannot be told included."""
+"""Which workspaces there are, and metadata that are missing or broken made anew from the files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bsd.foundation.answers import Answer, contract
-from bsd.foundation.errors import Invalid
+from bsd.foundation.errors import BsdError, Conflict, Forbidden, Invalid
+from bsd.foundation.logs import get_logger
 from bsd.workspaces import record, tree
 from bsd.workspaces.place import (
     AWAY,
@@ -22,12 +25,15 @@ from bsd.workspaces.place import (
     check_id,
     open_directory,
     open_root,
+    open_workspace,
+    own_directory,
     own_if_there,
     system_errors,
+    try_lock,
     workspace_in_use,
 )
-from bsd.workspaces.record import FILE_NAME, SessionMetadata
-from bsd.workspaces.tree import Obstacle
+from bsd.workspaces.record import FILE_NAME, SessionMetadata, kept_of, moment_of, parse_document
+from bsd.workspaces.tree import Measure, Obstacle
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -195,3 +201,165 @@ def _read(root: Root, own: int | None, name: str, *, is_link: bool) -> SessionMe
         return record.read(OpenWorkspace(root, name, descriptor), own)
     finally:
         os.close(descriptor)
+
+
+# --- metadata that are missing or broken, made anew from what the files tell ---
+
+_log = get_logger("workspaces")
+
+
+def _repaired(one: Repair) -> bool:
+    return one.reason is not None and one.error is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair(Answer):
+    """What was wrong with a workspace's metadata (None: nothing), and what it is now."""
+
+    session_id: str
+    repaired: bool = field(
+        init=False,
+        metadata=contract("Whether something was (in a dry run: would be) written", by=_repaired),
+    )
+    reason: str | None = None
+    detail: str | None = None
+    metadata: SessionMetadata | None = None
+    error: str | None = field(default=None, metadata=contract("Why it stays as it is"))
+    dry_run: bool
+
+
+def repair_session_metadata(
+    session_id: str,
+    workspace_root: Path = DEFAULT_ROOT,
+    dry_run: bool = False,  # noqa: FBT001, FBT002 - as with prune_sessions
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Repair:
+    """Give a workspace whose metadata is missing or broken new one, from its files' times.
+
+    It counts as used when the newest file in it was written (its directories' times say nothing);
+    with no file, now. What a broken file still tells is kept, and never makes it look older, nor
+    does the time of the broken file itself. Good metadata is left alone.
+    Raises NotFound, Invalid, Conflict (in use; a newer version), Forbidden.
+    """
+    with (
+        open_root(Path(workspace_root)) as root,
+        system_errors(f"repairing workspace {session_id}"),
+    ):
+        return _repair(root, session_id, clock(), dry_run=dry_run)
+
+
+def repair_all(
+    workspace_root: Path = DEFAULT_ROOT,
+    dry_run: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    clock: Callable[[], float] = time.time,
+) -> list[Repair]:
+    """Repair every workspace that needs it; what cannot be is in the list with its `error`."""
+    done = []
+    with open_root(Path(workspace_root)) as root, system_errors(f"repairing in {root.path}"):
+        for session_id, problem in survey(root).left.items():
+            if problem.skip in {Skip.SYMLINK, Skip.INVALID_NAME}:
+                continue  # no workspace at all
+            try:
+                with system_errors(f"repairing workspace {session_id}"):
+                    done.append(_repair(root, session_id, clock(), dry_run=dry_run))
+            except BsdError as error:
+                done.append(
+                    Repair(
+                        session_id=session_id,
+                        reason=problem.skip.value,
+                        detail=problem.detail,
+                        error=error.message,
+                        dry_run=dry_run,
+                    )
+                )
+    return done
+
+
+def _repair(root: Root, session_id: str, now: float, *, dry_run: bool) -> Repair:
+    with open_workspace(root, session_id) as space:
+        if not try_lock(space.fd, shared=False):
+            raise Conflict(
+                f"workspace {session_id} is in use", hint="try again when its program has ended"
+            )
+        space.must_be_there()
+        return _mend(space, now, dry_run=dry_run)
+
+
+def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
+    raw: bytes | None = None
+    try:
+        with own_if_there(space.root) as own:
+            raw = record.read_truth(space, own)
+        metadata = record.understood(raw, space.session_id)
+    except Unusable as found:
+        problem = found
+    else:
+        return Repair(session_id=space.session_id, metadata=metadata, dry_run=dry_run)
+    if problem.skip is Skip.UNKNOWN_VERSION:
+        raise Conflict(problem.detail, hint="use the newer bsd")
+    if problem.skip is Skip.UNREADABLE_METADATA:
+        raise Forbidden(problem.detail, hint="mend its permissions")
+    metadata = _rebuilt(space, raw, now)
+    if not dry_run:
+        with own_directory(space.root) as directory:
+            record.put_anew(space, directory, metadata.render())
+        _log.info(
+            "session.metadata.repaired",
+            session_id=space.session_id,
+            reason=problem.skip.value,
+            updated_at=metadata.updated_at.isoformat(),
+        )
+    return Repair(
+        session_id=space.session_id,
+        reason=problem.skip.value,
+        detail=problem.detail,
+        metadata=metadata,
+        dry_run=dry_run,
+    )
+
+
+def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMetadata:
+    """The best that can be said: never older than anything that is known."""
+    try:
+        files = tree.measure(space.fd, skip=FILE_NAME)
+    except Obstacle as obstacle:
+        raise Forbidden(
+            f"workspace {space.session_id}: {obstacle}", hint="mend its permissions"
+        ) from None
+    told = _told(raw)
+    # A file from the future is a wrong clock's; a date that somebody wrote there is kept.
+    latest = max(min(max(_written(space, files), default=now), now), told.get("updated_at", 0.0))
+    created = told.get("created_at", latest if files.oldest is None else files.oldest)
+    return kept_of(
+        raw,
+        SessionMetadata(
+            session_id=space.session_id,
+            created_at=_moment(min(created, latest)),
+            updated_at=_moment(latest),
+        ),
+    )
+
+
+def _written(space: OpenWorkspace, files: Measure) -> list[float]:
+    """When something was written here: the newest file, and the broken metadata themselves."""
+    times = [] if files.newest is None else [files.newest]
+    with suppress(FileNotFoundError):
+        times.append(os.stat(FILE_NAME, dir_fd=space.fd, follow_symlinks=False).st_mtime)
+    return times
+
+
+def _told(raw: bytes | None) -> dict[str, float]:
+    """What broken metadata still say of the two times, epoch seconds."""
+    told = {}
+    for name in ("created_at", "updated_at"):
+        try:
+            told[name] = moment_of(parse_document(raw or b""), name).timestamp()
+        except Unusable:
+            continue
+    return told
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -10,29 +10,33 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from bsd.foundation.ages import look, steady
 from bsd.foundation.answers import UNSAID, Answer, Unsaid, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.definition import Route, WingVerb, argument
+from bsd.foundation.definition import Wing, WingVerb, argument
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import MINUTE, lifetime_seconds
 from bsd.workspaces.execution import ExecutionResult, execute
-from bsd.workspaces.listing import Workspace, describe_session, list_sessions
+from bsd.workspaces.listing import (
+    Repair,
+    Workspace,
+    describe_session,
+    list_sessions,
+    repair_all,
+    repair_session_metadata,
+)
 from bsd.workspaces.prune import Progress, PruneResult, Rules, prune_sessions
 from bsd.workspaces.record import SessionMetadata
-from bsd.workspaces.repair import Repair, repair_all, repair_session_metadata
 from bsd.workspaces.sandbox import SessionSandbox, create_session_sandbox, touch_session
 
 if TYPE_CHECKING:  # who has set nothing need not wait for the library that reads settings
     from bsd.foundation.settings import Settings
 
 _log = get_logger("workspaces")
-_A = TypeVar("_A")
-_R = TypeVar("_R", bound=Answer)
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -252,27 +256,7 @@ class Repairs(Answer):
 # --- the verbs ---
 
 
-def _verb(
-    name: str,
-    arguments: type[_A],
-    answer: type[_R],
-    act: Callable[[WorkspaceRoot, _A], _R],
-    way: str,
-    doc: str,
-    *,
-    about: str = "",
-) -> WingVerb[WorkspaceRoot, _A, _R]:
-    """`way` is how HTTP comes to it, below /api/workspaces; a GET changes nothing."""
-    method, _, below = way.partition(" ")
-    return WingVerb(
-        name=name,
-        arguments=arguments,
-        answer=answer,
-        act=act,
-        changes=method != "GET",
-        route=Route(method, f"/api/workspaces{below}", name, doc, tag="workspaces"),
-        about=about,
-    )
+_WING = Wing(WorkspaceRoot, "workspaces")
 
 
 def _list(root: WorkspaceRoot, asked: ListWorkspaces) -> Workspaces:
@@ -290,7 +274,7 @@ def _create(root: WorkspaceRoot, asked: CreateWorkspace) -> Created:
     return Created(made.session_id, str(made.path), made.created)
 
 
-LIST = _verb(
+LIST = _WING.verb(
     "workspaces",
     ListWorkspaces,
     Workspaces,
@@ -299,7 +283,7 @@ LIST = _verb(
     "All workspaces, the longest unused first; `sizes` looks at every file in them.",
     about="List the workspaces, the longest unused first.",
 )
-SHOW = _verb(
+SHOW = _WING.verb(
     "workspace",
     WhichWorkspace,
     Workspace,
@@ -307,7 +291,7 @@ SHOW = _verb(
     "GET /{session_id}",
     "One workspace, with its size.",
 )
-CREATE = _verb(
+CREATE = _WING.verb(
     "create",
     CreateWorkspace,
     Created,
@@ -316,7 +300,7 @@ CREATE = _verb(
     "Create a workspace, or open the one of this name; its age stays.",
     about="Create a workspace, or open the one of this name; without an ID one is made up.",
 )
-TOUCH = _verb(
+TOUCH = _WING.verb(
     "touch",
     WhichWorkspace,
     TouchedWorkspace,
@@ -325,7 +309,7 @@ TOUCH = _verb(
     "Note that it is used now; `metadata` is null for one without any, which gets none.",
     about="Note that a workspace is used now. Exit code 1 if it has no metadata to note that in.",
 )
-PRUNE = _verb(
+PRUNE = _WING.verb(
     "prune",
     PruneWorkspaces,
     PruneResult,
@@ -333,7 +317,7 @@ PRUNE = _verb(
     "POST /prune",
     "Delete what nobody uses any more, or say what would go.",
 )
-REPAIR_ALL = _verb(
+REPAIR_ALL = _WING.verb(
     "repair_all",
     RepairAll,
     Repairs,
@@ -341,7 +325,7 @@ REPAIR_ALL = _verb(
     "POST /repair",
     "Make missing and broken metadata anew from the files' times.",
 )
-REPAIR = _verb(
+REPAIR = _WING.verb(
     "repair",
     RepairOne,
     Repairs,

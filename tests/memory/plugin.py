@@ -122,11 +122,11 @@ def insert(db: sqlite3.Connection, **columns: Any) -> None:
 
 
 PRUNE_EXPIRED = "DELETE FROM facts WHERE expires_at IS NOT NULL AND expires_at < :now"
-DECAY = (
-    "UPDATE facts SET confidence = confidence * 0.5 WHERE expires_at IS NOT NULL"
-    " AND expires_at > :now AND last_confirmed_at IS NOT NULL"
+FADES = (
+    "expires_at IS NOT NULL AND expires_at > :now AND last_confirmed_at IS NOT NULL"
     " AND (:now - last_confirmed_at) > (expires_at - last_confirmed_at) * 0.75 AND confidence > 0.1"
 )
+DECAY = f"UPDATE facts SET confidence = confidence * 0.5 WHERE {FADES}"
 DELETE_FAINT = "DELETE FROM facts WHERE confidence < 0.1"
 COUNT_EXPIRED = "SELECT COUNT(*) FROM facts WHERE expires_at IS NOT NULL AND expires_at < :now"
 SEARCH = (

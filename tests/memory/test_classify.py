@@ -9,8 +9,8 @@ import pytest
 
 from bsd.foundation.decay_classes import LANGUAGES
 from bsd.foundation.errors import Invalid
-from bsd.memory.classes import RULES, TRANSLATIONS, Classes, Classifier, rules_for
 from bsd.memory.decay import fading
+from bsd.memory.new_fact import RULES, TRANSLATIONS, Classes, Classifier, rules_for
 
 PERMANENT_KEYS = (
     *("name", "email", "api_key", "api_endpoint", "architecture", "decision", "birthday"),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bsd.foundation.audit import AuditLog
 from bsd.memory import decay
-from bsd.memory.classes import Classes, Classifier, rules_for
 from bsd.memory.database import Database
 from bsd.memory.decay import PrunedFacts
 from bsd.memory.facts import Memory
+from bsd.memory.new_fact import Classes, Classifier, rules_for
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, texts
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from bsd.foundation.errors import Busy, Invalid, NotFound
 from bsd.memory import decay
 from bsd.memory.database import Database, normalized_hash, storable
+from bsd.memory.fact import WantedFacts, expression, freshness
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import WantedFacts, expression, freshness
 from tests.logs import capture_logs
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store
 from tests.refusing import raising

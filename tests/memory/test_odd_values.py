@@ -13,11 +13,10 @@ import pytest
 
 from bsd.doors.cli.main import run
 from bsd.foundation.logs import close_logs
-from bsd.memory.classes import Classes
 from bsd.memory.decay import PrunedFacts
+from bsd.memory.fact import WantedFacts
 from bsd.memory.facts import Memory
-from bsd.memory.new_fact import NewFact
-from bsd.memory.recall import WantedFacts
+from bsd.memory.new_fact import Classes, NewFact
 from tests.memory import plugin
 from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, sound
 

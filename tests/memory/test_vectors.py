@@ -25,7 +25,7 @@ _OLD = (NOW - DAY) * 1000
 _REAL = """
 import io, json, sys
 import lancedb
-from bsd.memory import lance
+from bsd.memory.vectors import use_lance
 
 place = sys.argv[1]
 rows = [
@@ -41,7 +41,7 @@ def ask(verb, told=""):
     out = io.TextIOWrapper(io.BytesIO())
     sys.stdin, real, sys.stdout = io.StringIO(told), sys.stdout, out
     try:
-        lance.main(f"{place}/scenario", verb)
+        use_lance(f"{place}/scenario", verb)
     finally:
         sys.stdout = real
     out.flush()

@@ -25,9 +25,9 @@ from bsd.verbs.change_context import CHANGE_CONTEXT, ChangeContext
 from bsd.verbs.edit import EDIT, EditEntry
 from bsd.verbs.extract import EXTRACT, Extract
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
+from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.restore_all import RESTORE_ALL, RestoreAll
-from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.summary import SUMMARY, Summarize
 from bsd.verbs.undo import UNDO, Undo
 from bsd.verbs.verb import Verb, perform

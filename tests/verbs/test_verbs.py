@@ -21,7 +21,7 @@ from bsd.foundation.answers import Answer
 from bsd.foundation.definition import argument
 from bsd.foundation.errors import Invalid
 from bsd.verbs.names import NAMES, Name
-from bsd.verbs.pages import LONGEST_TEXT, page_of
+from bsd.verbs.read_extracted import LONGEST_TEXT, page_of
 from bsd.verbs.verb import Verb, all_verbs
 
 VERBS = all_verbs()
@@ -44,7 +44,7 @@ def test_it_does_one_thing_and_can_be_reached(verb: Verb[Any, Any]) -> None:
     name = next(name for name, one in VERBS.items() if one is verb)
     assert verb.route or verb.tools or NAMES[name].command or name.replace("_", "-") in COMMANDS
     assert NAMES[name].tools == bool(verb.tools)
-    assert NAMES[name].locks == (verb.changes and NAMES[name].command is not None)
+    assert bool(NAMES[name].locks) == (verb.changes and NAMES[name].command is not None)
     assert NAMES[name].command in {None, *COMMANDS}, f"nothing is called {NAMES[name].after}"
 
 

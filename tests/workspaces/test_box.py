@@ -15,7 +15,7 @@ import pytest
 
 from bsd.workspaces import Limits, create_session_sandbox, execute, isolation
 from bsd.workspaces.execution import ALL, NO_LIMIT
-from bsd.workspaces.syscalls import filter_program
+from bsd.workspaces.isolation import filter_program
 from tests.needs import as_ordinary_user
 from tests.workspaces.spaces import fake_bubblewrap, noted, require_isolation
 

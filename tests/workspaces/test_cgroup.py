@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bsd.workspaces import Limits, cgroup, create_session_sandbox, execute
-from bsd.workspaces.cgroup import delegated, group
+from bsd.workspaces import Limits, create_session_sandbox, execute, process
 from bsd.workspaces.execution import ALL
+from bsd.workspaces.process import delegated, group
 
 _LIMITS = Limits(memory_bytes=64 << 20, processes=64)
 
@@ -55,14 +55,14 @@ def test_without_cgroups_there_is_none(mounted: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def without_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "_SYSTEMD", tmp_path / "no-systemd")
+    monkeypatch.setattr(process, "_SYSTEMD", tmp_path / "no-systemd")
 
 
 @pytest.mark.usefixtures("without_systemd")
 def test_a_run_joins_a_group_of_its_own(
     mounted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup, "delegated", lambda: mounted)
+    monkeypatch.setattr(process, "delegated", lambda: mounted)
     made = []
 
     def make(directory: Path, limits: Limits) -> None:
@@ -72,8 +72,8 @@ def test_a_run_joins_a_group_of_its_own(
         for name, line in (("memory.events", "oom 1\noom_kill 0\n"), ("pids.events", "max 3\n")):
             (directory / name).write_text(line)
 
-    monkeypatch.setattr(cgroup, "_make", make)
-    monkeypatch.setattr(cgroup, "_END_SECONDS", 0.0)
+    monkeypatch.setattr(process, "_make", make)
+    monkeypatch.setattr(process, "_END_SECONDS", 0.0)
     create_session_sandbox("a", tmp_path / "spaces")
     done = execute("a", ["sh", "-c", "echo $$"], tmp_path / "spaces", isolate=False, limits=_LIMITS)
     directory, limits = made[0]
@@ -86,7 +86,7 @@ def test_a_run_joins_a_group_of_its_own(
 
 def test_a_group_has_the_limits_and_goes(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = mounted / "one"
-    cgroup._make(directory, _LIMITS)
+    process._make(directory, _LIMITS)
     assert (directory / "memory.max").read_text() == f"{64 << 20}\n"
     assert (directory / "memory.swap.max").read_text() == "0\n"
     assert (directory / "pids.max").read_text() == "64\n"
@@ -95,7 +95,7 @@ def test_a_group_has_the_limits_and_goes(mounted: Path, monkeypatch: pytest.Monk
     os.mkfifo(directory / "cgroup.kill")  # refuses to be written: nobody is left
     (directory / "cgroup.kill").unlink()
     monkeypatch.setattr(Path, "write_text", lambda *_: 0)
-    cgroup._end(directory)
+    process._end(directory)
     assert not directory.exists()
 
 
@@ -107,8 +107,8 @@ def test_a_group_that_cannot_be_made_is_said_to_be_missing(
         directory.mkdir()
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cgroup, "delegated", lambda: mounted)
-    monkeypatch.setattr(cgroup, "_make", make)
+    monkeypatch.setattr(process, "delegated", lambda: mounted)
+    monkeypatch.setattr(process, "_make", make)
     with group(_LIMITS) as one:
         assert one.missing == f"making a cgroup in {mounted}: Permission denied"
         assert one.before == ()
@@ -121,7 +121,7 @@ def test_a_group_that_cannot_be_made_is_said_to_be_missing(
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A `systemd-run` of our own: notes its options, and runs what follows them."""
-    monkeypatch.setattr(cgroup, "_SYSTEMD", tmp_path)
+    monkeypatch.setattr(process, "_SYSTEMD", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/4242")
     script = tmp_path / "systemd-run"
@@ -132,9 +132,9 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     script.chmod(0o755)
     (tmp_path / "answer").write_text("67108864\n64\n")
-    cgroup.why_no_scope.cache_clear()
+    process.why_no_scope.cache_clear()
     yield tmp_path
-    cgroup.why_no_scope.cache_clear()
+    process.why_no_scope.cache_clear()
 
 
 def test_systemd_makes_a_scope(systemd: Path) -> None:

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from bsd.workspaces.syscalls import filter_program
+from bsd.workspaces.isolation import filter_program
 
 _ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000

@@ -147,7 +147,10 @@ def running(agent_dir: Path, session: str) -> str | None:
     """
     registry = read_registry(agent_dir)
     if registry.problem:
-        return f"cannot tell whether it is running: {registry.problem}"
+        return (
+            f"cannot tell whether it is running: {registry.problem};"
+            " mend that file, or move it away if this stays"
+        )
     for record in registry.find(session):
         if record.status == "running":
             return f"{REGISTRY_FILE} says that {record.key} is running"

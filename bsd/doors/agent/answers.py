@@ -13,10 +13,10 @@ from bsd.foundation.errors import BsdError, Busy
 from bsd.surgery.targets import Refused
 from bsd.verbs.change_context import ChangeContext
 from bsd.verbs.get_context import GetContext
+from bsd.verbs.meta import SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
 from bsd.verbs.restore import Restore
 from bsd.verbs.search_extracted import SearchExtracted
-from bsd.verbs.set_extractable import SetExtractable
 
 # What answers hold at least, those of earlier versions included: transcripts are older than bsd.
 # Of other tools it is what their answers hold always.

@@ -17,8 +17,7 @@ from bsd.foundation.errors import BsdError, Busy, Conflict, LeftAlone
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.surgery.restore import Restored
-from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, ReadExtracted
-from bsd.verbs.reading import Held, held_in
+from bsd.verbs.read_extracted import OFFSET, READ_EXTRACTED, Held, ReadExtracted, held_in
 from bsd.verbs.restore import RESTORE, Restore
 from bsd.verbs.verb import Hands, Meanwhile, Tool, Verb, argument, perform
 

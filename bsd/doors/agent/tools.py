@@ -24,8 +24,8 @@ from bsd.foundation.errors import Busy, Invalid
 from bsd.foundation.field_words import Expected
 from bsd.foundation.layout import SessionName
 from bsd.verbs.get_context import GET_CONTEXT, GetContext
+from bsd.verbs.meta import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.read_extracted import ReadExtracted
-from bsd.verbs.set_extractable import SET_EXTRACTABLE, SetExtractable
 from bsd.verbs.verb import (
     Hands,
     Meanwhile,

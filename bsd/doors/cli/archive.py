@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from bsd.care.search import search_gone
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import BsdCommand, Call, confirm
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.interrupt import stop_request
 from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
-from bsd.doors.cli.search import Counting, print_hits
-from bsd.doors.cli.show import print_entries
+from bsd.doors.cli.verb_words import print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import BsdError, Conflict
@@ -20,16 +18,15 @@ from bsd.verbs.archive import (
     ARCHIVE_BRING_BACK,
     ARCHIVE_FORGET,
     ARCHIVE_LIST,
+    ARCHIVE_SEARCH,
     ARCHIVE_SHOW,
     BringBackGone,
     ForgetKept,
-    FoundGone,
     ListGone,
     SearchGone,
     ShowGone,
     kept_session,
 )
-from bsd.verbs.search import found_entries
 from bsd.verbs.verb import perform
 
 _MORE = """
@@ -64,7 +61,7 @@ def archive(context: click.Context, /) -> int:
     return _list(context.obj, ListGone()) if context.invoked_subcommand is None else 0
 
 
-@archive.command("list", cls=BsdCommand, params=parameters(ListGone, {}))
+@archive.command("list", cls=BsdCommand, params=parameters(ListGone))
 @click.pass_obj
 def list_gone(call: Call, /, agent: str | None, limit: int) -> int:
     """List sessions that their program has deleted, those used last first."""
@@ -112,14 +109,16 @@ def _list(call: Call, asked: ListGone) -> int:
 def search(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> int:
     """Find entries of sessions that are gone."""
     call.log(writes=False)
-    asked = SearchGone(" ".join(words), agent, limit)
-    with Counting() as counting:
-        hits = search_gone(
-            call.layout, asked.words, agent=agent, limit=limit, read=True, progress=counting.show
+    hands = CallHands(call)
+    try:
+        found = perform(
+            ARCHIVE_SEARCH, hands, None, SearchGone(" ".join(words), agent, limit, read=True)
         )
-    if not _told(call, FoundGone(asked.words, found_entries(hits))):
-        print_hits(hits)
-        say(counted(len(hits), "entry") if hits else "Nothing was found.")
+    finally:
+        hands.finished()
+    if not _told(call, found):
+        print_hits(found.results)
+        say(counted(len(found.results), "entry") if found.results else "Nothing was found.")
     return 0
 
 

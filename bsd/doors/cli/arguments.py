@@ -13,8 +13,8 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from bsd.doors.cli import complete
 from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.complete import Complete
 from bsd.doors.cli.output import print_json
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.answers import Answer
@@ -22,60 +22,65 @@ from bsd.foundation.definition import Argument, WingVerb, arguments_of
 
 _H = TypeVar("_H")
 _R = TypeVar("_R", bound=Answer)
-_COMPLETED = {"entry": complete.entries, "id": complete.trash}  # what the tab key offers
+_NONE: Mapping[str, Any] = {}
 
 
 def parameters(
     arguments: Any,
-    types: Mapping[str, click.ParamType[Any]],
-    own: Mapping[str, click.Parameter | None] | None = None,
+    *,
+    types: Mapping[str, click.ParamType[Any]] = _NONE,
+    completed: Mapping[str, Complete] = _NONE,
+    own: Mapping[str, click.Parameter | None] = _NONE,
 ) -> list[click.Parameter]:
     """What a command takes for the arguments of a verb, as words or options.
 
-    `types` read arguments that the command line writes in a way of its own; `own` are parameters
-    in place of those made here, by name (None: none).
+    By name: `types` read arguments that the command line writes in a way of its own; `completed`
+    says what the tab key offers; `own` are parameters in place of those made here (None: none).
     """
     hints = get_type_hints(arguments)
     found: list[click.Parameter] = []
     for name, (one, said) in arguments_of(arguments).items():
-        if own and name in own:
+        if name in own:
             found += [] if (mine := own[name]) is None else [mine]
             continue
         kind = types.get(name) or _type(hints[name], said)
-        required = one.default is MISSING
+        how: dict[str, Any] = {
+            "required": one.default is MISSING,
+            "metavar": said.metavar,
+            "shell_complete": completed.get(name),
+        }
         if said.positional:
-            found.append(
-                click.Argument(
-                    [name],
-                    type=kind,
-                    required=required,
-                    metavar=said.metavar,
-                    shell_complete=_COMPLETED.get(name),
-                )
-            )
+            found.append(click.Argument([name], type=kind, **how))
         else:
-            found.append(_option(name, kind, said, None if required else one.default, required))
+            found.append(_option(name, kind, said, one.default, how))
     return found
 
 
-def _option(name: str, kind: Any, said: Argument, default: Any, required: bool) -> click.Option:
+def all_words(name: str, metavar: str = "WORDS...") -> click.Argument:
+    """An argument that is all the words that stand there."""
+    return click.Argument(
+        [name],
+        nargs=-1,
+        required=True,
+        metavar=metavar,
+        callback=lambda _context, _parameter, words: " ".join(words),
+    )
+
+
+def _option(
+    name: str, kind: Any, said: Argument, default: Any, how: Mapping[str, Any]
+) -> click.Option:
     word = (said.names or {}).get("cli", name).replace("_", "-")
+    flags = word.split() if word.startswith("-") else [f"--{word}"]
     if kind is bool:
-        flag = f"--{word}/--no-{word}" if default else f"--{word}"
-        return click.Option([flag, name], is_flag=True, default=bool(default), help=said.doc)
+        flag = f"{flags[0]}/--no-{word}" if default is True else flags[0]
+        return click.Option([flag, name], is_flag=True, default=default is True, help=said.doc)
     text, more = said.doc, {}
     if said.usual is not None:
         text, more = f"{text[:-1]} [{said.usual}].", {"default": said.usual}
-    elif default is not None:
+    elif default not in {MISSING, None}:
         more = {"default": default, "show_default": bool(default)}
-    return click.Option(
-        [f"--{word}", name],
-        type=kind,
-        required=required,
-        metavar=said.metavar,
-        help=text,
-        **more,
-    )
+    return click.Option([*flags, name], type=kind, help=text, **how, **more)
 
 
 def _type(annotation: Any, said: Argument) -> Any:
@@ -97,16 +102,17 @@ def wing_command(
     opening: Callable[..., AbstractContextManager[_H]],
     tell: Callable[[_R], None],
     *,
-    own: Mapping[str, click.Parameter | None] | None = None,
+    completed: Mapping[str, Complete] = _NONE,
+    own: Mapping[str, click.Parameter | None] = _NONE,
     also: Sequence[click.Parameter] = (),
     said: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given,
     failed: Callable[[_R], bool] = lambda _: False,
 ) -> click.Command:
     """The command `name` of a verb of a wing; `tell` says to people what was answered.
 
-    `own`: see `parameters`. `opening` gives the handle with which it is done, for a call, whether
-    it may change something, and what was given for the parameters `also`. `said` makes arguments of
-    what was given, `failed` knows whether the exit code tells of trouble.
+    `completed`, `own`: see `parameters`. `opening` gives the handle with which it is done, for a
+    call, whether it may change something, and what was given for the parameters `also`. `said`
+    makes arguments of what was given, `failed` knows whether the exit code tells of trouble.
     """
 
     def act(call: Call, /, **given: Any) -> int:
@@ -124,6 +130,6 @@ def wing_command(
     return BsdCommand(
         name,
         callback=click.pass_obj(act),
-        params=[*also, *parameters(verb.arguments, {}, own)],
+        params=[*also, *parameters(verb.arguments, completed=completed, own=own)],
         help=cleandoc(verb.about),
     )

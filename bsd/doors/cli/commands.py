@@ -20,18 +20,16 @@ class Command:
         name: str,
         module: str,
         help: str,
-        locks: bool = False,
+        locks: bool | str = False,
         unless: str | None = None,
-        only_with: str | None = None,
         verb: str | None = None,
     ) -> None:
         self.name = name
         self.module = module  # in this room; the click command is its attribute `name`, - as _
         self.help = help
-        self.verb = verb  # whose command it is; then the module need not be there
-        self.locks = locks  # takes the lock of a session …
-        self.unless = unless  # … but not if this word is among its arguments
-        self.only_with = only_with  # … but only if this word is
+        self.verb = verb  # whose command it is
+        self.locks = locks  # takes the lock of a session; a word: if that is among its arguments …
+        self.unless = unless  # … but not if this one is
 
 
 _SECTIONS: dict[str, tuple[Command, ...]] = {
@@ -41,11 +39,7 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("jobs", "status", "List the scheduled jobs, or run one now."),
         Command("logs", "logs", "Show the log, and go on showing what is added."),
     ),
-    "Look": (
-        Command("sessions", "sessions", "List all sessions, their size and what is out of them."),
-        Command("search", "search", "Find entries by words, extracted ones included."),
-        Command("show", "show", "Show the entries of a session, or one of them in full."),
-    ),
+    "Look": (),
     "Change": (
         Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
         Command("restore-all", "extract", "Put everything back into its session.", True),
@@ -67,13 +61,6 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Care": (
         Command(
-            "verify",
-            "checks",
-            "Check that all that was taken out is there.",
-            locks=True,
-            only_with="--repair",
-        ),
-        Command(
             "retention",
             "retention",
             "Delete what was kept long enough, or say what goes.",
@@ -81,7 +68,6 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
             unless="--dry-run",
         ),
         Command("sources", "sources", "List other programs' directories, and who serves them."),
-        Command("doctor", "checks", "Check this machine and this directory for trouble."),
         Command("service", "service", "Start bsd at login, as a service of this user."),
         Command("config", "config", "Show or change the settings that work at once."),
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),
@@ -98,19 +84,18 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
 }
 
 
-def _with_verbs(commands: tuple[Command, ...]) -> tuple[Command, ...]:
+def _with_verbs(title: str, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     """These commands, and those of verbs, each behind the one that it names."""
     found = list(commands)
     for name in NAMES.values():
-        at = next((at for at, one in enumerate(found) if one.name == name.after), None)
-        if name.command and at is not None:
-            module = name.command.replace("-", "_")
-            verb = Command(name.command, module, name.help, name.locks, verb=name.verb)
-            found.insert(at + 1, verb)
+        before = [title, *(one.name for one in found)]
+        if name.command and name.after in before:
+            verb = Command(name.command, "verbs", name.help, name.locks, verb=name.verb)
+            found.insert(before.index(name.after), verb)
     return tuple(found)
 
 
-SECTIONS = {title: _with_verbs(commands) for title, commands in _SECTIONS.items()}
+SECTIONS = {title: _with_verbs(title, commands) for title, commands in _SECTIONS.items()}
 COMMANDS = {command.name: command for section in SECTIONS.values() for command in section}
 
 _HEAD = """\
@@ -160,6 +145,6 @@ def takes_lock(argv: list[str]) -> bool:
     command = COMMANDS.get(name or "")
     if command is None or not command.locks or "--help" in arguments or "-h" in arguments:
         return False
-    if command.only_with is not None:
-        return command.only_with in arguments
+    if isinstance(command.locks, str):
+        return command.locks in arguments
     return command.unless not in arguments

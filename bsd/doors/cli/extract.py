@@ -69,7 +69,7 @@ def extract(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **o
     return outcomes.exit_code
 
 
-extract.params[1:1] = parameters(Extract, {}, own={"settings": None})
+extract.params[1:1] = parameters(Extract, own={"settings": None})
 
 
 @command(

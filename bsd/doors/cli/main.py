@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -33,11 +32,11 @@ class _Bsd(click.Group):
         known = COMMANDS.get(cmd_name)
         if known is None:
             return None
-        path = f"bsd.doors.cli.{known.module}"
-        if known.verb is not None and find_spec(path) is None:
-            found: click.Command = import_module("bsd.doors.cli.verbs").verb_command(known.verb)
+        module = import_module(f"bsd.doors.cli.{known.module}")
+        if known.verb is not None:
+            found: click.Command = module.verb_command(known.verb)
         else:
-            found = getattr(import_module(path), cmd_name.replace("-", "_"))
+            found = getattr(module, cmd_name.replace("-", "_"))
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:

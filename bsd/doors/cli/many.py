@@ -165,7 +165,7 @@ class _EachSession(CallHands):
     def surgeon(self, _: SessionName, *, writes: bool) -> Any:  # noqa: ARG002 - all are asked the same
         return self._who
 
-    def progressed(self, done: int) -> None:
+    def progressed(self, done: int, of: int | None = None) -> None:  # noqa: ARG002 - the bar knows
         """Stop if somebody has asked for that; draw."""
         self._stop.check()
         if self.at_work_on is not None:

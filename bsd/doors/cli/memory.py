@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bsd import __version__
-from bsd.doors.cli.arguments import wing_command
+from bsd.doors.cli.arguments import all_words, wing_command
 from bsd.doors.cli.call import BsdCommand, Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
@@ -152,13 +152,6 @@ def _one_wins(given: dict[str, Any]) -> dict[str, Any]:
 
 _LIMIT: dict[str, Any] = {"type": click.IntRange(min=1), "show_default": True}
 _AS_OF = click.Option(["--as-of"], type=int, metavar="SECONDS", help=verbs.AS_OF)
-_WORDS = click.Argument(
-    ["query"],
-    nargs=-1,
-    required=True,
-    metavar="WORDS...",
-    callback=lambda _context, _parameter, words: " ".join(words),
-)
 _HARD = click.Option(
     ["--hard"], is_flag=True, help="Only delete what has expired (wins over --soft)."
 )
@@ -172,7 +165,7 @@ for _command in (
         "recall",
         _open,
         _say_recalled,
-        own={"query": _WORDS, "limit": click.Option(["--limit"], default=5, **_LIMIT)}
+        own={"query": all_words("query"), "limit": click.Option(["--limit"], default=5, **_LIMIT)}
         | {"as_of": _AS_OF},
     ),
     wing_command(

@@ -17,8 +17,10 @@ from bsd.doors.cli.call import Call
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.complete import MOST, SAFE
 from bsd.doors.cli.output import note
-from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound
+from bsd.foundation.claims import elsewhere
+from bsd.foundation.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.foundation.layout import Layout, SessionName, check_name
+from bsd.foundation.sources import Source
 from bsd.session.session import Session
 from bsd.text.reader import parse_entry
 
@@ -111,10 +113,29 @@ def say_who(text: str, name: str) -> None:
 def say_whose(layout: Layout, agent: str) -> None:
     """Tell whoever looks at a session which root serves it, if it is another one."""
     if source := layout.source_of(agent):
-        from bsd.foundation.claims import elsewhere  # with filelock: most look at no source
+        _say_if_elsewhere(layout, source)
 
-        if why := elsewhere(layout, source):
-            note(f"{why}: it is only looked at here.")
+
+def _say_if_elsewhere(layout: Layout, source: Source) -> None:
+    if why := elsewhere(layout, source):
+        note(f"{why}: it is only looked at here.")
+
+
+def say_who_serves(layout: Layout, agent: str | None) -> None:
+    """Name the sources that cannot be read, or that another root serves; or this agent's."""
+    for source in layout.sources:
+        if agent is not None and source is not layout.source_of(agent):
+            continue
+        _say_if_elsewhere(layout, source)
+        for path in filter(None, (source.path, source.put_away_in)):
+            try:
+                os.scandir(path).close()
+            except (FileNotFoundError, NotADirectoryError):
+                note(f"There is no {path}, which the settings name as {source.name}.")
+                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+            except OSError as error:
+                problem = os_problem(error, f"The source {source.name}: reading {path}")
+                note(f"{problem.message}\nTry: {problem.hint}")
 
 
 def _ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:

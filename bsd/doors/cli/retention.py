@@ -58,7 +58,7 @@ def retention(call: Call, /, **given: bool) -> int:
     return request.exit_code or int(bool(failed))
 
 
-retention.params[:0] = parameters(CleanUp, {})
+retention.params[:0] = parameters(CleanUp)
 
 
 def _print_done(call: Call, done: CleanedAll) -> None:

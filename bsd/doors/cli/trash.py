@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.care.trashed import Trashed
+from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import parameters
 from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
 from bsd.doors.cli.commands import COMMANDS
@@ -35,6 +36,7 @@ from bsd.verbs.verb import perform
 if TYPE_CHECKING:  # only who changes the trash loads what does it
     from bsd.care.trash import Trash
 
+_ID = {"id": complete.trash}
 _MORE = """
 An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older than
 the setting `trash_retention` goes by itself, with the next retention run.
@@ -79,7 +81,7 @@ def delete(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> i
     return request.exit_code
 
 
-delete.params[1:1] = parameters(Delete, {})
+delete.params[1:1] = parameters(Delete)
 
 
 def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
@@ -130,7 +132,7 @@ def list_trash(call: Call, /) -> int:
     return _list(call)
 
 
-@trash.command("restore", cls=BsdCommand, params=parameters(RestoreFromTrash, {}))
+@trash.command("restore", cls=BsdCommand, params=parameters(RestoreFromTrash, completed=_ID))
 @click.pass_obj
 def restore(call: Call, /, id: str) -> int:
     """Bring a session back, with the children that went with it."""
@@ -147,7 +149,7 @@ def restore(call: Call, /, id: str) -> int:
     return request.exit_code
 
 
-@trash.command("delete", cls=BsdCommand, params=parameters(DeleteFromTrash, {}))
+@trash.command("delete", cls=BsdCommand, params=parameters(DeleteFromTrash, completed=_ID))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete_from_trash(call: Call, /, id: str, yes: bool) -> int:

@@ -5,25 +5,54 @@ Programs get the answers themselves, with --json.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from bsd.doors.cli.output import counted, note, print_table, say, size
+from bsd.care.file_owners import give_back
+from bsd.doors.cli.arguments import all_words
+from bsd.doors.cli.call import BsdCommand, Call
+from bsd.doors.cli.names import say_who_serves
+from bsd.doors.cli.output import (
+    counted,
+    note,
+    one_line,
+    print_table,
+    safe,
+    say,
+    say_check,
+    size,
+    styled,
+)
+from bsd.doors.cli.problem import Problem
 from bsd.foundation.answers import Answer
 from bsd.foundation.errors import Invalid
+from bsd.foundation.rights import FileOwner, environment_of
+from bsd.surgery.view import EntryView
+from bsd.text.reader import parse_entry
+from bsd.verbs.read_extracted import text_of_value
+from bsd.verbs.show import Shown, ShownEntries, ShownValue, WholeEntry
 
 if TYPE_CHECKING:  # each verb loads its own
+    from bsd.care.verify import Verification
     from bsd.foundation.layout import SessionName
     from bsd.surgery.edit import Extractable, ExtractableSet
     from bsd.surgery.restore import Restored
     from bsd.surgery.undo import PastOperation, Undone
     from bsd.surgery.view import Context
+    from bsd.verbs.checks import Examined
     from bsd.verbs.history import HistoryList
+    from bsd.verbs.list_sessions import AllSessions
     from bsd.verbs.restore import Restore
+    from bsd.verbs.search import FoundEntry, FoundInAll
     from bsd.verbs.summary import Summary
 
 # Says to people what was answered; the session is None where a verb asks of all.
@@ -36,15 +65,23 @@ def _plainly(answer: Answer, _: object) -> None:
         say(f"{name.replace('_', ' ')}: {value}")
 
 
+def _at_once(_: Call, given: dict[str, Any]) -> dict[str, Any]:
+    return given
+
+
 @dataclass(frozen=True, slots=True)
 class VerbWords:
     """What the command line adds to a verb."""
 
     tell: Tell = _plainly
-    # Whether arguments and answer speak of trouble, which the exit code tells.
-    failed: Callable[[Any, Any], bool] = lambda _asked, _answer: False
-    # Arguments that are typed in a way of their own.
+    # From arguments and answer, the exit code where the answer tells of trouble.
+    failed: Callable[[Any, Any], int] = lambda _asked, _answer: 0
+    # What comes before it is done; returns the arguments, by name.
+    begin: Callable[[Call, dict[str, Any]], dict[str, Any]] = _at_once
+    # Arguments that are typed in a way of their own; see `arguments.parameters`.
     types: Mapping[str, click.ParamType[Any]] = field(default_factory=dict)
+    own: Mapping[str, click.Parameter | None] = field(default_factory=dict)
+    kind: type[BsdCommand] = BsdCommand
 
 
 def _tell_restored(answer: Restored, session: SessionName) -> None:
@@ -64,8 +101,8 @@ def _tell_restored(answer: Restored, session: SessionName) -> None:
         say(f"It was restored before, at {answer.previous_restored_at}. {answer.suggestion}")
 
 
-def _is_lost(asked: Restore, answer: Restored) -> bool:
-    return bool(answer.unavailable or (asked.keys and answer.changed))
+def _is_lost(asked: Restore, answer: Restored) -> int:
+    return int(bool(answer.unavailable or (asked.keys and answer.changed)))
 
 
 def _tell_undone(answer: Undone, session: SessionName) -> None:
@@ -197,11 +234,232 @@ def _tell_summary(found: Summary, session: SessionName) -> None:
                 say(f"  - {line}")
 
 
+# --- sessions ---
+
+_TITLE = 60  # characters
+
+
+def _begin_sessions(call: Call, given: dict[str, Any]) -> dict[str, Any]:
+    call.finish_due()
+    say_who_serves(call.layout, given["agent"])
+    return {**given, "figures": call.json}  # people are not shown them
+
+
+def _tell_sessions(found: AllSessions, _: object) -> None:
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
+    rows = [
+        (
+            one.session,
+            size(one.size),
+            size(one.extracted_bytes) if one.extracted_entries else "",
+            str(one.extracted_entries or ""),
+            datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
+            one.status or "",
+            one_line(one.title or one.label or "", _TITLE),
+        )
+        for one in found.sessions
+    ]
+    if rows:
+        print_table(columns, rows, right=columns[1:4], last_may_shrink=True)
+        say()
+    out = sum(one.extracted_bytes for one in found.sessions)
+    total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
+    say(f"{total}; {size(out)} in the store" if out else total)
+    if found.problem:
+        note(f"The text of the sessions was not searched: {found.problem}")
+    for agent in found.agents:
+        if agent.note:
+            note(f"{agent.name}: {agent.note}")
+
+
+# --- search ---
+
+_LONG_TITLE = 100  # characters
+
+
+def _begin_search(call: Call, given: dict[str, Any]) -> dict[str, Any]:
+    call.log(writes=False)
+    return given
+
+
+def _tell_found(found: FoundInAll, _: object) -> None:
+    for one in found.sessions:
+        say(one.session, style="1")
+        say(f"  {one_line(one.title, _LONG_TITLE)}\n")
+    print_hits(found.results)
+    many = [counted(len(found.sessions), "session")] if found.sessions else []
+    many += [counted(len(found.results), "entry")] if found.results else []
+    say(", ".join(many) or "Nothing was found.")
+    for left in found.unread:
+        text = f"{left.session} was not searched: {left.error}"
+        Problem(text, left.problem.exit_code, left.problem.hint).show()
+
+
+def print_hits(hits: Sequence[FoundEntry]) -> None:
+    """Print entries that were found, with the words in them."""
+    for hit in hits:
+        badge = "  📎 extracted" if hit.where == "extracted" else ""
+        say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
+        sys.stdout.write(f"  {_marked(hit)}\n\n")
+
+
+def _marked(hit: FoundEntry) -> str:
+    shown, done = "", 0
+    for start, end in hit.matches:
+        shown += safe(hit.snippet[done:start])
+        shown += styled(safe(hit.snippet[start:end]), "1;33", sys.stdout)
+        done = end
+    return shown + safe(hit.snippet[done:])
+
+
+def _unread(_: object, found: FoundInAll) -> int:
+    """Of the first that could not be read."""
+    return next((one.problem.exit_code for one in found.unread), 0)
+
+
+# --- show ---
+
+_PREVIEW = 200  # characters (seed 000, SP-06)
+
+
+def _tell_shown(found: Shown, _: object) -> None:
+    match found:
+        case ShownValue(value=value):
+            _print_value(text_of_value(value))
+        case ShownEntries(entries=entries, full=full):
+            whole = [one for one in entries if isinstance(one, WholeEntry)]
+            for one in whole:
+                _print_one(one, full=full)
+            if not whole:
+                print_entries(entries)
+
+
+def _print_value(text: str) -> None:
+    """Print a value as it is if a program reads it, made safe for people."""
+    if sys.stdout.isatty():
+        say(text)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+    sys.stdout.buffer.flush()
+
+
+def print_entries(views: Sequence[EntryView]) -> None:
+    """Print entries as a table."""
+    rows = [
+        (
+            str(view.index),
+            view.id or "",
+            view.type,
+            size(view.size),
+            "📎" if view.extracted else "",
+            " ".join(_notes(view)),
+            one_line(view.preview, 80),
+        )
+        for view in views
+    ]
+    columns = ("INDEX", "ID", "TYPE", "SIZE", "", "NOTES", "TEXT")
+    print_table(columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True)
+    out = sum(view.extracted for view in views)
+    say(f"\n{counted(len(views), 'entry')}, {out} of them extracted")
+
+
+def _notes(view: EntryView) -> Iterator[str]:
+    if view.extractable is not None:
+        yield f"_extractable={str(view.extractable).lower()}"
+    if view.restored is not None:
+        yield f"restored {view.restored}"
+
+
+def _print_one(view: WholeEntry, *, full: bool) -> None:
+    badge = "📎 extracted" if view.extracted else ""
+    head = (f"#{view.index}", view.id or "(no id)", view.type, size(view.size), badge)
+    say("  ".join(part for part in (*head, *_notes(view)) if part))
+    say(_readable(view.line) if full else f"  {one_line(view.preview, _PREVIEW)}")
+    for key, value in view.content.items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2)
+        say(f"\n📎 {key} ({size(len(text.encode('utf-8', 'surrogatepass')))})")
+        say(text if full else f"  {one_line(text, _PREVIEW)}")
+    for key, why in view.unavailable.items():
+        say(f"\n📎 {key}: {why}")
+    say()
+
+
+def _readable(line: str) -> str:
+    entry = parse_entry(line.encode("utf-8", "surrogateescape"))
+    return line if entry is None else json.dumps(entry, indent=2, ensure_ascii=False)
+
+
+# --- verify, doctor ---
+
+
+def _begin_verify(call: Call, given: dict[str, Any]) -> dict[str, Any]:
+    if given["repair"]:
+        call.surgeon()  # what is in flight is finished or undone first
+    else:
+        call.log(writes=False)
+        call.finish_due()
+    return given
+
+
+def _tell_verified(found: Verification, _: object) -> None:
+    if found.findings:
+        rows = [
+            (
+                "repaired" if finding.repaired else "" if finding.harmless else "open",
+                finding.kind.replace("_", " "),
+                finding.where,
+                finding.message + (f" (try: {finding.hint})" if finding.hint else ""),
+            )
+            for finding in found.findings
+        ]
+        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
+        say()
+    numbers = (
+        f"{counted(found.sessions, 'session')}, {counted(found.placeholders, 'placeholder')}, "
+        f"{counted(found.files, 'stored file')}"
+        f"{f', {found.expired:,} expired' if found.expired else ''}"
+        f"{f', {found.unmarked:,} without marker' if found.unmarked else ''}"
+    )
+    for why in found.elsewhere:
+        say(f"{why}: its sessions are verified there")
+    left = sum(finding.is_open for finding in found.findings)
+    say(f"{numbers}: {'all as it should be' if not left else counted(left, 'problem') + ' left'}")
+
+
+class _Doctor(BsdCommand):
+    """Looks as the root's owner, whom root may have given back what is the owner's."""
+
+    def first_as_root(self, ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
+        return _give_back if ctx.params["repair"] else None
+
+
+def _give_back(root: Path, owner: FileOwner) -> None:
+    count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
+    note(f"({count} files and directories of root's are {owner}'s now)")
+
+
+def _tell_examined(found: Examined, _: object) -> None:
+    for check in found.checks:
+        say_check(check.level.value, f"{check.name:<12}{check.message}")
+        if check.hint:
+            say(f"{'':14}Try: {check.hint}")
+
+
 WORDS = {
+    "all_sessions": VerbWords(_tell_sessions, begin=_begin_sessions, own={"figures": None}),
+    "search_all": VerbWords(
+        _tell_found, failed=_unread, begin=_begin_search, own={"words": all_words("words")}
+    ),
+    "show": VerbWords(_tell_shown),
     "restore": VerbWords(_tell_restored, failed=_is_lost),
     "undo": VerbWords(_tell_undone),
     "set_extractable": VerbWords(_tell_extractable, types={"value": _ExtractableType()}),
     "get_context": VerbWords(_tell_context),
     "history": VerbWords(_tell_history),
     "summary": VerbWords(_tell_summary),
+    "verify": VerbWords(
+        _tell_verified, failed=lambda _, found: int(not found.clean), begin=_begin_verify
+    ),
+    "doctor": VerbWords(_tell_examined, failed=lambda _, found: int(not found.ok), kind=_Doctor),
 }

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import LONGEST_WAIT, SESSION, BsdCommand, Call
+from bsd.doors.cli.call import LONGEST_WAIT, SESSION, Call
 from bsd.doors.cli.interrupt import StopRequest, stop_request
 from bsd.doors.cli.names import say_whose, with_entry
-from bsd.doors.cli.output import print_json
+from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords
 from bsd.foundation.layout import Layout, SessionName
 from bsd.verbs.names import NAMES
 from bsd.verbs.verb import Verb, perform, verb_named
+
+_WORTH_A_WORD = 4 << 20  # bytes to read
+_COMPLETED = {"entry": complete.entries, "agent": complete.agents}
 
 if TYPE_CHECKING:
     from bsd.care.trash import Trash
@@ -43,6 +49,7 @@ class CallHands:
         self._call = call
         self._request = request
         self._wait = wait
+        self._percent: int | None = None  # that was said last
 
     @property
     def layout(self) -> Layout:
@@ -73,7 +80,21 @@ class CallHands:
     def clock(self) -> float:
         return time.time()
 
-    def progressed(self, _: int) -> None: ...
+    def progressed(self, done: int, of: int | None = None) -> None:
+        """Stop if somebody has asked for that; say to whom sits there how far it is."""
+        if self._request is not None:
+            self._request.check()
+        if of is None or of < _WORTH_A_WORD or not sys.stderr.isatty():
+            return
+        if (percent := 100 * done // of) != self._percent:
+            self._percent = percent
+            sys.stderr.write(f"\rReading what is new: {percent} %")
+            sys.stderr.flush()
+
+    def finished(self) -> None:
+        """End the line that says how far it is."""
+        if self._percent is not None:
+            note("")
 
     def stopping(self) -> bool:
         return self._request is not None and self._request.number is not None
@@ -97,27 +118,28 @@ def verb_command(name: str, words: VerbWords | None = None) -> click.Command:
         return with_entry(call, session, entry, of)
 
     def act(call: Call, /, *, session: SessionName | None = None, **given: Any) -> int:
-        asked = verb.arguments(**given)
-        if verb.changes:
-            with stop_request() as request:
-                answer = work(call, session, asked, CallHands(call, request))
-            code = request.exit_code
-        else:
-            answer, code = work(call, session, asked, CallHands(call)), 0
+        asked = verb.arguments(**words.begin(call, given))
+        changes = verb.will_change(asked)
+        with stop_request() if changes else nullcontext() as request:
+            hands = CallHands(call, request)
+            try:
+                answer = work(call, session, asked, hands)
+            finally:
+                hands.finished()
         if call.json:
             print_json(answer.as_json())
         else:
             words.tell(answer, session)
-        return code or int(words.failed(asked, answer))
+        return (request.exit_code if request else 0) or words.failed(asked, answer)
 
     assert named.command is not None  # noqa: S101 - only those are asked for
     one = click.Argument(["session"], type=SESSION, metavar="AGENT/SESSION")
-    return BsdCommand(
+    return words.kind(
         named.command,
         callback=click.pass_obj(act),
         params=[
             *([one] if verb.ask is None else []),
-            *parameters(verb.arguments, words.types),
+            *parameters(verb.arguments, types=words.types, completed=_COMPLETED, own=words.own),
         ],
         help=_help(named.help, verb),
     )

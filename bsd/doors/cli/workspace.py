@@ -135,8 +135,6 @@ def _root_option() -> click.Option:
     return click.Option(["--workspace-root", "place"], metavar="DIR", help=_PLACE)
 
 
-_KNOWN = click.Argument(["session_id"], metavar="ID", shell_complete=complete.workspaces)
-
 for _command in (
     wing_command(verbs.CREATE, "create", _opening, _say_created, also=[_root_option()]),
     wing_command(
@@ -144,7 +142,7 @@ for _command in (
         "touch",
         _opening,
         _say_touched,
-        own={"session_id": _KNOWN},
+        completed={"session_id": complete.workspaces},
         also=[_root_option()],
         failed=lambda done: done.metadata is None,
     ),

@@ -70,7 +70,7 @@ class DeskHands:
     def clock(self) -> float:
         return self.desk.patience.clock()
 
-    def progressed(self, _: int) -> None:
+    def progressed(self, _: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
         self.desk.patience.check()
 
     def stopping(self) -> bool:

@@ -21,8 +21,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.restore import Restored
 from bsd.surgery.view import Context
-from bsd.verbs.read_extracted import ReadExtracted, ReadOut
-from bsd.verbs.reading import Held
+from bsd.verbs.read_extracted import Held, ReadExtracted, ReadOut
 from bsd.verbs.restore import Restore
 from bsd.verbs.verb import Meanwhile, Verb, no_one_waits
 from tests.waiting import DEADLINE_SECONDS

@@ -12,9 +12,8 @@ from jsonschema_rs import validator_for
 
 from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, carry_out
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
-from bsd.memory.classes import Classes
 from bsd.memory.facts import Memory
-from bsd.memory.new_fact import NewFact
+from bsd.memory.new_fact import Classes, NewFact
 
 NOW = 1_790_000_000
 DAY = 86_400

@@ -194,6 +194,7 @@ def test_names_are_offered(at_home: Call, root: Path) -> None:
     assert at_home("delete", "main/beta", "--yes").code == 0
     (trashed,) = offered(at_home, "bsd trash restore main_b")
     assert trashed.startswith("main_beta_")
+    assert offered(at_home, "bsd memory confirm main_b") == [], "a fact is nothing in the trash"
 
 
 def test_entries_are_offered_those_that_are_away_first(at_home: Call, root: Path) -> None:

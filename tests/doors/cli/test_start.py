@@ -71,7 +71,7 @@ def test_the_tab_key_offers_commands_without_loading_any() -> None:
 def test_help_of_a_verb_needs_nobody_who_does_it(verb: str) -> None:
     loaded = _modules_after(verb, "--help")
     assert "click" in loaded
-    assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson"})
+    assert not {name.partition(".")[0] for name in loaded} & (_HEAVY - {"orjson", "filelock"})
     assert "bsd.session.surgeon" not in loaded
 
 
@@ -86,7 +86,6 @@ def test_looking_needs_neither_a_surgeon_nor_what_checks_settings(
     too_much = {
         "pydantic",
         "structlog",
-        "filelock",
         "asyncio",
         "rich.console",
         "bsd.session.surgeon",
