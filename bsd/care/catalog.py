@@ -234,7 +234,9 @@ def describe(
     ends = (titles or Titles(layout, only=name)).of(name, stat)
     registry = owner_of(layout, name.agent).registry()
     entry = next(registry.find(name.session), None)
-    records = SessionStore(layout, name).index.records.values()
+    store = SessionStore(layout, name)
+    records = store.index.records.values()
+    packed = [pack for _, pack in store.archive.summaries()] if store.archive else []
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -244,8 +246,10 @@ def describe(
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
         parent=entry.parent if entry else None,
-        extracted_entries=len({record.entry_id for record in records}),
-        extracted_bytes=sum(record.size for record in records),
+        extracted_entries=len({record.entry_id for record in records})
+        + sum(pack.lines for pack in packed),
+        extracted_bytes=sum(record.size for record in records)
+        + sum(pack.content for pack in packed),
     )
 
 

@@ -42,6 +42,7 @@ class DiskUse:
     """Bytes that the disk has given out, by what they are for."""
 
     store: int
+    archive: int
     history: int
     trash: int
     in_flight: InFlightUse
@@ -53,7 +54,14 @@ class DiskUse:
 
     @property
     def total(self) -> int:
-        parts = (self.store, self.history, self.trash, self.in_flight.bytes, self.orphans)
+        parts = (
+            self.store,
+            self.archive,
+            self.history,
+            self.trash,
+            self.in_flight.bytes,
+            self.orphans,
+        )
         return sum(parts) + self.databases + self.others + self.log
 
     def as_json(self) -> dict[str, Any]:
@@ -72,6 +80,7 @@ def disk_use(layout: Layout, saved: SavedByHour | None = None) -> DiskUse:
     beside = (layout.history, layout.inflight, layout.orphans)
     return DiskUse(
         store=_taken([layout.extracted]),
+        archive=_taken([layout.archive]),
         history=_taken([layout.history]),
         trash=_taken([layout.trash]),
         in_flight=in_flight_use(layout),

@@ -132,7 +132,8 @@ def _owners(layout: Layout) -> Iterator[Check]:
 
 
 def _working_directories(layout: Layout) -> list[Path]:
-    ours = [layout.root, layout.own, layout.extracted, layout.log_file.parent]
+    stored = [layout.extracted, layout.archive]
+    ours = [layout.root, layout.own, *stored, layout.log_file.parent]
     return [path for path in (*ours, *_session_directories(layout)) if path.is_dir()]
 
 
@@ -147,7 +148,13 @@ def _session_directories(layout: Layout) -> list[Path]:
 
 
 def _privacy(layout: Layout) -> Iterator[Check]:
-    ours = (layout.own, layout.extracted, layout.own / "audit.jsonl", layout.config_file)
+    ours = (
+        layout.own,
+        layout.extracted,
+        layout.archive,
+        layout.own / "audit.jsonl",
+        layout.config_file,
+    )
     wide = [path for path in ours if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077]
     if wide:
         names = " ".join(map(str, wide))

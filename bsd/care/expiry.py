@@ -128,14 +128,19 @@ def clean(shelf: Shelf, ages: Ages, stopping: Callable[[], bool] = lambda: False
     `stopping` is asked before each lot: what is left then goes with the next run.
     """
     lifetime = lifetime_seconds(shelf.keep)
-    done = Cleaned()
     if held := ages.why_held(lifetime):
         _log.warning("[RETENTION] Nothing is deleted", shelf=shelf.name, problem=held)
-        return done
+        return Cleaned()
 
     def expired(thing: Thing) -> bool:
         return lifetime is not None and ages.age(thing.mtime, lifetime) > lifetime
 
+    return clean_lots(shelf, expired, stopping)
+
+
+def clean_lots(shelf: Shelf, expired: Expired, stopping: Callable[[], bool]) -> Cleaned:
+    """Delete what is expired, whatever that means, as `clean` does."""
+    done = Cleaned()
     try:
         for lot in shelf.lots():
             if stopping():

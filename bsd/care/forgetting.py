@@ -126,7 +126,8 @@ class Forgetting:
     def _forget_all(self, name: SessionName, known: list[str]) -> list[str]:
         layout = self._layout
         path = layout.transcript(name)
-        leaving = Leaving(name, layout.store_dir(name), path)
+        stores = (layout.store_dir(name), layout.archive_dir(name))
+        leaving = Leaving(name, stores, path)
         HandDown(layout, self._patience, self._actor).provide([leaving], [name])
         self._after_step("handed")
         more = [each for each in self._keep_same(name) if each not in known]
@@ -203,25 +204,18 @@ class Forgetting:
         contents = contents_of(layout)
         contents.changed()
         own = {layout.store_dir(name), layout.archive_dir(name)}
-        found = {
+        return {
             bytes.fromhex(place.hash.removeprefix("sha256:"))
             for place in contents.of_entry(entry)
             if place.directory in own
         }
-        for path in layout.archive_dir(name).glob(f"*{PACK}"):
-            with suppress(PackDamaged, OSError), Pack(path) as pack:
-                places = sorted(pack.places(), key=lambda place: place.number)
-                for place, record in zip(places, pack.records(), strict=True):
-                    if str(record.get("entry_id")) == entry:
-                        found.add(place.hash)
-        return found
 
     def _forget_stored(self, name: SessionName, entry: str) -> None:
         store = SessionStore(self._layout, name)
         refs = {
             place.ref
             for place in contents_of(self._layout).of_entry(entry)
-            if place.directory == store.directory and not getattr(place, "pack", "")
+            if place.directory == store.directory and not place.pack
         }
         for ref in sorted(refs):
             self._take(store.file(ref))

@@ -1,5 +1,7 @@
 """Before a store goes for good: what other sessions name in it is handed down to one of them.
 
+Likewise what they name in a session's archive.
+
 Programs copy lines into other sessions, markers included, and `store.index` finds what these
 name in whatever store. One that leaves for good could take the only copy along; so a session that
 names it, in its place, put aside or in the trash, gets it into its own store, as old as it is. And
@@ -42,10 +44,10 @@ _AT_ONCE = 16 * 1024 * 1024  # bytes held in memory
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A session's store that goes for good, and the transcript that goes with it."""
+    """A session's store and archive that go for good, and the transcript that goes with them."""
 
     name: SessionName
-    store: Path
+    stores: tuple[Path, ...]
     transcript: Path
 
 
@@ -119,7 +121,7 @@ class HandDown:
 
     def _going(self, leaving: Collection[Leaving]) -> dict[str, StoredPlace]:
         """What lies in these stores and, whole, in no other: by hash."""
-        stores = {one.store for one in leaving}
+        stores = {store for one in leaving for store in one.stores}
         going = {place.hash: place for store in stores for place in self._contents.of_store(store)}
         return {
             hash_: place
@@ -237,9 +239,12 @@ class HandDown:
     def _records(self, kept: Iterable[tuple[_NeededLine, Keep]]) -> Iterator[Record]:
         """What the index says of them; `verify --repair` knows what to say if it said nothing."""
         for one, keep in kept:
-            # Whose store it was matters to nobody: an index is read by its path.
-            store = SessionStore(self._layout, SessionName("store", "any"), one.place.directory)
-            if known := store.index.records.get(f"{one.place.ref}.json"):
+            if one.place.pack:
+                known = one.place.record()
+            else:  # whose store it was matters to nobody: an index is read by its path
+                store = SessionStore(self._layout, SessionName("store", "any"), one.place.directory)
+                known = store.index.records.get(f"{one.place.ref}.json")
+            if known:
                 index = known.index if one.index is None else one.index
                 yield replace(known, file=f"{keep.ref}.json", index=index)
 

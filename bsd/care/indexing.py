@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import entry_id
@@ -27,7 +27,9 @@ from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, parse_path
+from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
+from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
@@ -306,16 +308,19 @@ def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
 def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: int) -> bool:
     """Follow a session's store directory; whether that is all of it."""
     store = SessionStore(layout, name)
-    there = set(store.refs())
+    archive = SessionArchive(layout.archive_dir(name))
+    there, packed = set(store.refs()), archive.names()
     known = index.stored(name)
-    index.forget_stored(store.directory.name, known - there)
+    index.forget_stored(store.directory.name, known - there - packed)
     taken = 0
-    for ref in sorted(there - known):
+    for words in chain(
+        filter(None, (_stored_words(store, ref) for ref in sorted(there - known))),
+        _packed_words(archive, packed - there - known),
+    ):
         if taken >= budget:
             return False
-        if (words := _stored_words(store, ref)) is not None:
-            index.add_stored(name, words)
-            taken += len(words.text)
+        index.add_stored(name, words)
+        taken += len(words.text)
     return True
 
 
@@ -323,8 +328,17 @@ def _stored_words(store: SessionStore, ref: str) -> Words | None:
     data = store.read(ref)
     if data is None:
         return None  # deleted since it was listed
+    return _words_away(ref, data, store.index.records.get(f"{ref}.json"))
+
+
+def _packed_words(archive: SessionArchive, refs: frozenset[str]) -> Iterator[Words]:
+    for one in archive.lines(refs) if refs else ():
+        record = record_of({**one.record, "hash": ""})
+        yield _words_away(ref_of(one.record), one.line, record)
+
+
+def _words_away(ref: str, data: bytes, record: Record | None) -> Words:
     entry = parse_entry(data) or {}
-    record = store.index.records.get(f"{ref}.json")
     number = record.index if record else int(ref.partition("_")[0])
     paths = list(_paths(record.keys)) if record else []
     text = words_at(entry, paths) if paths else words_of(entry, None)

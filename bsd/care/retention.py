@@ -1,19 +1,17 @@
-"""Deletes what has been kept long enough: the one place that destroys content (SPEC §7).
+"""Ends the time for which things are kept: the one place that destroys content (SPEC §7, §7a).
 
-What is kept lies on shelves; each shelf has a setting that says how long. The things that one
-session put there are one lot, deleted under that session's own lock.
+What is kept lies on shelves (`shelves`, and the trash here); each has a setting that says how long.
+What leaves the store is not destroyed but packed, as long as there shall be an archive.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bsd.care.expiry import (
@@ -24,34 +22,36 @@ from bsd.care.expiry import (
     Lot,
     Thing,
     clean,
+    clean_lots,
     forecast,
-    unlink,
 )
 from bsd.care.search import forget_stored
+from bsd.care.shelves import (
+    WAIT_SECONDS,
+    ArchiveShelf,
+    HistoryShelf,
+    Packing,
+    StoreShelf,
+    archive_use,
+)
 from bsd.care.trash import Trash
 from bsd.care.trashed import TrashPlace, ids
 from bsd.foundation.ages import Ages, look, steady
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.audit import AuditLog
-from bsd.foundation.errors import BsdError, NotFound, os_problem
-from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.errors import BsdError, NotFound
+from bsd.foundation.files import make_private_dir
+from bsd.foundation.layout import Layout
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.foundation.spelling import iso_utc, lifetime_seconds
-from bsd.session.commit.lock import OwnLock
+from bsd.foundation.spelling import format_size, iso_utc, lifetime_seconds
 from bsd.session.rest import Patience
-from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
-from bsd.store.index import INDEX_FILE, Index, session_named_in
+from bsd.store.index import contents_of
 
 _log = get_logger("retention")
 
-_STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
-_LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was cut short
-_OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
-# What lasts as long as the session: of one that is gone it is kept as long as its history.
-_LASTING = re.compile("|".join(map(re.escape, (UNDONE, RESTORED))) + rf"|\w+{re.escape(DAMAGED)}")
-# An extraction holds a session's lock for a moment; what is still locked then goes next time.
-_WAIT_SECONDS = 5.0
+_SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
+_USUAL_RATIO = 6.0  # of bytes in the store to bytes in the archive, as long as it holds nothing
 _HELD = "Why nothing is deleted: the clock is not believed"
 
 
@@ -77,6 +77,13 @@ class Retention(Answer):
     held: str | None = field(init=False, metadata=contract(_HELD, by=lambda one: one.store.held))
     cleaned: int = field(init=False, metadata=contract(by=lambda one: one.store.cleaned))
     bytes: int = field(init=False, metadata=contract(by=lambda one: one.store.bytes))
+    archived_bytes: int | None = field(
+        metadata=contract(
+            "What the extracted files take in the archive (before they do: about); null: they are "
+            "deleted for good"
+        )
+    )
+    archive: CleanedPlace | Forecast
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
 
@@ -86,6 +93,7 @@ class CleanedAll(Retention):
     """What a run has deleted."""
 
     store: CleanedPlace = field(metadata=INTERNAL)
+    archive: CleanedPlace
     history: CleanedPlace
     trash: CleanedPlace
     dry_run: bool = False
@@ -94,7 +102,8 @@ class CleanedAll(Retention):
     @property
     def failures(self) -> int:
         """How much could not be deleted, wherever it lies."""
-        return self.store.errors + self.history.errors + self.trash.errors
+        places = (self.store, self.archive, self.history, self.trash)
+        return sum(place.errors for place in places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +111,7 @@ class ForecastAll(Retention):
     """What a run would delete."""
 
     store: Forecast = field(metadata=INTERNAL)
+    archive: Forecast
     history: Forecast
     trash: Forecast
     dry_run: bool = True
@@ -128,7 +138,7 @@ class RetentionRun:
         actor: str,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = steady,
-        wait: float = _WAIT_SECONDS,
+        wait: float = WAIT_SECONDS,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._layout = layout
@@ -138,32 +148,77 @@ class RetentionRun:
         self._stopping = stopping
         self._ages = look(layout, clock, steady)
 
-    def clean_all(self, config: PruningConfig) -> CleanedAll:
-        """Delete what has been kept long enough, as far as the clock can be believed."""
-        keep, others = config.retention, config.trash_retention
-        held, held_others = map(self._ages.why_held, map(lifetime_seconds, (keep, others)))
-        store = self.clean_store(keep)
+    def clean_all(self, config: PruningConfig, *, forget: bool = False) -> CleanedAll:
+        """Move and delete what has been kept long enough, as far as the clock can be believed.
+
+        With `forget` what leaves the store is deleted, whatever `archive` says.
+        """
+        keep, others, archived = config.retention, config.trash_retention, config.archive_retention
+        held, held_others, held_archive = (
+            self._ages.why_held(lifetime_seconds(each)) for each in (keep, others, archived)
+        )
+        packing = None if forget or not config.archive else self._packing(archived)
+        store = self.clean_store(keep, packing)
+        archive = self.clean_archive(archived, config.archive_max_bytes)
         history, trash = self.clean_history(others), self.clean_trash(others)
         return CleanedAll(
             store=CleanedPlace(keep, held, store),
+            archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
+            archive=CleanedPlace(archived, held_archive, archive),
             history=CleanedPlace(others, held_others, history),
             trash=CleanedPlace(others, held_others, trash),
         )
 
-    def clean_store(self, keep: str) -> Cleaned:
-        """Clean the store of all sessions, those that no longer exist included, and audit it."""
-        shelf, lifetime = StoreShelf(self._layout, keep, wait=self._wait), lifetime_seconds(keep)
+    def _packing(self, keep: str) -> Packing:
+        lifetime = lifetime_seconds(keep)
+        with suppress(OSError, BsdError):  # there it is told, if there is anything to pack
+            make_private_dir(self._layout.refuse_outside(self._layout.archive))
+        return Packing(self._clock(), None if lifetime is None else lifetime / _SPAN)
+
+    def clean_store(self, keep: str, packing: Packing | None = None) -> Cleaned:
+        """Clean the store of all sessions, those that no longer exist included, and audit it.
+
+        With `packing` what goes is in the archive before; else it is destroyed.
+        """
+        shelf = StoreShelf(self._layout, keep, wait=self._wait, packing=packing)
+        lifetime = lifetime_seconds(keep)
         try:
             done = clean(shelf, self._ages, self._stopping)
         finally:
-            if gone := {name: refs for name, refs in shelf.deleted.items() if refs}:
-                forget_stored(self._layout, gone)
-        before = {}
+            self._forget_text(shelf.deleted)
+            contents_of(self._layout).changed()
+        more: dict[str, object] = {}
         if lifetime is not None:
-            before["keep"] = keep
-            before["expired_before"] = iso_utc(self._ages.now_for(lifetime) - lifetime)
-        self._audit(done, "retention", **before)
+            more["keep"] = keep
+        if packing is not None:
+            for taken in filter(lambda one: one.pack, packing.done):
+                files, size = len(taken.files), format_size(taken.packed)
+                _log.info(f"[RETENTION] Packed {files} of them into {taken.pack} ({size})")
+            more["bytes_archived"] = sum(taken.packed for taken in packing.done)
+        elif lifetime is not None:
+            more["expired_before"] = iso_utc(self._ages.now_for(lifetime) - lifetime)
+        self._audit(done, "retention" if packing is None else "archive", **more)
         return done
+
+    def clean_archive(self, keep: str, most: int) -> Cleaned:
+        """Delete packs that are older than `keep`, and the oldest, if they are over `most` bytes.
+
+        0 is no limit.
+        """
+        shelf = ArchiveShelf(self._layout, keep, wait=self._wait)
+        try:
+            done = clean(shelf, self._ages, self._stopping)
+            if most:
+                done += clean_lots(shelf, shelf.oldest_over(most), self._stopping)
+        finally:
+            self._forget_text(shelf.deleted)
+            contents_of(self._layout).changed()
+        self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
+        return done
+
+    def _forget_text(self, deleted: Mapping[str, list[str]]) -> None:
+        if gone := {name: refs for name, refs in deleted.items() if refs}:
+            forget_stored(self._layout, gone)
 
     def clean_history(self, keep: str) -> Cleaned:
         """Forget operations that are older than `keep`: they can no longer be undone.
@@ -186,7 +241,7 @@ class RetentionRun:
         trash.recover()
         return clean(TrashShelf(self._layout, keep, trash), self._ages, self._stopping)
 
-    def _audit(self, done: Cleaned, action: str, **more: str) -> None:
+    def _audit(self, done: Cleaned, action: str, **more: object) -> None:
         if done.cleaned:
             AuditLog(self._layout.audit_file, self._clock).record(
                 actor=self._actor,
@@ -194,199 +249,79 @@ class RetentionRun:
                 files_removed=done.cleaned,
                 bytes=done.bytes,
                 errors=done.errors,
-                **more,
+                **more,  # type: ignore[arg-type]  # none is called agent or session_id
             )
 
 
-def forecast_all(layout: Layout, config: PruningConfig, ages: Ages) -> ForecastAll:
+def forecast_all(
+    layout: Layout, config: PruningConfig, ages: Ages, *, forget: bool = False
+) -> ForecastAll:
     """Say what would go; changes nothing. Raises BsdError."""
     keep, others = config.retention, config.trash_retention
+    store = forecast(StoreShelf(layout, keep), ages)
+    packed = None
+    if config.archive and not forget:
+        packed = round(store.bytes / (archive_use(layout).ratio or _USUAL_RATIO))
     return ForecastAll(
-        store=forecast(StoreShelf(layout, keep), ages),
+        store=store,
+        archived_bytes=packed,
+        archive=archive_forecast(layout, config, ages),
         history=forecast(HistoryShelf(layout, others), ages),
         trash=forecast(TrashShelf(layout, others), ages),
     )
 
 
-def in_plain_words(keep: str) -> str:
+def archive_forecast(layout: Layout, config: PruningConfig, ages: Ages) -> Forecast:
+    """What the archive would lose by age, and then by its size; raises BsdError."""
+    shelf = ArchiveShelf(layout, config.archive_retention)
+    found = forecast(shelf, ages)
+    if not config.archive_max_bytes:
+        return found
+    over = shelf.oldest_over(config.archive_max_bytes)
+    things = {thing.path: thing for lot in shelf.lots() for thing in lot.things() if over(thing)}
+    more = [things[path] for path in things.keys() - {thing.path for thing in found.going}]
+    going = sorted([*found.going, *more], key=lambda thing: thing.mtime)
+    return replace(found, going=tuple(going), staying=found.staying - len(more))
+
+
+def in_plain_words(config: PruningConfig) -> str:
     """What a user must know before the first file goes."""
+    keep = config.retention
     if lifetime_seconds(keep) is None:
         return (
             "What bsd takes out of sessions is kept for ever (retention is `never`). "
-            "`bsd config set retention 30d` would delete it after 30 days."
+            "`bsd config set retention 30d` would let it go after 30 days."
+        )
+    if config.archive:
+        return (
+            f"What bsd takes out of sessions is kept for {keep} as it is (the setting "
+            "`retention`) and then moved, compressed, into the archive, from which it can be "
+            f"restored as before{_archive_end(config)}. To have it deleted instead: `bsd config "
+            "set archive false`. `bsd retention --dry-run` shows what goes next."
         )
     return (
         f"What bsd takes out of sessions is kept for {keep} (the setting `retention`) and "
         "then deleted for good: its placeholder stays, but can no longer be restored. To keep it "
-        "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`. "
+        "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`, or "
+        "compressed: `bsd config set archive true`. "
         "`bsd retention --dry-run` shows what goes next."
     )
 
 
-# --- the shelves ---
+def _archive_end(config: PruningConfig) -> str:
+    if lifetime_seconds(config.archive_retention) is None:
+        return " (for ever: `archive_retention` is never)"
+    return f" ({config.archive_retention} long: `archive_retention`)"
 
 
-class _StoreLot:
-    """What was taken out of one session."""
-
-    _pattern = _STORED
-
-    def __init__(self, layout: Layout, path: Path, wait: float) -> None:
-        self.path = path
-        self._layout = layout
-        self._wait = wait
-        self._names: set[str] = set()  # of all that lay there at the last look
-        self.deleted: list[str] = []  # names without their ending
-
-    def things(self) -> list[Thing]:
-        found = []
-        self._names.clear()
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                self._names.add(entry.name)
-                if not self._pattern.fullmatch(entry.name):
-                    continue
-                with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        thing = Thing(self.path / entry.name, status.st_size, status.st_mtime)
-                        found.append(thing)
-        return found
-
-    def is_untidy(self) -> bool:
-        return self._names <= {INDEX_FILE} or any(map(_LEFTOVER.fullmatch, self._names))
-
-    def tidy(self) -> None:
-        with self._lock(0.0):
-            self._tidy_up()
-
-    def delete(self, expired: Expired) -> Cleaned:
-        done = Cleaned()
-        with self._lock(self._wait):
-            # Looked at anew: an extraction may have used a file again, and renewed its time.
-            for thing in filter(expired, self.things()):
-                unlinked = unlink(thing)
-                if not unlinked.errors:
-                    self.deleted.append(thing.path.stem)
-                done += unlinked
-            try:
-                self._tidy_up()
-            except OSError as error:  # what is deleted counts all the same
-                problem = os_problem(error, f"tidying up {self.path}").message
-                _log.warning("[RETENTION] Not tidied up", where=str(self.path), problem=problem)
-                done += Cleaned(errors=1)
-        return done
-
-    def _lock(self, wait: float) -> OwnLock:
-        """The session's own lock. Its file is named like the directory, so no name is needed."""
-        file = self._layout.lock_file_of(self.path.name)
-        return OwnLock(
-            file, wait, mode=0o600, fallback_to_soft=False, name=_apparent_name(self.path)
-        )
-
-    def _tidy_up(self) -> None:
-        there = set(os.listdir(self.path))
-        for name in filter(_LEFTOVER.fullmatch, list(there)):
-            (self.path / name).unlink()  # who wrote it held the lock that we have now
-            there.discard(name)
-        if there <= {INDEX_FILE}:
-            with suppress(FileNotFoundError):
-                (self.path / INDEX_FILE).unlink()
-            self.path.rmdir()
-            return
-        if INDEX_FILE in there:
-            self._update_index(there)
-
-    def _update_index(self, there: set[str]) -> None:
-        path = self.path / INDEX_FILE
-        index = Index(path, session_named_in(path) or _apparent_name(self.path))
-        left = [record for record in index.records.values() if record.file in there]
-        if index.broken or len(left) == len(index.records):
-            return
-        try:
-            index.replace(left)
-        except BsdError as problem:  # a cache; verify --repair makes it anew
-            _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
+WHAT_IS_NEW = (
+    "New: what `retention` takes out of the store is no longer deleted but moved, compressed, into "
+    "the archive, and can be restored from there; to delete it as before: `bsd config set archive "
+    "false`."
+)
 
 
-class _HistoryLot(_StoreLot):
-    """What undo needs of one session; and what lasts, once nothing is left that it is about."""
-
-    _pattern = _OPERATION
-
-    def things(self) -> list[Thing]:
-        found = super().things()
-        if (lasting := sorted(filter(_LASTING.fullmatch, self._names))) and self._is_gone(lasting):
-            for name in lasting:
-                with suppress(FileNotFoundError):
-                    status = (self.path / name).lstat()
-                    found.append(Thing(self.path / name, status.st_size, status.st_mtime))
-        return found
-
-    def _is_gone(self, lasting: list[str]) -> bool:
-        """Whether neither the session is there nor anything that was taken out of it."""
-        if os.path.lexists(self._layout.extracted / self.path.name):
-            return False
-        told = (session_named_in(self.path / name) for name in lasting)
-        name = next(filter(None, told), None) or _apparent_name(self.path)
-        try:
-            self._layout.session_file(name)
-        except NotFound:
-            return True
-        except BsdError:  # it cannot be told
-            return False
-        return False
-
-
-def _apparent_name(directory: Path) -> SessionName:
-    """Return the session that a store directory's name stands for, or what comes near it."""
-    agent, _, session = directory.name.partition("_")
-    try:
-        return SessionName(agent.replace("~", "_"), session)
-    except BsdError:  # a long name was cut and has a hash, or somebody else made the directory
-        return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", directory.name))
-
-
-class StoreShelf:
-    """The extracted files, one lot for each session's directory."""
-
-    name = "extracted"
-    _lot: type[_StoreLot] = _StoreLot
-
-    def __init__(self, layout: Layout, keep: str, *, wait: float = _WAIT_SECONDS) -> None:
-        self.keep = keep
-        self._layout = layout
-        self._wait = wait
-        self.deleted: dict[str, list[str]] = {}  # refs by directory: whose text goes, too
-
-    @property
-    def _directory(self) -> Path:
-        return self._layout.extracted
-
-    def lots(self) -> Iterator[Lot]:
-        directory = self._layout.refuse_outside(self._directory)
-        try:
-            with os.scandir(directory) as entries:
-                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise os_problem(error, f"reading {directory}") from error
-        for name in names:
-            lot = self._lot(self._layout, directory / name, self._wait)
-            self.deleted[name] = lot.deleted
-            yield lot
-
-
-class HistoryShelf(StoreShelf):
-    """What undo needs, one lot for each session's directory; it is kept as long as the trash."""
-
-    name = "history"
-    _lot = _HistoryLot
-
-    @property
-    def _directory(self) -> Path:
-        return self._layout.history
+# --- the trash ---
 
 
 class TrashShelf:

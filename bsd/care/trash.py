@@ -199,7 +199,8 @@ class Trash:
     def _is_there(self, name: SessionName) -> bool:
         """Whether there is a trace of a session without its transcript."""
         listed = owner_of(self.layout, name.agent).registry().keys(name.session)
-        return bool(listed) or self.layout.store_dir(name).is_dir()
+        kept = (self.layout.store_dir(name), self.layout.archive_dir(name))
+        return bool(listed) or any(directory.is_dir() for directory in kept)
 
     @contextmanager
     def _family_locked(self, name: SessionName) -> Iterator[list[Member]]:
@@ -301,8 +302,7 @@ class Trash:
                 hint="delete or rename that one, then try again",
             )
         place = TrashPlace(self.layout.trash_dir(), item.id)
-        store, history = self.layout.store_dir(item.name), self.layout.history_dir(item.name)
-        for here, there in ((place.store, store), (place.history, history)):
+        for there, here in self._moves().directories(item, place):
             if names := [name for name in in_the_way(here, there) if name not in JOINED]:
                 return Conflict(
                     f"{there} has another {names[0]} than the one in the trash",
@@ -322,12 +322,13 @@ class Trash:
 
     def _leaving(self, name: SessionName) -> Leaving:
         """What goes with a session that is still in its place."""
-        return Leaving(name, self.layout.store_dir(name), self._moves().session_path(name))
+        stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
+        return Leaving(name, stores, self._moves().session_path(name))
 
     def _gone(self, item: Trashed) -> Leaving:
         """What goes with a session that lies in the trash."""
         place = TrashPlace(self.layout.trash_dir(), item.id)
-        return Leaving(item.name, place.store, place.transcript)
+        return Leaving(item.name, (place.store, place.archive), place.transcript)
 
     def _with_children(self, item: Trashed) -> list[Trashed]:
         by_parent: dict[str | None, list[Trashed]] = {}

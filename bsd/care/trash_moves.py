@@ -182,7 +182,7 @@ class Moves:
     def _take_store(
         self, journal: Journal, item: Trashed, place: TrashPlace, *, copy: bool
     ) -> Trashed:
-        for there, here in self._directories(item, place):
+        for there, here in self.directories(item, place):
             if not copy:
                 move_tree(there, here)
             elif there.is_dir() and not here.is_dir():
@@ -190,10 +190,14 @@ class Moves:
         files, amount = weigh(place.store)
         return journal.update(item, extracted_files=files, extracted_bytes=amount)
 
-    def _directories(self, item: Trashed, place: TrashPlace) -> list[tuple[Path, Path]]:
-        """Store and history: where they lie for a session, and where in the trash."""
+    def directories(self, item: Trashed, place: TrashPlace) -> list[tuple[Path, Path]]:
+        """Store, archive and history: where they lie for a session, and where in the trash."""
         layout, name = self._layout, item.name
-        return [(layout.store_dir(name), place.store), (layout.history_dir(name), place.history)]
+        return [
+            (layout.store_dir(name), place.store),
+            (layout.archive_dir(name), place.archive),
+            (layout.history_dir(name), place.history),
+        ]
 
     def _tell_deleted(self, journal: Journal, item: Trashed) -> None:
         kept = not journal.permanent
@@ -246,7 +250,7 @@ class Moves:
         history = self._layout.history_dir(item.name)
         if history.is_dir():
             EntryNotes(history, item.name).join(EntryNotes(place.history, item.name))
-        for there, here in self._directories(item, place):
+        for there, here in self.directories(item, place):
             if here.is_dir():
                 # Time in the trash does not count as time kept, or retention would take it all.
                 _make_younger(here, journal.at - item.trashed_at, journal.at)
@@ -291,7 +295,7 @@ class Moves:
 
     def _undo_return(self, item: Trashed, place: TrashPlace) -> None:
         """Bring the store back to the trash, as its transcript has to stay there."""
-        for there, here in self._directories(item, place):
+        for there, here in self.directories(item, place):
             if there.is_dir() and not here.is_dir():
                 copy_tree(there, here)  # a copy: a session of that name is there again
 
@@ -312,6 +316,7 @@ class Moves:
         remove_file(place.transcript)
         self._after_step("transcript_gone")
         remove_tree(place.store)
+        remove_tree(place.archive)
         remove_tree(place.history)
         self._after_step("store_gone")
         remove_file(place.meta)

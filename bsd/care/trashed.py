@@ -73,7 +73,7 @@ class TrashPlace:
     @property
     def parts(self) -> tuple[Path, ...]:
         """All that may lie there, the meta file last."""
-        return self.transcript, self.store, self.history, self.meta
+        return self.transcript, self.store, self.archive, self.history, self.meta
 
     @property
     def is_there(self) -> bool:
@@ -107,6 +107,10 @@ class TrashPlace:
     @property
     def store(self) -> Path:
         return self.trash / f"{self.base}_extracted_{self.id.rpartition('_')[2]}"
+
+    @property
+    def archive(self) -> Path:
+        return self.trash / f"{self.base}_archive_{self.id.rpartition('_')[2]}"
 
     @property
     def history(self) -> Path:
@@ -269,7 +273,7 @@ def _id_of(part: str) -> str | None:
     for ending in (_META, ".jsonl"):
         if part.endswith(ending):
             return part.removesuffix(ending)
-    for what in ("_extracted_", "_history_"):
+    for what in ("_extracted_", "_archive_", "_history_"):
         base, found, stamp = part.rpartition(what)
         if found:
             return f"{base}_{stamp}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from bsd.care.bring_back import sweep_returning
 from bsd.care.interrupted import recover
 from bsd.care.keeping import Keeping
-from bsd.care.retention import RetentionRun, in_plain_words
+from bsd.care.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.care.verify import reindex
 from bsd.daemon import directories
 from bsd.daemon.scan import sessions_by_stat
@@ -78,7 +78,8 @@ class Chores:
         state = self._state
         clocks, config = state.clocks, state.config.current
         ages = look(state.layout, clocks.wall, clocks.steady, keep=not state.settings.readonly)
-        kept = map(lifetime_seconds, (config.retention, config.trash_retention))
+        settings = (config.retention, config.trash_retention, config.archive_retention)
+        kept = map(lifetime_seconds, settings)
         why = next(filter(None, map(ages.why_held, kept)), None)
         if why is not None and self._held is None:
             _log.warning("The clock cannot be believed", problem=why)
@@ -155,7 +156,7 @@ class Chores:
             self._behind.discard(name)
 
     def clean_up(self) -> None:
-        """Delete what has been kept long enough."""
+        """Archive or delete what has been kept long enough."""
         state = self._state
         started = state.clocks.wall()
         run = RetentionRun(
@@ -201,10 +202,15 @@ class Chores:
                 )
 
     def explain_retention(self) -> None:
-        """Before anything was ever deleted, say what will be, and how to keep it."""
+        """Before anything has ever gone, say what will, and how to have it otherwise.
+
+        And where a bsd that only deleted was at work before, that it no longer does.
+        """
         config = self._state.config.current
         if config.last_retention_run_at is None:
-            _log.info(in_plain_words(config.retention))
+            _log.info(in_plain_words(config))
+        elif config.archive and not os.path.lexists(self._state.layout.archive):
+            _log.info(WHAT_IS_NEW)
 
 
 @traced(_cron_log)

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ import orjson
 
 from bsd import __version__
 from bsd.care.disk_use import SavedByHour, disk_use
-from bsd.care.expiry import Shelf, forecast
-from bsd.care.retention import StoreShelf, TrashShelf
+from bsd.care.expiry import Forecast, Shelf, forecast
+from bsd.care.retention import TrashShelf, archive_forecast
+from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
@@ -29,6 +31,7 @@ from bsd.foundation.claims import elsewhere, served_by
 from bsd.foundation.errors import BsdError
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import Layout
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.sources import Source
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.orphans import list_orphans
@@ -126,9 +129,7 @@ class DaemonReport:
                 "path": str(state.layout.config_file),
                 "problem": problem.message if problem else None,
             },
-            retention=self._next_retention.answer(
-                config.retention, config.trash_retention, self._next_run()
-            ),
+            retention=self._next_retention.answer(config, self._next_run()),
         ).as_json()
 
     def in_short(self) -> str:
@@ -244,26 +245,39 @@ class _Paced:
 
 
 def _retention(
-    layout: Layout, clocks: Clocks, keep: str, keep_trash: str, next_run: float | None
+    layout: Layout, clocks: Clocks, config: PruningConfig, next_run: float | None
 ) -> dict[str, Any]:
     """What the next run of the retention (epoch seconds) will delete, as status tells it."""
     at = clocks.wall() if next_run is None else next_run
     ages = look(layout, clocks.wall, clocks.steady, keep=False)
-    trash = _forecast(TrashShelf(layout, keep_trash), ages, at)
+    trash = _forecast(TrashShelf(layout, config.trash_retention), ages, at)
     trash["sessions"] = trash.pop("files")  # each of them is one
     return {
         "next_run": None if next_run is None else iso_utc(next_run),
-        **_forecast(StoreShelf(layout, keep), ages, at),
+        **_forecast(StoreShelf(layout, config.retention), ages, at),
+        "archive": _archive(layout, config, ages, at),
         "trash": trash,
     }
 
 
-def _forecast(shelf: Shelf, ages: Ages, at: float) -> dict[str, Any]:
+def _archive(layout: Layout, config: PruningConfig, ages: Ages, at: float) -> dict[str, Any]:
+    """What the archive holds and saves, and what goes from it."""
+    shelf = ArchiveShelf(layout, config.archive_retention)
+    answer = _forecast(shelf, ages, at, partial(archive_forecast, layout, config))
+    answer |= {"on": config.archive, "most_bytes": config.archive_max_bytes}
+    with suppress(BsdError):  # it has been told as a problem
+        answer |= archive_use(layout).as_json()
+    return answer
+
+
+def _forecast(
+    shelf: Shelf, ages: Ages, at: float, foretell: Callable[[Ages], Forecast] | None = None
+) -> dict[str, Any]:
     """What goes at a later moment, and why nothing goes now."""
     held = ages.why_held(lifetime_seconds(shelf.keep))
     answer = {"keep": shelf.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
     try:
-        found = forecast(shelf, ages.at(at))
+        found = foretell(ages.at(at)) if foretell else forecast(shelf, ages.at(at))
     except BsdError as problem:
         return {**answer, "problem": problem.message}
     expiry = found.next_expiry

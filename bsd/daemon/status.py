@@ -76,7 +76,9 @@ class DaemonStatus(Answer):
     # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
     retention: Facts = field(
         metadata=contract(
-            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash"
+            "keep, next_run, files, bytes (of the next run), next_expiry, held, trash; archive: "
+            "these, and on, most_bytes, packs, lines, content (bytes of these), kept (bytes that "
+            "they take), ratio, oldest, newest"
         )
     )
 

@@ -243,7 +243,7 @@ def _is_void(claim: Claim) -> bool:
 def has_served(layout: Layout, source: Source) -> bool:
     """Whether this root has taken something out of a source, or has at least done so once."""
     prefix = f"{source.name.replace('_', '~')}:"
-    for directory in (layout.extracted, layout.history):
+    for directory in (layout.extracted, layout.archive, layout.history):
         with suppress(OSError):
             if any(name.startswith(prefix) for name in os.listdir(directory)):
                 return True

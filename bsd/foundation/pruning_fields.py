@@ -202,8 +202,15 @@ class PruningConfig:
         job="scan")
     auto_cron: str = _schedule("*/2 * * * *", _WHEN, "Look into changed sessions", "auto_cron")
     retention: str = setting("24h", LIFETIME, _KEPT, "Extracted content")
-    retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Delete what expired", "retention")
+    retention_cron: str = _schedule("0 */6 * * *", _KEPT, "Clear away what expired", "retention")
     trash_retention: str = setting("14d", LIFETIME, _KEPT, "Trash and history")
+    archive: bool = setting(
+        True, Switch(), _KEPT, "Archive what expires",
+        "Extracted content is then compressed and can still be restored; else it is deleted.")
+    archive_retention: str = setting("never", LIFETIME, _KEPT, "Archive")
+    archive_max_bytes: int = setting(
+        0, Number(0, 1 << 53, "bytes; 0 = no limit"), _KEPT, "Largest archive",
+        "Bytes; if it is larger, the oldest goes; 0: no limit")
     archive_sessions: str = setting(
         "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
     keep_restore_remote_calls: bool = setting(

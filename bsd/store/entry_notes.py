@@ -306,11 +306,16 @@ class RootRecords:
                 line = self._store.load(place.ref, place.hash)
                 if isinstance(line, Missing):
                     continue  # this one tells nothing
-                at = place.directory
-                store = stores.setdefault(at, SessionStore(self._layout, self._store.name, at))
-                record = store.index.records.get(f"{place.ref}.json")
+                at, archive = place.directory, self._store.archive
+                if place.pack:
+                    record = place.record()
+                else:
+                    other = SessionStore(self._layout, self._store.name, at)
+                    store = stores.setdefault(at, other)
+                    record = store.index.records.get(f"{place.ref}.json")
                 keys = record.keys if record else ()
-                yield KeptLine(entry_id, line, keys, own=at == self._store.directory)
+                own = {self._store.directory, archive.directory if archive else None}
+                yield KeptLine(entry_id, line, keys, own=at in own)
 
 
 def _stamps(restored: RestoredNotes) -> Stamps:

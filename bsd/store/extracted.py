@@ -28,6 +28,7 @@ from bsd.foundation.filesystem import Syncing
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
+from bsd.store.archive import SessionArchive
 from bsd.store.index import INDEX_FILE, Contents, Index, StoredPlace, contents_of
 from bsd.text.change import Readable
 
@@ -120,6 +121,8 @@ class SessionStore:
         self.name = name
         self._contents: Contents = contents_of(layout)  # asked when something is missing here
         self.directory = directory or layout.store_dir(name)
+        # What lies in the trash is found as another session's would be.
+        self.archive = None if directory else SessionArchive(layout.archive_dir(name))
         self.index = Index(self.directory / INDEX_FILE, name)
         self._unfinished: list[str] = []  # stems of the files of the `keep` under way
         self._present: set[str] | None = None  # names in the directory, if many are asked for
@@ -179,10 +182,12 @@ class SessionStore:
         return False
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """The same; or what any other file of the root's stores holds of this hash."""
+        """The same; or what the archive, or any other store of the root, holds of this hash."""
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
             return found
+        if self.archive and (line := self.archive.line(hash)) is not None:
+            return line
         for place in self._contents.with_hash(hash):
             if (line := place.line()) is not None:
                 return line
@@ -223,7 +228,9 @@ class SessionStore:
 
     def taken(self, ref: str) -> bool:
         """Whether a file of this name exists, or is known to have existed."""
-        return self._is_there(ref) or self.index.names(ref)
+        if self._is_there(ref) or self.index.names(ref):
+            return True
+        return self.archive is not None and ref in self.archive.names()
 
     def _is_there(self, ref: str) -> bool:
         # One look at a name costs as much as a hundred names in a list. Nobody else writes here

@@ -41,6 +41,8 @@ from bsd.foundation.files import LARGEST_LINE, UNCERTAIN_NS, open_plain, read_pl
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, inside
 from bsd.foundation.logs import get_logger
+from bsd.store.archive import SessionArchive, packed_line, ref_of, salvaged_lines
+from bsd.store.pack import Pack, PackDamaged
 from bsd.text.reader import parse_kept
 
 INDEX_FILE = "index.json"  # in the directory of a store
@@ -105,7 +107,7 @@ class Index:
         new = _lines(records)  # one after the other: as objects they take many times as much
         if not self._append(new):
             if old := self.records:
-                added = filter(None, map(_record, orjson.loads(b"[%b]" % bytes(new))))
+                added = filter(None, map(record_of, orjson.loads(b"[%b]" % bytes(new))))
                 new = _lines(_by_file([*old.values(), *added]).values())
             self._write(new)
         self._records, self._newest = None, {}
@@ -168,7 +170,7 @@ class Index:
         if not isinstance(entries, list):
             self.broken = "it holds no list of entries"
             return {}
-        records = [record for entry in entries if (record := _record(entry))]
+        records = [record for entry in entries if (record := record_of(entry))]
         if len(records) != len(entries):
             self.broken = "some of its entries are not readable"
         return _by_file(records)
@@ -193,7 +195,8 @@ def _by_file(records: Iterable[Record]) -> dict[str, Record]:
     return found
 
 
-def _record(entry: Any) -> Record | None:
+def record_of(entry: Any) -> Record | None:
+    """A record, as JSON has it; None if it is none."""
     try:
         return Record(
             entry_id=str(entry["entry_id"]),
@@ -213,15 +216,15 @@ def _record(entry: Any) -> Record | None:
 
 _log = get_logger("contents")
 
-_DATABASE_VERSION = 1
+_DATABASE_VERSION = 2
 _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
-_IN_TRASH = "_extracted_"
+_IN_TRASH, _ARCHIVE_IN_TRASH = "extracted", "archive"  # before the time at the end of a name
 _UNKNOWN = (0, 0, 0, 0)
 # Looking whether the stores are as they were may take one part in so many of the time.
 _SELDOM = 10
 
-# `places` may hold other things than directories one day (packs), and `ref` a name in these.
+# `places` are directories of stores, of archives, and packs in these; `ref` is a name in one.
 _CREATE = (
     """CREATE TABLE places (
         id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE,
@@ -244,20 +247,31 @@ _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
 
 @immutable
 class StoredPlace:
-    """A stored line: a file of a session's store, in its place or in the trash."""
+    """A stored line: in a session's store or in its archive, in their place or in the trash."""
 
     directory: Path
     ref: str
     hash: str
     at: str  # when it was taken out, ISO 8601; empty: nobody knows
     entry: int  # `entry_key` of the entry that it was
+    pack: str = ""  # name of the pack in which it lies; empty: it has a file of its own
 
     @property
     def file(self) -> Path:
-        return self.directory / f"{self.ref}{_FINISHED}"
+        """In which file it lies."""
+        return self.directory / (self.pack or f"{self.ref}{_FINISHED}")
+
+    def record(self) -> Record | None:
+        """What the index said of a line that lies in a pack."""
+        with suppress(PackDamaged, OSError, ValueError), Pack(self.file) as pack:
+            if place := pack.find(bytes.fromhex(self.hash.removeprefix("sha256:"))):
+                return record_of({**pack.record(place), "hash": self.hash})
+        return None
 
     def line(self) -> bytes | None:
         """What lies there, if it is what it shall be, and may be read."""
+        if self.pack:
+            return packed_line(self.file, self.hash)
         with suppress(OSError):
             line = read_plain(self.file, LARGEST_LINE)
             return line if f"sha256:{hashlib.sha256(line).hexdigest()}" == self.hash else None
@@ -281,16 +295,18 @@ class Contents:
             key = bytes.fromhex(digest)
         except ValueError:  # a marker that somebody wrote by hand
             return []
-        found = self._places("hash = ?", key)
+        found = self._places("hash = :value", key)
         return sorted(found, key=lambda place: place.directory.parent == self._layout.trash)
 
     def of_entry(self, entry: str) -> list[StoredPlace]:
         """All lines that are stored of an entry of this id, in any store; the newest first."""
-        return self._places("entry = ?", entry_key(entry))
+        return self._places("entry = :value", entry_key(entry))
 
     def of_store(self, directory: Path) -> list[StoredPlace]:
-        """All that one store holds."""
-        return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
+        """All that one store, or one archive, holds."""
+        path = f"{directory.parent.name}/{directory.name}"
+        within = "path = :value OR (path > :value || '/' AND path < :value || '0')"
+        return self._places(within, path)
 
     def changed(self) -> None:
         """Something was stored, or moved: the next question is answered by a new look."""
@@ -312,11 +328,12 @@ class Contents:
         with self._open() as database:
             self._bring_up_to_date(database)
             query = _COLUMNS + condition + _NEWEST
-            rows = database.execute(query, (value,)).fetchall()
+            rows = database.execute(query, {"value": value}).fetchall()
         root = self._layout.root
         return [
-            StoredPlace(root / path, ref, f"sha256:{hash_.hex()}", at, entry)
+            StoredPlace(root / directory, ref, f"sha256:{hash_.hex()}", at, entry, pack)
             for path, ref, hash_, at, entry in rows
+            for directory, pack in (_parts(path),)
         ]
 
     # --- what the stores hold ---
@@ -336,28 +353,64 @@ class Contents:
                 number, was = known.pop(path, (None, None))
                 if state != was or state == _UNKNOWN:
                     _read_store(database, directory, path, number, state)
+            self._follow_archives(database, known)
             for number, _ in known.values():
                 _forget(database, number)
         ended = time.monotonic()
         self._again_at = ended + _SELDOM * (ended - began)
 
+    def _follow_archives(
+        self, database: sqlite3.Connection, known: dict[str, tuple[int, _State]]
+    ) -> None:
+        """Take in new packs, which never change; what is there is taken out of `known`."""
+        packs: dict[str, list[str]] = {}
+        for path in known:
+            directory, pack = _parts(path)
+            if pack:
+                packs.setdefault(directory, []).append(path)
+        for path in self._archives():
+            state = _state(f"{self._layout.root}/{path}")
+            number, was = known.pop(path, (None, None))
+            there = packs.get(path, [])
+            if state != was or state == _UNKNOWN:
+                found = SessionArchive(self._layout.root / path).packs()
+                there = [f"{path}/{pack.name}" for pack in found]
+                for each in there:
+                    if each not in known:
+                        rows = _packed_rows(self._layout.root / each)
+                        _insert(database, each, _UNKNOWN, rows)
+                if number is not None:
+                    _forget(database, number)
+                _insert(database, path, state, ())
+            for each in there:
+                known.pop(each, None)
+
     def _stores(self) -> Iterator[str]:
         """The stores' paths below the root; as text, since there may be very many."""
-        for top, marked in ((self._layout.extracted, ""), (self._layout.trash, _IN_TRASH)):
-            try:
-                real = inside(top, self._layout.root)
-                with os.scandir(real) as found:
-                    names = [
-                        item.name
-                        for item in found
-                        if marked in item.name and item.is_dir(follow_symlinks=False)
-                    ]
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except (BsdError, OSError) as error:  # a link that leads out, a closed directory
-                _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
-                continue
-            yield from (f"{top.name}/{name}" for name in names)
+        yield from self._directories(self._layout.extracted, "")
+        yield from self._directories(self._layout.trash, _IN_TRASH)
+
+    def _archives(self) -> Iterator[str]:
+        yield from self._directories(self._layout.archive, "")
+        yield from self._directories(self._layout.trash, _ARCHIVE_IN_TRASH)
+
+    def _directories(self, top: Path, marked: str) -> Iterator[str]:
+        """Paths of the directories in one whose names have a word before their last."""
+        try:
+            real = inside(top, self._layout.root)
+            with os.scandir(real) as found:
+                names = [
+                    item.name
+                    for item in found
+                    if (not marked or item.name.split("_")[-2:-1] == [marked])
+                    and item.is_dir(follow_symlinks=False)
+                ]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (BsdError, OSError) as error:  # a link that leads out, a closed directory
+            _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+            return
+        yield from (f"{top.name}/{name}" for name in names)
 
     # --- the database ---
 
@@ -417,9 +470,13 @@ def _read_store(
     """Take in what one store holds now."""
     if number is not None:
         _forget(database, number)
+    _insert(database, path, state, _rows(directory))
+
+
+def _insert(database: sqlite3.Connection, path: str, state: _State, held: Iterable[_Row]) -> None:
     insert = "INSERT INTO places (path, ino, mtime, index_mtime, index_size) VALUES (?, ?, ?, ?, ?)"
     number = database.execute(insert, (path, *state)).lastrowid
-    rows = ((hash_, number, ref, entry, at) for hash_, ref, entry, at in _rows(directory))
+    rows = ((hash_, number, ref, entry, at) for hash_, ref, entry, at in held)
     database.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", rows)
 
 
@@ -445,6 +502,28 @@ def _rows(directory: str) -> Iterator[_Row]:
                 line = read_plain(Path(directory, file), LARGEST_LINE)
                 entry = entry_key(entry_id(parse_kept(line) or {}) or "")
                 yield hashlib.sha256(line).digest(), file.removesuffix(_FINISHED), entry, ""
+
+
+def _parts(path: str) -> tuple[str, str]:
+    """Of a place: the directory of a store or an archive, and a pack in it, if it is one."""
+    directory, _, name = path.rpartition("/")
+    return (directory, name) if directory.count("/") else (path, "")
+
+
+def _packed_rows(path: Path) -> Iterator[_Row]:
+    """What the lines of a pack are; where its index is damaged, as far as they say it."""
+    with suppress(OSError):
+        try:
+            with Pack(path) as pack:
+                found = sorted(pack.places(), key=lambda place: place.number)
+                for place, record in zip(found, pack.records(), strict=True):
+                    at = str(record.get("extracted_at", ""))
+                    yield place.hash, ref_of(record), entry_key(record.get("entry_id", "")), at
+        except PackDamaged as problem:
+            _log.warning("A pack of the archive is damaged", problem=str(problem))
+            for number, (hash_, line) in enumerate(salvaged_lines(path)):
+                entry = entry_key(entry_id(parse_kept(line) or {}) or "")
+                yield hash_, f"{number:04d}_salvaged", entry, ""
 
 
 def _records(index: Path) -> Iterator[dict[str, object]]:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,6 +186,9 @@ class Pack:
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """What the index of the store said of each line, in their order."""
+        return map(self._parsed, self._record_lines())
+
+    def _record_lines(self) -> list[bytes]:
         self.check_index()
         try:  # the hash was right, so this does not become longer than it was
             unpacker = zstandard.ZstdDecompressor().decompressobj()
@@ -195,16 +198,32 @@ class Pack:
         found = text.split(b"\n")[:-1]
         if len(found) != self.summary.lines:
             raise PackDamaged(self.path, "its records do not fit its lines")
-        return map(orjson.loads, found)
+        return found
+
+    def _parsed(self, line: bytes) -> Mapping[str, Any]:
+        record = orjson.loads(line)
+        if not isinstance(record, dict):
+            raise PackDamaged(self.path, "a record is none")
+        return record
 
     def __iter__(self) -> Iterator[Packed]:
         """All lines, in their order; every hash is compared."""
+        return self.some(lambda _: True)
+
+    def some(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[Packed]:
+        """The same, of those lines whose record is `wanted`; other blocks are not read."""
         places = sorted(self.places(), key=lambda place: place.number)
         number, content = -1, b""
         for place, record in zip(places, self.records(), strict=True):
+            if not wanted(record):
+                continue
             if place.block != number:
                 number, content = place.block, self._content(place.block)
             yield Packed(place.hash, _cut(self.path, content, place), record)
+
+    def record(self, place: PackPlace) -> Mapping[str, Any]:
+        """What the index of the store said of one line."""
+        return self._parsed(self._record_lines()[place.number])
 
     def _place(self, number: int) -> PackPlace:
         return PackPlace._make(

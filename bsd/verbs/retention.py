@@ -1,4 +1,4 @@
-"""retention: what was kept long enough is deleted for good, or it is said what would go."""
+"""retention: what was kept long enough is archived or deleted, or it is said what would go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ class CleanUp:
 
     dry_run: bool = field(
         default=False,
-        metadata=argument("Say what would go, and when; delete nothing.", query=True),
+        metadata=argument("Say what would go, and when; change nothing.", query=True),
+    )
+    forget: bool = field(
+        default=False,
+        metadata=argument("Delete extracted content for good instead of archiving it.", query=True),
     )
     trust_clock: bool = field(
         default=False,
@@ -27,12 +31,12 @@ def _run(hands: RootHands, asked: CleanUp) -> Retention:
     layout, config, clock = hands.layout, hands.config, hands.clock
     if asked.dry_run:
         ages = Ages(clock()) if asked.trust_clock else look(layout, clock, keep=False)
-        return forecast_all(layout, config.current, ages)
+        return forecast_all(layout, config.current, ages, forget=asked.forget)
     if asked.trust_clock:
         trust(layout)
     started = clock()
     run = RetentionRun(layout, actor=hands.actor, clock=clock, stopping=hands.stopping)
-    done = run.clean_all(config.current)
+    done = run.clean_all(config.current, forget=asked.forget)
     if done.held is None:
         config.note_run("last_retention_run_at", started)
     hands.cleaned()
@@ -49,7 +53,7 @@ RETENTION = Verb(
         "POST",
         "/api/retention/run",
         "run_retention",
-        "Delete what was kept long enough, or say what would go.",
+        "Archive or delete what was kept long enough, or say what would go.",
         tag="trash",
     ),
 )

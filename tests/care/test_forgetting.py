@@ -10,11 +10,14 @@ import zstandard
 
 from bsd.care.forgetting import Forgetting
 from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.retention import RetentionRun
 from bsd.care.search import search
+from bsd.care.shelves import Packing
 from bsd.foundation.errors import Busy, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.rest import Patience
 from tests.care.keeping import DAY, bring_back, extract, keep
+from tests.care.trashing import trash_of
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
 from tests.verbs import performed
@@ -36,11 +39,11 @@ def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
 
 def said(layout: Layout, word: str, *but: Path) -> list[str]:
     """The files under the root in which a word stands, however they are written."""
-    found = []
-    for path in sorted(layout.root.rglob("*")):
-        if path.is_file() and path not in but and word.encode().lower() in _plain(path).lower():
-            found.append(str(path.relative_to(layout.root)))
-    return found
+    return [
+        str(path.relative_to(layout.root))
+        for path in sorted(layout.root.rglob("*"))
+        if path.is_file() and path not in but and word.encode().lower() in _plain(path).lower()
+    ]
 
 
 def _plain(path: Path) -> bytes:
@@ -55,20 +58,27 @@ def forgetting(layout: Layout, clock: Clock) -> Forgetting:
     return Forgetting(layout, patience=Patience(wait=0.0, clock=clock.now, sleep=clock.sleep))
 
 
-def everywhere(layout: Layout, clock: Clock) -> Path:
-    """A session that is in store, history, archive and index."""
+def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
+    """A session that is in store or archive, in history and index; a copy of it is kept."""
     path = secret_session(layout)
     extract(layout, NAME, clock)
     keep(layout, clock)
+    if packed:
+        for file in layout.store_dir(NAME).glob("0*"):
+            set_at_rest(file, 3 * DAY)
+        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
     search(layout, WORDS[0])
     places = {place.partition("/")[0] for place in said(layout, WORDS[0])}
-    assert places >= {"extracted", ".brainsurgeon"}
+    assert places == {"archive" if packed else "extracted", ".brainsurgeon"}
     return path
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
 @pytest.mark.parametrize("is_gone", [False, True], ids=["live", "gone"])
-def test_no_word_of_a_session_is_left(layout: Layout, clock: Clock, *, is_gone: bool) -> None:
-    path = everywhere(layout, clock)
+def test_no_word_of_a_session_is_left(
+    layout: Layout, clock: Clock, *, is_gone: bool, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
     if is_gone:
         path.unlink()
         keep(layout, clock)
@@ -84,8 +94,11 @@ def test_no_word_of_a_session_is_left(layout: Layout, clock: Clock, *, is_gone: 
         forgetting(layout, clock).session(NAME)
 
 
-def test_an_entry_is_forgotten_and_nothing_else(layout: Layout, clock: Clock) -> None:
-    path = everywhere(layout, clock)
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_an_entry_is_forgotten_and_nothing_else(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
     done = forgetting(layout, clock).entry(NAME, "e1")
     assert (done.entry, done.kept_by) == ("e1", [])
     assert said(layout, WORDS[0]) == []
@@ -112,8 +125,11 @@ def test_an_entry_that_stands_whole_in_a_copy_is_forgotten_there(
     assert WORDS[1].encode() in lines[3]
 
 
-def test_a_fork_keeps_what_it_needs_and_is_named(layout: Layout, clock: Clock) -> None:
-    path = everywhere(layout, clock)
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_a_fork_keeps_what_it_needs_and_is_named(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
     fork = path.with_name("fork.jsonl")
     fork.write_bytes(path.read_bytes())
     set_at_rest(fork, 2 * DAY)
@@ -148,3 +164,22 @@ def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock:
     assert said(layout, WORDS[0]) == []
     assert [copy.id for copy in gone_sessions(layout)] == [second.id]
     assert find_gone(layout, str(NAME)).origin == second.origin
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("way", ["delete", "trash"])
+def test_a_permanent_delete_leaves_no_word(
+    layout: Layout, clock: Clock, way: str, *, packed: bool
+) -> None:
+    everywhere(layout, clock, packed=packed)
+    trash = trash_of(layout, clock=clock.now, sleep=clock.sleep)
+    if way == "delete":
+        trash.delete(NAME, permanent=True)
+    else:
+        trash.delete(NAME)
+        assert gone_sessions(layout) == []  # the trash's rules hold for it
+        assert keep(layout, clock).gone == 0
+        trash.remove(str(NAME))
+    for word in WORDS:
+        assert said(layout, word) == []
+    assert gone_sessions(layout) == []

@@ -11,18 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bsd.care import retention
+from bsd.care import shelves
 from bsd.care.expiry import Cleaned, clean, forecast
-from bsd.care.retention import (
-    HistoryShelf,
-    RetentionRun,
-    StoreShelf,
-    in_plain_words,
-)
+from bsd.care.retention import RetentionRun, in_plain_words
+from bsd.care.shelves import HistoryShelf, StoreShelf
 from bsd.foundation.ages import Ages, Step, StepKind
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import Forbidden
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.lock import own_lock
 from bsd.session.notes import told_expired
 from bsd.store.entry_notes import UNDONE
@@ -148,13 +145,13 @@ def test_a_file_that_was_used_again_meanwhile_stays(
 ) -> None:
     """The time counts that the file has under the lock, not when it was found."""
     store = put(layout, NAME, {"0001_thinking": 25})
-    lock = retention._StoreLot._lock
+    lock = shelves._StoreLot._lock
 
-    def renewed(lot: retention._StoreLot, wait: float) -> object:
+    def renewed(lot: shelves._StoreLot, wait: float) -> object:
         os.utime(store.file("0001_thinking"))
         return lock(lot, wait)
 
-    monkeypatch.setattr(retention._StoreLot, "_lock", renewed)
+    monkeypatch.setattr(shelves._StoreLot, "_lock", renewed)
     assert clean(shelf(layout), Ages(NOW)) == Cleaned()
     assert store.file("0001_thinking").exists()
 
@@ -297,11 +294,11 @@ def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_g
 
 
 def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
-    words = in_plain_words("24h")
+    words = in_plain_words(PruningConfig(archive=False))
     assert "24h" in words
     assert "deleted for good" in words
     assert "bsd config set retention never" in words
-    assert "kept for ever" in in_plain_words("never")
+    assert "kept for ever" in in_plain_words(PruningConfig(retention="never"))
 
 
 # --- what is said of content whose time was up: when it was deleted, and by which setting ---

@@ -22,7 +22,7 @@ from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
 from bsd.foundation.files import holds, plain_stream
 from bsd.foundation.layout import Layout, SessionName
-from bsd.store.index import INDEX_FILE
+from bsd.store.index import INDEX_FILE, contents_of
 
 _MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
 _HEAD = 2048
@@ -142,7 +142,8 @@ def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
 def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> list[SessionName]:
     """The sessions in which the placeholder of an entry stands, and whose store knows it.
 
-    The stores' indexes are searched as text: of thousands of sessions that takes a moment.
+    Or their archive. The stores' indexes are searched as text: of thousands of sessions that takes
+    a moment.
     """
     needle = b'"entry_id":%b' % json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")
     stands = placeholder(entry).encode("utf-8", "replace")
@@ -154,6 +155,13 @@ def sessions_that_lack(layout: Layout, entry: str, agent: str | None = None) -> 
             name = _name_in(index)
             if agent in (None, name.agent) and holds(layout.session_file(name), stands):
                 found.append(name)
+    for place in contents_of(layout).of_entry(entry):
+        owner = layout.session_of_store(place.directory.name) if place.pack else None
+        with suppress(BsdError):
+            if owner is None or owner in found or agent not in (None, owner.agent):
+                continue
+            if holds(layout.session_file(owner), stands):
+                found.append(owner)
     return found
 
 

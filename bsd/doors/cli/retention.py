@@ -1,4 +1,4 @@
-"""`bsd retention`: deletes what has been kept long enough, or says what would go, and when."""
+"""`bsd retention`: archives or deletes what was kept long enough, or says what would go, when."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _SHOWN = 20
 @command(
     "retention",
     """
-    Extracted content is kept for as long as the setting `retention` says, and then deleted for
-    good; the daemon does this by the schedule in `retention_cron`. `bsd config set retention never`
-    keeps it for ever. What is in the trash, and what undo needs, is kept for `trash_retention`.
+    Extracted content is kept for as long as the setting `retention` says, and then moved into the
+    archive, compressed; from there it can be restored as before. The daemon does this by the
+    schedule in `retention_cron`. With `--forget`, or where the setting `archive` is false, it is
+    deleted for good. The archive is kept for `archive_retention`, up to `archive_max_bytes`. What
+    is in the trash, and what undo needs, is kept for `trash_retention`.
     When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
     machine has run for as long as things are kept: exit code 1.
 
@@ -35,6 +37,7 @@ _SHOWN = 20
     Examples:
       bsd retention --dry-run
       bsd retention
+      bsd retention --forget
     """,
 )
 @click.pass_obj
@@ -48,7 +51,8 @@ def retention(call: Call, /, **given: bool) -> int:
     if call.json:
         print_json(done.as_json())
     elif isinstance(done, ForecastAll):
-        _print(done.store)
+        _print(done)
+        _print_archive(done.archive)
         _print_history(done.history)
         _print_trash(done.trash)
         _print_held(done)
@@ -63,7 +67,14 @@ retention.params[:0] = parameters(CleanUp)
 
 def _print_done(call: Call, done: CleanedAll) -> None:
     amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
-    say(f"deleted {amount}, kept {done.keep}")
+    if done.archived_bytes is None:
+        say(f"deleted {amount}, kept {done.keep}")
+    else:
+        new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
+        say(f"moved {amount}, kept {done.keep}, into the archive{new}")
+    if done.archive.cleaned:
+        gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
+        say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
     if done.history.cleaned:
         gone = counted(done.history.cleaned, "operation")
         say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
@@ -79,10 +90,11 @@ def _print_done(call: Call, done: CleanedAll) -> None:
 def _print_held(done: Retention) -> None:
     """Say why nothing is deleted, and how to go on."""
     held, others = done.held, done.trash.held  # history and trash are kept equally long
-    for why, what in ((held, "what was extracted"), (others, "history and trash")):
+    places = ("what was extracted", held), ("the archive", done.archive.held)
+    for what, why in (*places, ("history and trash", others)):
         if why is not None:
             note(f"Nothing of {what} is deleted: {why}.")
-    if held or others:
+    if held or others or done.archive.held:
         note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
 
 
@@ -112,7 +124,18 @@ def _print_trash(found: Forecast) -> None:
         )
 
 
-def _print(found: Forecast) -> None:
+def _print_archive(found: Forecast) -> None:
+    """Say what the archive would lose for good; nothing, if it is empty."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "pack")
+        say(
+            f"{going} ({size(found.bytes)}) of the archive would be deleted now, "
+            f"{found.staying:,} kept: archive_retention is {found.keep}"
+        )
+
+
+def _print(done: ForecastAll) -> None:
+    found = done.store
     if found.going:
         rows = [
             (thing.path.parent.name, thing.path.name, size(thing.size), iso_utc(thing.mtime)[:19])
@@ -122,8 +145,12 @@ def _print(found: Forecast) -> None:
         if len(found.going) > _SHOWN:
             say(f"… and {counted(len(found.going) - _SHOWN, 'file')} more")
         say()
-    going = counted(len(found.going), "extracted file")
-    say(f"{going} ({size(found.bytes)}) would go now: retention is {found.keep}")
+    going = f"{counted(len(found.going), 'extracted file')}, {size(found.bytes)}"
+    if done.archived_bytes is None:
+        say(f"deletes {going}, for good: retention is {found.keep}")
+    else:
+        about = f": about {size(done.archived_bytes)}" if found.going else ""
+        say(f"moves {going}, into the archive{about} (retention is {found.keep})")
     if found.expires is not None:
         staying = counted(found.staying, "file")
         say(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")

@@ -21,6 +21,8 @@ _MOST_SHOWN = 10
 _WIDTH = 11
 _NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
 
+_NEARLY = 0.9  # of what the archive may take: then its owner is told
+
 
 def status_lines(status: Document, now: float) -> Iterator[str]:
     """What a person wants to know first; `now` is epoch seconds."""
@@ -41,6 +43,8 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     for number, line in enumerate(disk_lines(status["disk"], now)):
         yield _row("" if number else "disk", line)
     yield _row("retention", _retention(status["retention"], now))
+    if archive := _archive(status["retention"], now):
+        yield _row("archive", archive)
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
     yield from _trouble(status)
@@ -87,8 +91,28 @@ def _retention(retention: Document, now: float) -> str:
     if retention["next_run"] is None:
         return text
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
-    what = f"{going} will go" if retention["files"] else "nothing will go"
+    where = "move into the archive" if retention["archive"]["on"] else "be deleted"
+    what = f"{going} will {where}" if retention["files"] else "nothing will go"
     return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+
+
+def _archive(retention: Document, now: float) -> str | None:
+    """What the archive holds, saves, and will lose; nothing, if it is empty."""
+    archive = retention["archive"]
+    if not archive.get("packs"):
+        return None
+    since = spell_when(archive["oldest"], now)
+    text = f"{counted(archive['lines'], 'value')} ({size(archive['content'])}) in "
+    text += f"{size(archive['kept'])}, the oldest came {since}"
+    most = archive["most_bytes"]
+    if archive["files"] and retention["next_run"]:
+        going = f"{counted(archive['files'], 'pack')} ({size(archive['bytes'])})"
+        return f"{text}; {going} will be deleted {spell_when(retention['next_run'], now)}"
+    if most and archive["kept"] > most * _NEARLY:
+        return f"{text}; of {size(most)} (archive_max_bytes): then the oldest is deleted"
+    if archive["next_expiry"]:
+        return f"{text}; the next is deleted {spell_when(archive['next_expiry'], now)}"
+    return text
 
 
 def _trash(retention: Document, now: float) -> str | None:

@@ -175,9 +175,27 @@ def _stock(status: Document) -> Iterator[Metric]:
     yield GaugeMetricFamily("bsd_orphan_bytes", "Their size.", orphans["bytes"])
     retention = status["retention"]
     yield GaugeMetricFamily(
-        "bsd_retention_due_files", "Stored files that the next run deletes.", retention["files"]
+        "bsd_retention_due_files",
+        "Stored files that leave the store with the next run.",
+        retention["files"],
     )
     yield GaugeMetricFamily("bsd_retention_due_bytes", "Their size.", retention["bytes"])
+    archive = retention["archive"]
+    yield GaugeMetricFamily(
+        "bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)
+    )
+    yield GaugeMetricFamily(
+        "bsd_archive_content_bytes", "Their size as they were.", archive.get("content", 0)
+    )
+    yield GaugeMetricFamily(
+        "bsd_archive_kept_bytes", "What they take in the archive.", archive.get("kept", 0)
+    )
+    if archive.get("oldest"):
+        yield GaugeMetricFamily(
+            "bsd_archive_oldest_timestamp_seconds",
+            "When the oldest of them came into the archive.",
+            datetime.fromisoformat(archive["oldest"]).timestamp(),
+        )
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -1,0 +1,281 @@
+"""The archive of a session: packs of what has left its store, found by the hash of the line.
+
+A line may lie in two packs, or in a pack and in the store: so it does after a crash. It is the
+same wherever it is read, and the next who moves or merges makes one of it. Whoever changes an
+archive holds bsd's own lock of the session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
+from bsd.foundation.immutable import immutable
+from bsd.foundation.logs import get_logger
+from bsd.store.pack import (
+    PACK,
+    UNFINISHED,
+    Pack,
+    PackDamaged,
+    Packed,
+    PackFull,
+    PackSummary,
+    PackWriter,
+    salvaged,
+)
+
+_log = get_logger("archive")
+
+# So many lines' bytes go into a pack at once: a session is locked, and room is taken, for no more.
+_PORTION = 256 << 20
+_MANY = 8  # packs: then those of them that are not large become one
+_LARGE = 32 << 20  # bytes: a pack of that size stays as it is
+
+
+@immutable
+class PackedFiles:
+    """Files whose lines are in the archive now, durably; they may go. Sizes are bytes."""
+
+    files: tuple[Path, ...]
+    pack: Path | None  # None: they were there already
+    content: int  # of the lines that are new there
+    packed: int  # of the pack
+
+
+class ToPack(NamedTuple):
+    """A file of a store, and what its index says of it, as far as that is known."""
+
+    file: Path
+    record: Mapping[str, Any]
+
+
+class SessionArchive:
+    """The packs in one directory, which need not be there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._names: frozenset[str] | None = None
+
+    def packs(self) -> list[Path]:
+        """All packs, the oldest first; raises OSError if the directory cannot be read."""
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self.directory / name for name in sorted(names) if is_pack(name)]
+
+    def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
+        """What the ends of the packs say; those that are damaged are left out."""
+        for path in self.packs():
+            with suppress(PackDamaged, OSError), Pack(path) as pack:
+                yield path, pack.summary
+
+    def line(self, hash: str) -> bytes | None:
+        """The line with this hash (`sha256:…`), if a pack has it."""
+        with suppress(OSError):
+            for path in reversed(self.packs()):
+                if (line := packed_line(path, hash)) is not None:
+                    return line
+        return None
+
+    def names(self) -> frozenset[str]:
+        """The refs under which its lines lay in the store; read once."""
+        if self._names is None:
+            self._names = frozenset(ref for path in self.packs() for ref in _names_in(path))
+        return self._names
+
+    def lines(self, refs: frozenset[str]) -> Iterator[Packed]:
+        """The lines that had these refs, each once; what is damaged is left out."""
+        left = set(refs)
+        for path in self.packs():
+            with suppress(PackDamaged, OSError), Pack(path) as pack:
+                for one in pack.some(lambda record: ref_of(record) in left):
+                    left.discard(ref_of(one.record))
+                    yield one
+
+    # --- changing ---
+
+    def sweep(self) -> None:
+        """Remove what somebody who was killed has left unfinished."""
+        with suppress(OSError):
+            for name in os.listdir(self.directory):
+                if name.endswith(UNFINISHED):
+                    (self.directory / name).unlink(missing_ok=True)
+
+    def take(self, files: Iterable[ToPack], now: float) -> Iterator[PackedFiles]:
+        """Pack files of the store, portion by portion; those of a portion may go when it is given.
+
+        `now` is in epoch seconds. What a line is too long for stays. Raises OSError, and
+        PackDamaged if a pack does not read as it was written; then what was given is in.
+        """
+        left, more = iter(files), True
+        while more:
+            done: list[Path] = []
+            with PackWriter(self.directory) as writer:
+                new: set[bytes] = set()
+                for one in left:
+                    if self._take(one, writer, new):
+                        done.append(one.file)
+                    if writer.content >= _PORTION:
+                        break
+                else:
+                    more = False
+                if writer.lines:
+                    path = writer.finish(now, now)
+                    size = path.stat().st_size
+                    yield PackedFiles(tuple(done), path, writer.content, size)
+                elif done:
+                    yield PackedFiles(tuple(done), None, 0, 0)
+        self._names = None
+        self._tidy()
+
+    def _take(self, one: ToPack, writer: PackWriter, new: set[bytes]) -> bool:
+        """Whether a file's line is in the archive, or will be with this pack."""
+        try:
+            line = read_plain(one.file, LARGEST_LINE)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            _log.warning("Cannot be archived, so it stays", path=str(one.file), problem=str(error))
+            return False
+        hash_ = hashlib.sha256(line).digest()
+        if hash_ not in new and self.line(f"sha256:{hash_.hex()}") is None:
+            try:
+                writer.add(line, one.record)
+            except PackFull:
+                return False
+            new.add(hash_)
+        return True
+
+    def merge(self, span: float | None = None) -> list[Path]:
+        """Make one of many small packs, where they are many; returns the new ones.
+
+        Only packs whose times differ by no more than `span` seconds become one, as that has the
+        age of its youngest. Raises OSError, PackDamaged; then all is as it was.
+        """
+        made = []
+        for group in self._groups(span):
+            merged: set[Path] = set()
+            with PackWriter(self.directory) as writer:
+                oldest, newest = self._gather(group, writer, merged)
+                if len(merged) < 2:
+                    continue
+                made.append(writer.finish(oldest, newest))
+            for path in merged - {made[-1]}:
+                path.unlink(missing_ok=True)
+            sync_dir(self.directory)
+        self._names = None
+        return made
+
+    def _groups(self, span: float | None) -> Iterator[list[Path]]:
+        group: list[Path] = []
+        began = 0.0
+        for path, summary in self.summaries():
+            if summary.packed >= _LARGE:
+                continue
+            if group and span is not None and summary.newest - began > span:
+                if len(group) >= _MANY:
+                    yield group
+                group = []
+            began = summary.oldest if not group else min(began, summary.oldest)
+            group.append(path)
+        if len(group) >= _MANY:
+            yield group
+
+    def _gather(
+        self, group: list[Path], writer: PackWriter, merged: set[Path]
+    ) -> tuple[float, float]:
+        """Add what these packs hold, each line once; names those that were whole."""
+        seen: set[bytes] = set()
+        oldest, newest = float("inf"), 0.0
+        for path in group:
+            try:
+                with Pack(path) as pack:
+                    for _ in pack:  # a damaged one stays as it is, for `verify` to tell
+                        pass
+            except PackDamaged as problem:
+                _log.warning("A pack is damaged, so it is not merged", problem=str(problem))
+                continue
+            with Pack(path) as pack:
+                for one in pack:
+                    if one.hash not in seen:
+                        seen.add(one.hash)
+                        writer.add(one.line, one.record)
+                oldest = min(oldest, pack.summary.oldest)
+                newest = max(newest, pack.summary.newest)
+            merged.add(path)
+        return oldest, newest
+
+    def remove(self, pack: Path) -> None:
+        """Delete a pack for good; raises OSError."""
+        pack.unlink(missing_ok=True)
+        self._names = None
+        sync_dir(self.directory)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        with suppress(OSError):  # there are packs, or it was never made
+            self.directory.rmdir()
+
+
+def is_pack(name: str) -> bool:
+    """Whether a file of this name is a pack that was finished."""
+    return name.endswith(PACK) and not name.startswith(".")
+
+
+def ref_of(record: Mapping[str, Any]) -> str:
+    """The ref that a packed line had in its store."""
+    return str(record.get("file", "")).removesuffix(".json")
+
+
+def packed_line(pack: Path, hash: str) -> bytes | None:
+    """The line of a pack with this hash (`sha256:…`); of a damaged one, if it is still there."""
+    try:
+        wanted = bytes.fromhex(hash.removeprefix("sha256:"))
+    except ValueError:  # a marker that somebody wrote by hand
+        return None
+    try:
+        with Pack(pack) as opened:
+            place = opened.find(wanted)
+            return None if place is None else opened.line(place)
+    except FileNotFoundError:
+        return None  # merged since we looked
+    except PackDamaged as problem:
+        _tell_damaged(pack, problem)
+    except OSError as error:
+        _log.warning("A pack cannot be read", pack=str(pack), problem=str(error))
+        return None
+    return next((line for hash_, line in salvaged_lines(pack) if hash_ == wanted), None)
+
+
+def salvaged_lines(pack: Path) -> Iterator[tuple[bytes, bytes]]:
+    """What is left in a pack whose index is damaged: SHA-256 and line.
+
+    Where nobody knows whether a line had its newline, both are given.
+    """
+    with suppress(OSError):
+        for line in salvaged(pack):
+            for each in (line, line.removesuffix(b"\n")):
+                yield hashlib.sha256(each).digest(), each
+
+
+def _names_in(path: Path) -> Iterator[str]:
+    try:
+        with Pack(path) as pack:
+            yield from map(ref_of, pack.records())
+    except (PackDamaged, OSError) as problem:
+        _log.debug("A pack does not tell its names", problem=str(problem))
+
+
+def _tell_damaged(pack: Path, problem: PackDamaged) -> None:
+    _log.warning(
+        "A pack of the archive is damaged",
+        session=pack.parent.name,
+        problem=str(problem),
+        hint="`bsd verify --repair` makes its index anew",
+    )

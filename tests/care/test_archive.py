@@ -1,0 +1,452 @@
+"""What retention takes from the store goes to the archive, and everything finds it there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bsd.care import catalog
+from bsd.care.retention import CleanedAll, RetentionRun, forecast_all, in_plain_words
+from bsd.care.search import search, search_as_it_is
+from bsd.care.shelves import archive_use
+from bsd.care.trash import Trash
+from bsd.care.verify import verify
+from bsd.doors.http.extracted import open_content
+from bsd.foundation.ages import Ages
+from bsd.foundation.audit import AuditLog
+from bsd.foundation.files import read_plain
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_fields import PruningConfig
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store.archive import SessionArchive
+from bsd.store.extracted import SessionStore, digest
+from bsd.store.index import contents_of
+from bsd.store.pack import Pack, Packed, PackWriter
+from tests.logs import capture_logs
+from tests.openclaw_tree import set_at_rest
+from tests.session.test_branched import BRANCH, branch_off, texts
+from tests.sessions import LONG, NAME, conversation, write
+from tests.verbs import performed
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+ON = PruningConfig()
+OFF = PruningConfig(archive=False)
+
+
+def age(layout: Layout, name: SessionName = NAME, hours: float = 25) -> None:
+    """Make all stored files of a session so old."""
+    then = time.time() - hours * HOUR
+    for file in layout.store_dir(name).glob("[0-9]*.json"):
+        os.utime(file, (then, then))
+
+
+def clean(layout: Layout, config: PruningConfig = ON, *, forget: bool = False) -> CleanedAll:
+    return RetentionRun(layout, actor="cli").clean_all(config, forget=forget)
+
+
+def packs(layout: Layout, name: SessionName = NAME) -> list[Path]:
+    return SessionArchive(layout.archive_dir(name)).packs()
+
+
+def later() -> float:
+    return time.time() + 5
+
+
+def trash_of(layout: Layout) -> Trash:
+    return Trash(layout, "14d", patience=Patience(wait=0.0, clock=later))
+
+
+@pytest.fixture
+def path(layout: Layout) -> Path:
+    return write(layout, conversation(4))
+
+
+@pytest.fixture
+def original(path: Path, surgeon: Surgeon) -> bytes:
+    """What the session was before four values left it."""
+    was = path.read_bytes()
+    surgeon.extract(NAME)
+    return was
+
+
+@pytest.fixture
+def archived(layout: Layout, original: bytes) -> bytes:
+    """The same; the values are in the archive only."""
+    age(layout)
+    assert clean(layout).cleaned == 4
+    assert not layout.store_dir(NAME).exists()
+    return original
+
+
+def long_lines(session: bytes) -> list[bytes]:
+    return [line for line in session.splitlines(keepends=True) if LONG.encode() in line]
+
+
+def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
+    """What the packs of a session hold, in their order."""
+    found = []
+    for path in packs(layout, name):
+        with Pack(path) as pack:
+            found += list(pack)
+    return found
+
+
+def everything_back(surgeon: Surgeon, name: SessionName = NAME) -> None:
+    surgeon.config.update({"enabled": False})
+    result = performed.restore_all(surgeon, name, leaving=True)
+    assert result.unavailable == {}
+    set_at_rest(surgeon.layout.session_file(name))
+
+
+# --- what moves ---
+
+
+def test_what_is_old_enough_moves_into_one_pack_and_leaves_the_store(
+    layout: Layout, original: bytes
+) -> None:
+    age(layout)
+    newest = max(layout.store_dir(NAME).glob("[0-9]*.json"))
+    os.utime(newest)
+    with capture_logs() as lines:
+        done = clean(layout)
+    assert (done.cleaned, done.errors) == (3, 0)
+    assert SessionStore(layout, NAME).refs() == [newest.stem]
+    (pack,) = packs(layout)
+    assert done.archived_bytes == pack.stat().st_size
+    said = [str(line["event"]) for line in lines if "RETENTION" in str(line["event"])]
+    assert said[0].startswith("[RETENTION] Deleted 3 extracted files (")
+    assert said[1].startswith(f"[RETENTION] Packed 3 of them into {pack} (")
+    assert [one.line for one in kept(layout)] == long_lines(original)[:3]
+    assert [one.record["entry_id"] for one in kept(layout)] == ["e1", "e2", "e3"]
+    assert {one.record["session"] for one in kept(layout)} == {str(NAME)}
+    (run,) = AuditLog(layout.audit_file).search(b'"action":"archive"')
+    assert run["filesRemoved"] == 3
+    assert "expiredBefore" not in run  # nothing has expired
+
+
+def test_with_the_archive_off_it_is_deleted_as_ever(
+    layout: Layout, surgeon: Surgeon, original: bytes
+) -> None:
+    age(layout)
+    assert clean(layout, OFF).archived_bytes is None
+    assert not layout.store_dir(NAME).exists()
+    assert packs(layout) == []
+    assert performed.restore_all(surgeon, NAME).unavailable.keys() == {
+        f"e{n} message.content[0].text" for n in range(1, 5)
+    }
+
+
+def test_forget_deletes_what_is_due_and_leaves_packs_alone(layout: Layout, archived: bytes) -> None:
+    before = packs(layout)
+    other = SessionName("main", "other")
+    store = layout.store_dir(other)
+    store.mkdir(parents=True)
+    (store / "0001_thinking.json").write_bytes(b"{}")
+    age(layout, other)
+    assert clean(layout, forget=True).cleaned == 1
+    assert packs(layout) == before
+    assert packs(layout, other) == []
+
+
+def test_what_a_crash_left_unfinished_is_found_and_not_kept_twice(
+    layout: Layout, original: bytes
+) -> None:
+    store = layout.store_dir(NAME)
+    files = {file.name: file.read_bytes() for file in store.iterdir()}
+    age(layout)
+    clean(layout)
+    store.mkdir()
+    for name, content in files.items():  # as if it had been killed before they went
+        (store / name).write_bytes(content)
+    (layout.archive_dir(NAME) / ".1234.tmp").write_bytes(b"half")
+    age(layout)
+    assert clean(layout).cleaned == 4
+    assert not store.exists()
+    assert [one.line for one in kept(layout)] == long_lines(original)
+    assert [path.name for path in layout.archive_dir(NAME).iterdir()] == [packs(layout)[0].name]
+
+
+def test_what_leaves_again_is_not_kept_twice(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    assert performed.restore(surgeon, NAME, "e2")["restored"]
+    surgeon.config.update({"keep_after_restore_seconds": 0})
+    set_at_rest(layout.session_file(NAME))
+    surgeon.extract(NAME)
+    (ref,) = SessionStore(layout, NAME).refs()
+    assert ref not in SessionArchive(layout.archive_dir(NAME)).names()  # a name of its own
+    age(layout)
+    assert clean(layout).cleaned == 1
+    lines = [one.line for one in kept(layout)]
+    assert len(lines) == len(set(lines))
+    everything_back(surgeon)
+
+
+def test_a_file_that_cannot_be_read_stays_and_stops_no_other(
+    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age(layout)
+    bad = min(layout.store_dir(NAME).glob("[0-9]*.json"))
+
+    def reading(path: Path, most: int) -> bytes:
+        if path == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return read_plain(path, most)
+
+    monkeypatch.setattr("bsd.store.archive.read_plain", reading)
+    done = clean(layout)
+    assert (done.cleaned, done.errors) == (3, 1)
+    assert bad.exists()
+
+
+# --- what finds it there ---
+
+
+def test_a_session_comes_back_byte_for_byte_from_the_archive_alone(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    everything_back(surgeon)
+    assert path.read_bytes() == archived
+
+
+def test_one_entry_and_single_keys_of_it_come_back(
+    surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    assert performed.restore(surgeon, NAME, "e2", ["message.content[0].text"])["restored"]
+    assert texts(path)["e2"] == f"2 {LONG}"
+
+
+def test_an_extraction_and_a_restore_can_be_undone(
+    surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    lean = path.read_bytes()
+    assert performed.restore(surgeon, NAME, "e2")["restored"]
+    performed.undo(surgeon, NAME)
+    assert path.read_bytes() == lean
+    performed.undo(surgeon, NAME)
+    assert path.read_bytes() == archived
+
+
+def test_it_is_shown_listed_and_searched_without_being_put_back(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    with closing(open_content(layout, NAME, "e3")) as content:
+        (text,) = json.loads(b"".join(content.pieces()))["content"].values()
+    assert text == f"3 {LONG}"
+    assert performed.extracted_content(surgeon, NAME, "e1")["unavailable"] == {}
+    found = search(layout, LONG, extracted_from=NAME)
+    assert sorted(str(hit.entry) for hit in found) == ["e1", "e2", "e3", "e4"]
+    (info,) = [one for one in catalog.sessions(layout) if one.name == NAME]
+    assert info.extracted_entries == 4
+
+
+def test_what_is_searched_stays_found_when_it_moves(layout: Layout, original: bytes) -> None:
+    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+    age(layout)
+    clean(layout)
+    assert len(search_as_it_is(layout, LONG)) == 4
+    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+
+
+def test_a_branch_finds_its_parents_content(
+    layout: Layout, surgeon: Surgeon, path: Path, original: bytes
+) -> None:
+    branch = branch_off(layout, NAME, BRANCH)
+    age(layout)
+    clean(layout)
+    everything_back(surgeon, BRANCH)
+    assert texts(branch)["e4"] == f"4 {LONG}"
+
+
+def test_a_hash_alone_opens_nothing(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    """A line may name the hash of another entry's content; it does not get it."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    marked = {one["id"]: one for one in lines if "_extracted" in one}
+    marked["e1"]["_extracted"]["hash"] = marked["e2"]["_extracted"]["hash"]
+    write(layout, lines)
+    assert performed.restore(surgeon, NAME, "e1")["restored"] is False
+
+
+# --- how it ends ---
+
+
+def test_the_trash_takes_the_packs_along_and_gives_them_back(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    item = trash_of(layout).delete(NAME).items[0]
+    assert not layout.archive_dir(NAME).exists()
+    trash_of(layout).restore(item.id)
+    everything_back(surgeon)
+    assert path.read_bytes() == archived
+
+
+@pytest.mark.parametrize("by_way_of_the_trash", [True, False])
+def test_deleting_for_good_deletes_the_packs_but_what_a_branch_needs(
+    layout: Layout, surgeon: Surgeon, archived: bytes, by_way_of_the_trash: bool
+) -> None:
+    branch = branch_off(layout, NAME, BRANCH)
+    if by_way_of_the_trash:
+        trash_of(layout).remove(trash_of(layout).delete(NAME).items[0].id)
+    else:
+        trash_of(layout).delete(NAME, permanent=True)
+    assert not list(layout.root.rglob("*.zst"))
+    everything_back(surgeon, BRANCH)
+    assert texts(branch)["e1"] == f"1 {LONG}"
+    assert verify(layout).clean
+
+
+def test_deleting_for_good_leaves_nothing_where_nobody_needs_it(
+    layout: Layout, archived: bytes
+) -> None:
+    trash_of(layout).delete(NAME, permanent=True)
+    assert not list(layout.root.rglob("*.zst"))
+    assert not layout.extracted.exists() or not list(layout.extracted.rglob("*.json"))
+    assert contents_of(layout).of_entry("e1") == []
+
+
+def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
+    assert len(search(layout, LONG, extracted_from=NAME)) == 4
+    config = PruningConfig(archive_retention="30d")
+    assert clean(layout, config).archive.cleaned == 0
+    run = RetentionRun(layout, actor="cli", clock=lambda: time.time() + 31 * DAY)
+    run._ages = Ages(time.time() + 31 * DAY)
+    assert run.clean_all(config).archive.cleaned == 1
+    assert not layout.archive_dir(NAME).exists()
+    assert search_as_it_is(layout, LONG) == []
+    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
+    found = verify(layout)
+    assert found.clean  # its time was up, and the audit log tells it
+    assert found.expired == 4
+
+
+def test_over_archive_max_bytes_the_oldest_goes(layout: Layout, archived: bytes) -> None:
+    other = SessionName("main", "other")
+    archive = SessionArchive(layout.archive_dir(other))
+    with PackWriter(archive.directory) as writer:
+        writer.add(b'{"id":"old"}', {"file": "0001_thinking.json"})
+        old = writer.finish(1000.0, 1000.0)
+    most = sum(path.stat().st_size for path in (*packs(layout), old)) - 1
+    config = PruningConfig(archive_max_bytes=most)
+    told = forecast_all(layout, config, Ages(time.time()))
+    assert [thing.path for thing in told.archive.going] == [old]
+    assert clean(layout, config).archive.as_json()["cleaned"] == 1
+    assert packs(layout, other) == []
+    assert len(packs(layout)) == 1
+
+
+# --- many packs ---
+
+
+def _in_packs(layout: Layout, number: int, times: list[float] | None = None) -> list[bytes]:
+    archive = SessionArchive(layout.archive_dir(NAME))
+    lines = [b'{"id":"e%d","text":"%b"}\n' % (n, LONG.encode()) for n in range(number)]
+    for n, line in enumerate(lines):
+        with PackWriter(archive.directory) as writer:
+            writer.add(line, {"file": f"{n:04d}_thinking.json", "entry_id": f"e{n}"})
+            if n:
+                writer.add(lines[0], {"file": "0000_thinking.json", "entry_id": "e0"})
+            at = times[n] if times else 1000.0 + n
+            writer.finish(at, at)
+    return lines
+
+
+def test_many_small_packs_become_one_and_nothing_is_in_it_twice(layout: Layout) -> None:
+    lines = _in_packs(layout, 8)
+    archive = SessionArchive(layout.archive_dir(NAME))
+    (made,) = archive.merge()
+    assert archive.packs() == [made]
+    assert [one.line for one in kept(layout)] == lines
+    ((_, summary),) = archive.summaries()
+    assert (summary.oldest, summary.newest) == (1000.0, 1007.0)
+    assert archive.merge() == []
+
+
+def test_a_few_packs_and_those_of_other_ages_stay(layout: Layout) -> None:
+    _in_packs(layout, 7)
+    archive = SessionArchive(layout.archive_dir(NAME))
+    assert archive.merge() == []
+    for path in archive.packs():
+        archive.remove(path)
+    lines = _in_packs(layout, 17, [1000.0 * (n // 9) + n for n in range(17)])
+    (first, second) = archive.merge(span=100.0)
+    assert archive.packs() == [first, second]
+    assert {one.line for one in kept(layout)} == set(lines)
+
+
+def test_a_damaged_pack_is_not_merged(layout: Layout) -> None:
+    lines = _in_packs(layout, 9)
+    archive = SessionArchive(layout.archive_dir(NAME))
+    bad = archive.packs()[4]
+    bad.write_bytes(bad.read_bytes()[:-1])
+    (made,) = archive.merge()
+    assert archive.packs() == sorted([bad, made])
+    assert all(archive.line(digest(line)) == line for line in lines)
+
+
+def test_retention_merges(layout: Layout, original: bytes) -> None:
+    _in_packs(layout, 8)
+    age(layout)
+    assert clean(layout).cleaned == 4
+    assert len(packs(layout)) == 1
+    assert len(kept(layout)) == 12
+
+
+# --- what is damaged ---
+
+
+def test_a_pack_without_its_end_still_gives_what_it_has(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    pack.write_bytes(pack.read_bytes()[:-10])
+    with capture_logs() as lines:
+        everything_back(surgeon)
+    assert path.read_bytes() == archived
+    told = [line for line in lines if line["event"] == "A pack of the archive is damaged"]
+    assert told[0]["session"] == "main_s1"
+
+
+def test_a_lost_pack_is_told_as_content_that_is_missing(
+    layout: Layout, surgeon: Surgeon, archived: bytes
+) -> None:
+    packs(layout)[0].unlink()
+    contents_of(layout).changed()
+    assert len(performed.restore_all(surgeon, NAME).unavailable) == 4
+    found = verify(layout)
+    assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
+
+
+# --- what is said ---
+
+
+def test_a_dry_run_says_what_would_move_and_how_small_it_becomes(
+    layout: Layout, original: bytes
+) -> None:
+    age(layout)
+    told = forecast_all(layout, ON, Ages(time.time()))
+    assert told.cleaned == 4
+    assert told.archived_bytes == round(told.bytes / 6)  # until the archive tells better
+    assert forecast_all(layout, OFF, Ages(time.time())).archived_bytes is None
+    assert packs(layout) == []
+    clean(layout)
+    use = archive_use(layout)
+    assert (use.packs, use.lines, use.content) == (1, 4, told.bytes)
+    assert use.kept == packs(layout)[0].stat().st_size
+    assert use.ratio == use.content / use.kept
+
+
+def test_the_plain_words_say_that_nothing_is_deleted_and_how_to_delete() -> None:
+    words = in_plain_words(ON)
+    assert "compressed, into the archive" in words
+    assert "bsd config set archive false" in words
+    assert "90d" in in_plain_words(PruningConfig(archive_retention="90d"))
