@@ -21,6 +21,8 @@ from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.bring_back import clear_returning
+from bsd.care.expiry import Cleaned, Expired, Lot, Thing
+from bsd.care.gone import gone_sessions
 from bsd.care.hand_down import HandDown, Leaving
 from bsd.care.trash import Trash
 from bsd.care.trashed import ids
@@ -30,6 +32,8 @@ from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable, os_prob
 from bsd.foundation.files import sync_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.setting import OFF
+from bsd.foundation.spelling import NEVER
 from bsd.session.commit.exchangers import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
@@ -42,6 +46,7 @@ from bsd.store.copies import (
     copies_of,
     forget_copy,
     parts_of,
+    read_copy,
     tidy_copy,
     write_copy,
 )
@@ -107,7 +112,7 @@ class Forgetting:
         self._refuse_in_flight(name)
         others = [each for each in copies_of(layout, name) if copy and each.origin != copy.origin]
         alone = copy is None or not (others or self._is_there(name))
-        if alone:
+        if copy is None:
             self._empty_trash_of(name)
         with self._locked(name):
             kept_by = self._keepers(name, copy) if alone else []
@@ -344,6 +349,52 @@ class Forgetting:
         )
         is_there = self._is_there(name)
         return Forgotten(str(name), entry, self._files, self._bytes, kept_by, is_there)
+
+
+# --- when their time is up ---
+
+
+class GoneShelf:
+    """Sessions that are gone, each a lot; age counts from when that was noticed."""
+
+    name = "copied"
+
+    def __init__(
+        self, layout: Layout, keep: str, *, actor: str = "cli", patience: Patience | None = None
+    ) -> None:
+        self.keep = NEVER if keep == OFF else keep  # then only `forget` takes what there is
+        self._layout = layout
+        self._forgetting = Forgetting(layout, actor=actor, patience=patience)
+
+    def lots(self) -> Iterator[Lot]:
+        for copy in gone_sessions(self._layout):
+            if copy.gone_at is not None:
+                yield _GoneLot(copy, self._forgetting)
+
+
+class _GoneLot:
+    def __init__(self, copy: SessionCopy, forgetting: Forgetting) -> None:
+        self.path = copy.directory
+        self._copy = copy
+        self._forgetting = forgetting
+
+    def things(self) -> list[Thing]:
+        copy = read_copy(self.path)
+        if copy is None or copy.gone_at is None:
+            return []
+        return [Thing(self.path, copy.packed, copy.gone_at)]
+
+    def delete(self, expired: Expired) -> Cleaned:
+        gone = list(filter(expired, self.things()))
+        if gone:
+            self._forgetting.session(self._copy.name, self._copy)
+        return Cleaned(len(gone), sum(thing.size for thing in gone))
+
+    def is_untidy(self) -> bool:
+        return False
+
+    def tidy(self) -> None:
+        """Nothing: what is half done is done anew."""
 
 
 class _explained:  # noqa: N801 - used as a function

@@ -76,6 +76,7 @@ class CopiesUse(Answer):
     """What copies of sessions take. Sizes are bytes, times ISO 8601."""
 
     sessions: int
+    gone: int = field(metadata=contract("How many of these their program has deleted"))
     content: int = field(metadata=contract("Of all their files, without what was taken out"))
     kept: int = field(metadata=contract("What the copies take"))
     ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
@@ -84,14 +85,16 @@ class CopiesUse(Answer):
 
 def copies_use(layout: Layout) -> CopiesUse:
     """Add it up."""
-    sessions = content = kept = 0
+    sessions = gone = content = kept = 0
     oldest = float("inf")
     for archive in archived(layout):
         for copy in copies_in(archive):
             sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
+            gone += copy.gone_at is not None
             oldest = min(oldest, copy.kept_at)
     ratio = round(content / kept, 2) if kept else None
-    return CopiesUse(sessions, content, kept, ratio, iso_utc(oldest) if sessions else None)
+    since = iso_utc(oldest) if sessions else None
+    return CopiesUse(sessions, gone, content, kept, ratio, since)
 
 
 @immutable

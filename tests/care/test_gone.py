@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bsd.care.expiry import Cleaned
 from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.retention import RetentionRun
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
@@ -149,3 +151,45 @@ def test_off_keeps_nothing(layout: Layout, clock: Clock) -> None:
     set_at_rest(write(layout, conversation()), 2 * DAY)
     assert keep(layout, clock, keep="off").sessions == 0
     assert not layout.archive.exists()
+
+
+def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    extract(layout, NAME, clock)
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    keep(layout, clock)
+    steady = clock.now  # both clocks go on together
+    first = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
+    assert first.clean_gone("180d").done == Cleaned()
+    clock.ahead += 179 * DAY
+    assert (
+        not RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
+        .clean_gone("180d")
+        .cleaned
+    )
+    assert len(gone_sessions(layout)) == 1
+    clock.ahead += 2 * DAY
+    later = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
+    assert later.clean_gone("never").cleaned == 0
+    assert later.clean_gone("off").cleaned == 0
+    done = later.clean_gone("180d")
+    assert (done.cleaned, done.errors) == (1, 0)
+    assert gone_sessions(layout) == []
+    assert not layout.store_dir(NAME).exists()
+
+
+def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    keep(layout, clock)
+    RetentionRun(layout, actor="test", clock=clock.now, steady=lambda: 1000.0)
+    clock.ahead += 400 * DAY
+    run = RetentionRun(layout, actor="test", clock=clock.now, steady=lambda: 1060.0)
+    done = run.clean_gone("180d")
+    assert done.cleaned == 0
+    assert "put forward" in str(done.held)
+    assert len(gone_sessions(layout)) == 1

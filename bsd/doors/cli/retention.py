@@ -53,6 +53,7 @@ def retention(call: Call, /, **given: bool) -> int:
     elif isinstance(done, ForecastAll):
         _print(done)
         _print_archive(done.archive)
+        _print_gone(done.sessions)
         _print_history(done.history)
         _print_trash(done.trash)
         _print_held(done)
@@ -75,6 +76,9 @@ def _print_done(call: Call, done: CleanedAll) -> None:
     if done.archive.cleaned:
         gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
         say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
+    if done.sessions.cleaned:
+        gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
+        say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
     if done.history.cleaned:
         gone = counted(done.history.cleaned, "operation")
         say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
@@ -121,6 +125,16 @@ def _print_trash(found: Forecast) -> None:
         say(
             f"{going} ({size(found.bytes)}) in the trash would go now, "
             f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_gone(found: Forecast) -> None:
+    """Say which sessions could no longer be brought back; nothing, if none is gone."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) that are gone would leave the archive now, "
+            f"{found.staying:,} kept: archive_sessions is {found.keep}"
         )
 
 
