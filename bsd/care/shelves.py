@@ -25,7 +25,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.lock import OwnLock
-from bsd.store.archive import PackedFiles, SessionArchive, ToPack
+from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
@@ -373,7 +373,8 @@ class _ArchiveLot:
         return done
 
     def is_untidy(self) -> bool:
-        return not self._names or any(name.endswith(UNFINISHED) for name in self._names)
+        unfinished = any(name.endswith(UNFINISHED) for name in self._names)
+        return not self._names or unfinished or may_be_double(self._names)
 
     def tidy(self) -> None:
         with own_lock_of(self._layout, self.path, 0.0):

@@ -18,6 +18,7 @@ from bsd.agents.marker import Marker, is_placeholder, standing_at
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.leftovers import adds_nothing, stores_without_transcript
+from bsd.care.shelves import own_lock_of
 from bsd.care.trash import Trash
 from bsd.care.trashed import Aim, Journal, journals
 from bsd.foundation.answers import Answer
@@ -33,16 +34,21 @@ from bsd.session.commit.inflight import MEND_PLANTED, InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
+from bsd.store.archive import SessionArchive
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
+from bsd.store.pack import LinesDamaged, Pack, PackDamaged
 from bsd.text import splice
 from bsd.text.reader import Line, TranscriptFile, parse_entry
 
 _log = get_logger("verify")
 
 _MISSING = {
-    Missing.GONE: ("missing_file", "the file {}.json that holds its values is gone"),
+    Missing.GONE: (
+        "missing_file",
+        "the file {}.json that holds its values is gone, and no pack of the archive has them",
+    ),
     Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
     Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
 }
@@ -127,6 +133,7 @@ def verify(
             found = Finding("unreadable", str(name), problem.message, hint=problem.hint)
             result.findings.append(found)
         result.sessions += 1
+    result.findings += _packs(layout, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, clock())
     result.findings += _half_moved(layout, clock())
@@ -173,6 +180,57 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
             return False
         _SessionCheck(layout, name, Verification(), repair=True).mend_index()
         return True
+
+
+def _packs(layout: Layout, wait: float, *, repair: bool) -> Iterator[Finding]:
+    """Packs of the archive that are not as they were written; all of them is read."""
+    try:
+        directories = sorted(layout.archive.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for directory in filter(Path.is_dir, directories):
+        archive = SessionArchive(directory)
+        for pack in archive.packs():
+            problem = _why_damaged(pack)
+            if problem is None:
+                continue
+            whose = layout.session_of_store(directory.name) or directory.name
+            message = f"of the archive of {whose}: {problem.why}"
+            if isinstance(problem, LinesDamaged):
+                hint = "bring it back from a backup: whatever else it holds can be restored"
+                yield Finding("damaged_pack", str(pack), message, hint=hint)
+                continue
+            yield _mended_pack(layout, archive, pack, message, wait if repair else None)
+
+
+def _why_damaged(pack: Path) -> PackDamaged | None:
+    """What is wrong with a pack; LinesDamaged if its index is whole."""
+    try:
+        with Pack(pack) as opened:
+            opened.check()
+    except FileNotFoundError:
+        return None  # merged since we looked
+    except PackDamaged as problem:
+        return problem
+    except OSError as error:
+        return PackDamaged(pack, os_problem(error, "reading").message)
+    return None
+
+
+def _mended_pack(
+    layout: Layout, archive: SessionArchive, pack: Path, message: str, wait: float | None
+) -> Finding:
+    """A pack whose index is damaged: made anew of its lines, unless `wait` is None."""
+    hint: str | None = "bsd verify --repair"
+    if wait is not None:
+        try:
+            with own_lock_of(layout, archive.directory, wait):
+                lines = archive.mend(pack)
+            message += f"; {lines} lines were found in it, and are in a new one"
+            return Finding("damaged_pack", str(pack), message, repaired=True)
+        except (BsdError, OSError, PackDamaged) as error:
+            message, hint = f"{message}; {error}", "bring it back from a backup"
+    return Finding("damaged_pack", str(pack), message, hint=hint)
 
 
 def _late_bytes(layout: Layout, *, repair: bool) -> Iterator[Finding]:

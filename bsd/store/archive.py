@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bsd.agents.entry import entry_id
 from bsd.foundation.files import LARGEST_LINE, read_plain, sync_dir
 from bsd.foundation.immutable import immutable
 from bsd.foundation.logs import get_logger
@@ -28,6 +29,7 @@ from bsd.store.pack import (
     PackWriter,
     salvaged,
 )
+from bsd.text.reader import parse_kept
 
 _log = get_logger("archive")
 
@@ -103,9 +105,26 @@ class SessionArchive:
     def sweep(self) -> None:
         """Remove what somebody who was killed has left unfinished."""
         with suppress(OSError):
-            for name in os.listdir(self.directory):
+            names = os.listdir(self.directory)
+            for name in names:
                 if name.endswith(UNFINISHED):
                     (self.directory / name).unlink(missing_ok=True)
+            if may_be_double(names):
+                self._drop_doubles()
+
+    def _drop_doubles(self) -> None:
+        """Remove packs all of which is in a later one too: a merge was killed before it did."""
+        held: dict[Path, set[bytes]] = {}
+        for path, _ in self.summaries():
+            with suppress(PackDamaged), Pack(path) as pack:
+                held[path] = {place.hash for place in pack.places()}
+        for path in list(held):
+            for other in held.keys() - {path}:
+                if held[path] < held[other] and _is_whole(other):
+                    path.unlink(missing_ok=True)
+                    del held[path]
+                    break
+        self._names = None
 
     def take(self, files: Iterable[ToPack], now: float) -> Iterator[PackedFiles]:
         """Pack files of the store, portion by portion; those of a portion may go when it is given.
@@ -146,7 +165,7 @@ class SessionArchive:
         hash_ = hashlib.sha256(line).digest()
         if hash_ not in new and self.line(f"sha256:{hash_.hex()}") is None:
             try:
-                writer.add(line, one.record)
+                writer.add(line, one.record, hash_)
             except PackFull:
                 return False
             new.add(hash_)
@@ -160,13 +179,13 @@ class SessionArchive:
         """
         made = []
         for group in self._groups(span):
-            merged: set[Path] = set()
+            merged: list[Path] = []
             with PackWriter(self.directory) as writer:
                 oldest, newest = self._gather(group, writer, merged)
                 if len(merged) < 2:
                     continue
                 made.append(writer.finish(oldest, newest))
-            for path in merged - {made[-1]}:
+            for path in merged:  # the last has the time of the new one: see `may_be_double`
                 path.unlink(missing_ok=True)
             sync_dir(self.directory)
         self._names = None
@@ -188,28 +207,42 @@ class SessionArchive:
             yield group
 
     def _gather(
-        self, group: list[Path], writer: PackWriter, merged: set[Path]
+        self, group: list[Path], writer: PackWriter, merged: list[Path]
     ) -> tuple[float, float]:
         """Add what these packs hold, each line once; names those that were whole."""
         seen: set[bytes] = set()
         oldest, newest = float("inf"), 0.0
         for path in group:
-            try:
-                with Pack(path) as pack:
-                    for _ in pack:  # a damaged one stays as it is, for `verify` to tell
-                        pass
-            except PackDamaged as problem:
-                _log.warning("A pack is damaged, so it is not merged", problem=str(problem))
+            if not _is_whole(path):  # it stays as it is, for `verify` to tell
                 continue
             with Pack(path) as pack:
                 for one in pack:
                     if one.hash not in seen:
                         seen.add(one.hash)
-                        writer.add(one.line, one.record)
+                        writer.add(one.line, one.record, one.hash)
                 oldest = min(oldest, pack.summary.oldest)
                 newest = max(newest, pack.summary.newest)
-            merged.add(path)
+            merged.append(path)
         return oldest, newest
+
+    def mend(self, pack: Path) -> int:
+        """Make a pack with a damaged index anew from its lines; how many it had.
+
+        Raises OSError, and PackDamaged if it has none; then all is as it was.
+        """
+        at = pack.lstat().st_mtime
+        with PackWriter(self.directory) as writer:
+            for number, line in enumerate(salvaged(pack)):
+                said = {"file": f"{number:04d}_salvaged.json", "extracted_at": "", "index": number}
+                entry = entry_id(parse_kept(line) or {}) or ""
+                more = {"keys": [], "sizes_bytes": {}, "size": len(line), "entry_id": entry}
+                writer.add(line, said | more)
+            if not writer.lines:
+                raise PackDamaged(pack, "none of its lines can be read")
+            made = writer.finish(at, at)
+        if made != pack:
+            self.remove(pack)
+        return writer.lines
 
     def remove(self, pack: Path) -> None:
         """Delete a pack for good; raises OSError."""
@@ -221,6 +254,22 @@ class SessionArchive:
     def _tidy(self) -> None:
         with suppress(OSError):  # there are packs, or it was never made
             self.directory.rmdir()
+
+
+def may_be_double(names: Iterable[str]) -> bool:
+    """Whether, by the names of packs, what one holds may be in another one, too."""
+    times = [name.partition("-")[0] for name in names if is_pack(name)]
+    return len(times) > len(set(times))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with Pack(path) as pack:
+            pack.check()
+    except PackDamaged as problem:
+        _tell_damaged(path, problem)
+        return False
+    return True
 
 
 def is_pack(name: str) -> bool:
@@ -254,14 +303,10 @@ def packed_line(pack: Path, hash: str) -> bytes | None:
 
 
 def salvaged_lines(pack: Path) -> Iterator[tuple[bytes, bytes]]:
-    """What is left in a pack whose index is damaged: SHA-256 and line.
-
-    Where nobody knows whether a line had its newline, both are given.
-    """
+    """What is left in a pack whose index is damaged: SHA-256 and line."""
     with suppress(OSError):
         for line in salvaged(pack):
-            for each in (line, line.removesuffix(b"\n")):
-                yield hashlib.sha256(each).digest(), each
+            yield hashlib.sha256(line).digest(), line
 
 
 def _names_in(path: Path) -> Iterator[str]:

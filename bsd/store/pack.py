@@ -8,8 +8,8 @@ unsigned, the lowest byte first.
     0       8      50 2A 4D 18 08 00 00 00: a frame to be skipped, of 8 bytes
     8       8      "bsdpack" and the version of this format, 1
     16      …      blocks: zstd frames that say how long their content is. A block is about 1 MiB
-                   of lines in their order, each ended by a newline, which is added if it had none;
-                   a longer line has a block of its own
+                   of lines in their order, each ended by a newline; one that has none itself is
+                   ended by two (no entry is an empty line). A longer line has a block of its own
     I - 8   8      51 2A 4D 18 and 4 bytes: a frame to be skipped, of all that follows
     I       R      records: one zstd frame; a JSON object for each line, in their order, each ended
                    by a newline: what the store's index said of it
@@ -70,6 +70,7 @@ _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
+_SHOWN = 10
 
 
 class PackDamaged(Exception):
@@ -79,6 +80,10 @@ class PackDamaged(Exception):
         super().__init__(f"{path} is damaged: {why}")
         self.path = path
         self.why = why
+
+
+class LinesDamaged(PackDamaged):
+    """Lines cannot be read, or are not as they were; the index is whole, and so are others."""
 
 
 class PackFull(Exception):
@@ -184,6 +189,22 @@ class Pack:
         table = self._read(self._places, self._blocks - self._places)
         return [PackPlace._make(each) for each in _PLACE.iter_unpack(table)]
 
+    def check(self) -> None:
+        """Read all of it; raises LinesDamaged with the entries that are lost, or PackDamaged."""
+        places = sorted(self.places(), key=lambda place: place.number)
+        lost, number, content = [], -1, b""
+        for place, record in zip(places, self.records(), strict=True):
+            try:
+                if place.block != number:
+                    number, content = place.block, b""
+                    content = self._content(place.block)
+                _cut(self.path, content, place)
+            except PackDamaged:
+                lost.append(str(record.get("entry_id") or place.hash.hex()[:16]))
+        if lost:
+            shown = ", ".join(lost[:_SHOWN]) + ", …" * (len(lost) > _SHOWN)
+            raise LinesDamaged(self.path, f"{len(lost)} of its lines cannot be read: {shown}")
+
     def records(self) -> Iterator[Mapping[str, Any]]:
         """What the index of the store said of each line, in their order."""
         return map(self._parsed, self._record_lines())
@@ -235,7 +256,7 @@ class Pack:
             raise PackDamaged(self.path, "its index names a block that it has not")
         said = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
         offset, size, length = _BLOCK_PLACE.unpack(said)
-        if offset + size > self._index or length > LARGEST_LINE + 1:
+        if offset + size > self._index or length > LARGEST_LINE + 2:
             raise PackDamaged(self.path, "its index names a block that it has not")
         return _inflated(self.path, self._read(offset, size), length)
 
@@ -252,8 +273,8 @@ class Pack:
 def salvaged(path: Path) -> Iterator[bytes]:
     """All lines of a pack whose index is damaged, as far as its blocks are whole, in their order.
 
-    A line that was packed without a newline is given with one: both hashes are to be tried.
-    Raises OSError.
+    Nothing tells whether they are as they were but their hash, for those who know it. Raises
+    OSError.
     """
     descriptor = open_plain(path)
     with open(descriptor, "rb", closefd=True) as file:
@@ -265,7 +286,7 @@ def salvaged(path: Path) -> Iterator[bytes]:
                 while not unpacker.eof and (piece := file.read(_PIECE)):
                     content.append(unpacker.decompress(piece))
                     length += len(content[-1])
-                    if length > LARGEST_LINE + 1:
+                    if length > LARGEST_LINE + 2:
                         return
             if not unpacker.eof:
                 return
@@ -276,10 +297,18 @@ def salvaged(path: Path) -> Iterator[bytes]:
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
-    start = 0
+    start, line = 0, b""
     while (end := content.find(b"\n", start) + 1) > 0:
-        yield content[start:end]
+        if line and end == start + 1:
+            yield line[:-1]
+            line = b""
+        else:
+            if line:
+                yield line
+            line = content[start:end]
         start = end
+    if line:
+        yield line
 
 
 def _cut(path: Path, content: bytes, place: PackPlace) -> bytes:
@@ -342,19 +371,19 @@ class PackWriter:
         """Bytes of the lines that have been added."""
         return self._content
 
-    def add(self, line: bytes, record: Mapping[str, Any]) -> None:
-        """Add a line, and what is known of it (JSON); raises PackFull."""
+    def add(self, line: bytes, record: Mapping[str, Any], hash: bytes | None = None) -> None:
+        """Add a line, what is known of it (JSON), and its SHA-256, if known; raises PackFull."""
         if len(line) > LARGEST_LINE or self.lines >= _MOST_LINES:
             raise PackFull
         if self._block and self._length + len(line) >= _BLOCK:
             self._end_block()
         place = (len(self._blocks), self._length, len(line), self.lines)
-        self._places.append(_PLACE.pack(hashlib.sha256(line).digest(), *place))
+        self._places.append(_PLACE.pack(hash or hashlib.sha256(line).digest(), *place))
         self._record_frame += self._records.compress(orjson.dumps(record) + b"\n")
         self._block.append(line)
         if not line.endswith(b"\n"):
-            self._block.append(b"\n")
-        self._length += len(line) + (not line.endswith(b"\n"))
+            self._block.append(b"\n\n")
+        self._length += len(line) + 2 * (not line.endswith(b"\n"))
         self._content += len(line)
 
     def finish(self, oldest: float, newest: float) -> Path:

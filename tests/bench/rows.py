@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bsd.sample import session_lines
-from tests.bench import api_rows, claude, daemon_rows, memory_rows, peer, workspace_rows
+from tests.bench import (
+    api_rows,
+    archive_rows,
+    claude,
+    daemon_rows,
+    memory_rows,
+    peer,
+    workspace_rows,
+)
 from tests.bench.measure import Cost, bsd, run, settle
 from tests.bench.row import Row, Rows
 from tests.openclaw_tree import add_session, set_at_rest
@@ -205,6 +213,7 @@ ALL: dict[str, Callable[[Path, Path], Rows]] = {
     "first-pass": first_pass,
     "cozempic": beside_cozempic,
     "memory": memory,
+    "archive": archive_rows.archive,
     "daemon-latency": daemon_rows.latency,
     "daemon-append": daemon_rows.append,
     "daemon-many": daemon_rows.many,

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -29,10 +30,13 @@ from bsd.store.archive import SessionArchive
 from bsd.store.extracted import SessionStore, digest
 from bsd.store.index import contents_of
 from bsd.store.pack import Pack, Packed, PackWriter
+from tests.agents.sources.tree import EVERYTHING, Home, Kind
 from tests.logs import capture_logs
 from tests.openclaw_tree import set_at_rest
 from tests.session.test_branched import BRANCH, branch_off, texts
-from tests.sessions import LONG, NAME, conversation, write
+from tests.session.test_sources import each_kind
+from tests.session.test_surgeon import real_sessions
+from tests.sessions import LONG, NAME, Clock, conversation, make_surgeon, write
 from tests.verbs import performed
 
 HOUR = 3600.0
@@ -426,6 +430,38 @@ def test_a_lost_pack_is_told_as_content_that_is_missing(
     assert {one.where for one in found.findings} == {f"{NAME} e{n}" for n in range(1, 5)}
 
 
+def test_verify_mends_the_index_of_a_pack(
+    layout: Layout, surgeon: Surgeon, path: Path, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[-100] ^= 1
+    pack.write_bytes(torn)
+    (told,) = verify(layout).findings
+    assert (told.kind, told.repaired, told.hint) == ("damaged_pack", False, "bsd verify --repair")
+    assert str(NAME) in told.message
+    (mended,) = verify(layout, repair=True).findings
+    assert mended.repaired
+    assert pack not in packs(layout)
+    assert verify(layout).findings == []
+    everything_back(surgeon)
+    assert path.read_bytes() == archived
+
+
+def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
+    layout: Layout, archived: bytes
+) -> None:
+    (pack,) = packs(layout)
+    torn = bytearray(pack.read_bytes())
+    torn[40] ^= 0xFF
+    pack.write_bytes(torn)
+    (told, *missing) = sorted(verify(layout, repair=True).findings, key=lambda one: one.kind)
+    assert told.kind == "damaged_pack"
+    assert not told.repaired
+    assert "4 of its lines cannot be read: e1, e2, e3, e4" in told.message
+    assert {one.where for one in missing} == {f"{NAME} e{n}" for n in range(1, 5)}
+
+
 # --- what is said ---
 
 
@@ -450,3 +486,51 @@ def test_the_plain_words_say_that_nothing_is_deleted_and_how_to_delete() -> None
     assert "compressed, into the archive" in words
     assert "bsd config set archive false" in words
     assert "90d" in in_plain_words(PruningConfig(archive_retention="90d"))
+
+
+# --- real transcripts ---
+
+
+def disk(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*"))
+
+
+def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]:
+    """Move all that was taken out; what it took on the disk before, and what it takes now."""
+    for name in names:
+        age(layout, name)
+    before = disk(layout.extracted)
+    assert clean(layout).errors == 0
+    assert list(layout.extracted.iterdir()) == []
+    return before, disk(layout.archive)
+
+
+def test_real_sessions_come_back_from_a_sixth_of_what_the_store_took(
+    layout: Layout, surgeon: Surgeon, shared_data: Path
+) -> None:
+    originals = real_sessions(layout, shared_data)
+    for name in originals:
+        surgeon.extract(name, overrides=EVERYTHING)
+    before, now = archive_all(layout, originals)
+    assert now <= before / 6
+    assert verify(layout).clean
+    surgeon.config.update({"enabled": False})
+    for name, original in originals.items():
+        performed.restore_all(surgeon, name, leaving=True)
+        assert layout.session_file(name).read_bytes() == original
+
+
+@each_kind
+def test_real_sessions_of_other_programs_come_back(
+    kind: Kind, tmp_path: Path, shared_data: Path, clock: Clock
+) -> None:
+    for number, path in enumerate(sorted(shared_data.glob(kind.recorded))):
+        (top := tmp_path / str(number)).mkdir()
+        home = Home.of(kind, top, path)
+        surgeon = make_surgeon(home.layout, clock)
+        old = path.read_bytes()
+        assert surgeon.extract(home.name, overrides=EVERYTHING).values
+        archive_all(home.layout, [home.name])
+        set_at_rest(home.path)
+        everything_back(surgeon, home.name)
+        assert home.path.read_bytes() == old

@@ -93,14 +93,14 @@ def _retention(retention: Document, now: float) -> str:
     if retention["next_run"] is None:
         return text
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
-    where = "move into the archive" if retention["archive"]["on"] else "be deleted"
+    where = "move into the archive" if retention.get("archive", {}).get("on") else "be deleted"
     what = f"{going} will {where}" if retention["files"] else "nothing will go"
     return f"{text}; {what} {spell_when(retention['next_run'], now)}"
 
 
 def _archive(retention: Document, now: float) -> str | None:
     """What the archive holds, saves, and will lose; nothing, if it is empty."""
-    archive = retention["archive"]
+    archive = retention.get("archive", {})  # a daemon that was not restarted has none
     if not archive.get("packs"):
         return None
     since = spell_when(archive["oldest"], now)
@@ -209,6 +209,7 @@ def spell_seconds(seconds: float) -> str:
 
 _PARTS = {
     "store": "store",
+    "archive": "archive",
     "history": "history",
     "trash": "trash",
     "orphans": "orphans",
@@ -220,7 +221,7 @@ _PARTS = {
 
 def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[str]:
     """What all of it takes, what of it goes by itself soon, and what was saved; epoch seconds."""
-    parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk[key]]
+    parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk.get(key)]
     in_flight = disk["in_flight"]
     if in_flight["bytes"]:
         parts.append(f"in flight {size(in_flight['bytes'])}")

@@ -180,7 +180,7 @@ def _stock(status: Document) -> Iterator[Metric]:
         retention["files"],
     )
     yield GaugeMetricFamily("bsd_retention_due_bytes", "Their size.", retention["bytes"])
-    archive = retention["archive"]
+    archive = retention.get("archive", {})
     yield GaugeMetricFamily(
         "bsd_archive_lines", "Original lines in the archive.", archive.get("lines", 0)
     )

@@ -71,7 +71,7 @@ def test_what_expired_says_when_and_by_which_setting(extracted: Call, root: Path
     )
     rest(root)
     assert extracted("config", "set", "retention", "30m").code == 0
-    assert extracted("retention").code == 0
+    assert extracted("retention", "--forget").code == 0
     ended = extracted("--json", "restore", ALPHA, entry["id"])
     assert ended.code == 1
     assert "the setting `retention` of 30m" in ended.document["expired"]

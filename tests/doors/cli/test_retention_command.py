@@ -41,7 +41,7 @@ def stored(root: Path, hours: float, name: str = "0001_thinking.json") -> Path:
 
 def test_it_deletes_what_is_old_and_says_how_much(bsd: Call, root: Path) -> None:
     old, young = stored(root, 25), stored(root, 1, "0002_thinking.json")
-    ended = bsd("--json", "retention")
+    ended = bsd("--json", "retention", "--forget")
     assert ended.code == 0
     assert ended.document == {
         "dry_run": False,
@@ -50,13 +50,41 @@ def test_it_deletes_what_is_old_and_says_how_much(bsd: Call, root: Path) -> None
         "cleaned": 1,
         "bytes": 1000,
         "errors": 0,
+        "archived_bytes": None,
+        "archive": {"keep": "never", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
         "history": {"keep": "14d", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
         "trash": {"keep": "14d", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
     }
     assert not old.exists()
     assert young.exists()
     assert bsd("--json", "config", "get", "last_retention_run_at").code == 0
+    assert "moved 0 extracted files (0 B), kept 24h, into the archive\n" in bsd("retention").out
+    assert "deleted 0 extracted files (0 B)" in bsd("retention", "--forget").out
+    assert bsd("config", "set", "archive", "false").code == 0
     assert "deleted 0 extracted files (0 B)" in bsd("retention").out
+    assert not list(root.rglob("*.zst"))
+
+
+def test_what_is_old_moves_into_the_archive_and_it_says_how_small_it_became(
+    bsd: Call, root: Path
+) -> None:
+    for number in range(3):
+        stored(root, 25, f"000{number}_thinking.json")
+    foretold = bsd("--json", "retention", "--dry-run").document
+    assert (foretold["cleaned"], foretold["bytes"], foretold["archived_bytes"]) == (3, 3000, 500)
+    out = bsd("retention", "--dry-run").out
+    assert "moves 3 extracted files, 2.9 KB, into the archive: about 500 B (retention is" in out
+    assert (
+        "deletes 3 extracted files, 2.9 KB, for good"
+        in bsd("retention", "--dry-run", "--forget").out
+    )
+    ended = bsd("--json", "retention").document
+    (pack,) = root.rglob("*.zst")
+    assert (ended["cleaned"], ended["archived_bytes"]) == (3, pack.stat().st_size)
+    assert bsd("config", "set", "archive_max_bytes", "1").code == 0
+    assert "1 pack (" in bsd("retention", "--dry-run").out
+    assert "of the archive for good, kept never" in bsd("retention").out
+    assert not pack.exists()
 
 
 def test_a_dry_run_names_files_and_times_and_touches_nothing(bsd: Call, root: Path) -> None:
@@ -69,7 +97,7 @@ def test_a_dry_run_names_files_and_times_and_touches_nothing(bsd: Call, root: Pa
     assert document["next_expiry"].endswith("Z")
     out = bsd("retention", "--dry-run").out
     assert "0001_thinking.json" in out
-    assert "1 extracted file (1000 B) would go now: retention is 24h" in out
+    assert "moves 1 extracted file, 1000 B, into the archive: about 167 B" in out
     assert "1 file would stay, the oldest until" in out
     assert snapshot(root) == before
 

@@ -30,7 +30,8 @@ def shown(status: dict[str, Any]) -> str:
         "disk       50.0 MB: store 40.0 MB, history 2.0 MB, databases 1.0 MB, log 1.0 MB, in",
         "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
         "           sessions are 200.0 MB shorter: 150.0 MB more than it takes",
-        "retention  extracted content is kept 24h; 4 files (4.0 KB) will go in 1 h",
+        "retention  extracted content is kept 24h; 4 files (4.0 KB) will move into the archive",
+        "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
         "! parked   main/bad: disk full",
         "! orphans  1 file of late lines without a place (`bsd verify`)",
@@ -134,3 +135,14 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
     status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
     text = shown(status)
     assert "trash      deleted sessions are kept 14d; 2 sessions (4.0 KB) will go in 1 h" in text
+
+
+def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:
+    status = sample_status()
+    archive = status["retention"]["archive"]
+    archive["most_bytes"] = archive["kept"] + 1
+    assert "; of 6.0 MB (archive_max_bytes): then the oldest is deleted" in shown(status)
+    archive |= {"files": 1, "bytes": 1024}
+    assert "; 1 pack (1.0 KB) will be deleted in 1 h" in shown(status)
+    del status["retention"]["archive"]
+    assert "files (4.0 KB) will be deleted in 1 h" in shown(status)

@@ -101,6 +101,7 @@ def sample_status() -> dict[str, Any]:
         "clock": None,
         "disk": {
             "store": 40 * _MB,
+            "archive": 0,
             "history": 2 * _MB,
             "trash": 0,
             "in_flight": {"files": 2, "bytes": 6 * _MB, "due_at": "2026-11-22T11:00:40.000Z"},
@@ -119,6 +120,22 @@ def sample_status() -> dict[str, Any]:
             "files": 4,
             "bytes": 4096,
             "next_expiry": "2026-11-22T13:00:00.000Z",
+            "archive": {
+                "keep": "90d",
+                "held": None,
+                "files": 0,
+                "bytes": 0,
+                "next_expiry": "2026-11-24T11:00:00.000Z",
+                "on": True,
+                "most_bytes": 0,
+                "packs": 2,
+                "lines": 812,
+                "content": 41 * _MB,
+                "kept": 6 * _MB,
+                "ratio": 6.83,
+                "oldest": "2026-11-20T11:00:00.000Z",
+                "newest": "2026-11-22T06:00:00.000Z",
+            },
         },
     }
 
