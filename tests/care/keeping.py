@@ -54,8 +54,11 @@ class ClaudeHome:
     files: dict[Path, tuple[bytes, int, int]]
 
     @classmethod
-    def of(cls, top: Path, sessions: int) -> ClaudeHome:
-        """Each session two days old or more, with two subagents, a workflow and long results."""
+    def of(cls, top: Path, sessions: int, *, small: bool = False) -> ClaudeHome:
+        """Each session two days old or more, with two subagents, a workflow and long results.
+
+        If it is to be `small`, with one subagent and long results only.
+        """
         first = Home.of(CLAUDE_CODE, top, claude_code_lines())
         source, project = first.source, first.path.parent
         first.path.unlink()
@@ -78,6 +81,8 @@ class ClaudeHome:
                 f"{session}/subagents/workflows/wf_1/journal.jsonl": b'{"type":"started"}\n',
                 f"{session}/tool-results/toolu_1.txt": b"result %d\n" % number * 900,
             }
+            if small:
+                own = {name: own[name] for name in list(own)[:2] + list(own)[-1:]}
             for name, content in own.items():
                 path = project / name
                 path.parent.mkdir(parents=True, exist_ok=True)
