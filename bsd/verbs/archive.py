@@ -89,9 +89,14 @@ class ForgetKept:
 
     agent: str
     session: str
-    entry: str | None = field(
+    only: str | None = field(
         default=None,
-        metadata=argument("Only what is kept of this entry.", most=LONGEST_WORDS, query=True),
+        metadata=argument(
+            "Only what is kept of this entry.",
+            most=LONGEST_WORDS,
+            query=True,
+            names={"http": "entry"},
+        ),
     )
 
 
@@ -223,14 +228,14 @@ def _forget(hands: RootHands, asked: ForgetKept) -> Forgotten:
         hands.layout, trash_keep=keep, actor=hands.actor, patience=trash.patience
     )
     name, copy = kept_session(hands.layout, f"{asked.agent}/{asked.session}")
-    if asked.entry is None:
+    if asked.only is None:
         done = forgetting.session(name, copy)
     elif copy is not None:
         raise Invalid(
             "an entry is forgotten in all that is kept under a name", hint=f"name it {name}"
         )
     else:
-        done = forgetting.entry(name, asked.entry)
+        done = forgetting.entry(name, asked.only)
     hands.cleaned()
     return done
 
