@@ -367,7 +367,9 @@ def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
 def in_short(text: str) -> str:
     """A text as a title: on one line, no longer than titles are, nothing in it but what is seen."""
     words = " ".join(text[: 4 * LONGEST_TITLE].split())
-    line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
+    line = words
+    if not words.isprintable():
+        line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from bsd.agents.dialect import Format, Shape, ToolCall, Value
-from bsd.agents.entry import Entry, Rank, arguments_at, is_structural, text_of
+from bsd.agents.dialect import Facts, Format, Shape, ToolCall, Value
+from bsd.agents.entry import Entry, Rank, Title, arguments_at, is_structural, text_of
 from bsd.agents.marker import PLACEHOLDER_START, is_placeholder
 from bsd.foundation.value_path import ValuePath, value_at
 
@@ -244,14 +244,21 @@ _SAYINGS = ("summary", "name", "label")
 def words_of(entry: Entry, fmt: Format | None) -> str:
     """Return all text that a person would look for; None is a foreign dialect: all its strings."""
     if fmt is None:
-        found = [value.text for value in leaf_values(entry, (), None, 1)]
-    else:
-        found = [value.text for value in fmt.values(entry)]
-        found += [call.name for call in fmt.facts(entry).calls]
-        found += [text_of(entry.get(key)) for key in _SAYINGS]
-        title = fmt.title(entry)
-        if title and title.rank is not Rank.PROMPT and title.text not in found:
-            found.append(title.text)
+        return _joined(value.text for value in leaf_values(entry, (), None, 1))
+    return words_with(entry, fmt, fmt.facts(entry), fmt.title(entry))
+
+
+def words_with(entry: Entry, fmt: Format, facts: Facts, title: Title | None) -> str:
+    """The same, for whoever has asked for facts and title already."""
+    found = [value.text for value in fmt.values(entry)]
+    found += [call.name for call in facts.calls]
+    found += [text_of(entry.get(key)) for key in _SAYINGS]
+    if title and title.rank is not Rank.PROMPT and title.text not in found:
+        found.append(title.text)
+    return _joined(found)
+
+
+def _joined(found: Iterable[str | None]) -> str:
     return "\n".join(text for text in found if text and not is_placeholder(text))
 
 

@@ -17,7 +17,7 @@ from itertools import chain, groupby
 from bsd.agents.dialect import Format, NotOurs
 from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
-from bsd.agents.values import words_at, words_of
+from bsd.agents.values import words_at, words_of, words_with
 from bsd.care import catalog
 from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.keeping import is_gone
@@ -155,11 +155,12 @@ def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE
             part = None
     if part is not None:  # the file is closed: this may take its time
         was = part.write()
-        index.note(was)
         if not part.complete:
+            index.note(was)
             return True
-    assert was is not None  # noqa: S101 - known, or just noted
+    assert was is not None  # noqa: S101 - known, or just read
     if not _read_store(layout, index, name, budget):
+        index.note(was)
         return True
     shelf_ino, shelf_mtime = due.shelf
     index.note(replace(was, shelf_ino=shelf_ino, shelf_mtime=shelf_mtime))
@@ -300,9 +301,12 @@ def _words_of(line: Line, fmt: Format | None, statistics: Statistics) -> Words:
         return Words(line.index, None, "")
     if entry is None:  # no JSON, but perhaps somebody's words
         return Words(line.index, None, line.raw.decode("utf-8", "replace").strip())
-    statistics.take(entry, fmt, len(line.raw))
-    name = fmt.facts(entry).id if fmt else entry_id(entry)
-    return Words(line.index, name, words_of(entry, fmt))
+    if fmt is None:
+        statistics.take(entry, None, None, len(line.raw))
+        return Words(line.index, entry_id(entry), words_of(entry, None))
+    facts, title = fmt.facts(entry), fmt.title(entry)
+    statistics.take(entry, facts, title, len(line.raw))
+    return Words(line.index, facts.id, words_with(entry, fmt, facts, title))
 
 
 def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: int) -> bool:
@@ -311,7 +315,8 @@ def _read_store(layout: Layout, index: SearchIndex, name: SessionName, budget: i
     archive = SessionArchive(layout.archive_dir(name))
     there, packed = set(store.refs()), archive.names()
     known = index.stored(name)
-    index.forget_stored(store.directory.name, known - there - packed)
+    if gone := known - there - packed:
+        index.forget_stored(store.directory.name, gone)
     taken = 0
     for words in chain(
         filter(None, (_stored_words(store, ref) for ref in sorted(there - known))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,6 +28,7 @@ from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.lock import OwnLock
 from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
 from bsd.store.entry_notes import DAMAGED, RESTORED, UNDONE
+from bsd.store.extracted import APART
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.text.reader import parse_kept
@@ -131,6 +133,19 @@ class _StoreLot:
             index.replace(left)
         except BsdError as problem:  # a cache; verify --repair makes it anew
             _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
+
+
+class _ApartLot(_StoreLot):
+    """A store that a killed extraction has not finished: nothing refers to what is in it."""
+
+    def things(self) -> list[Thing]:
+        return []
+
+    def is_untidy(self) -> bool:
+        return True
+
+    def _tidy_up(self) -> None:
+        shutil.rmtree(self.path)  # who wrote it held the lock that we have now
 
 
 class _PackedLot(_StoreLot):
@@ -272,7 +287,11 @@ class StoreShelf:
         return self._layout.extracted
 
     def lots(self) -> Iterator[Lot]:
+        for directory in _directories(self._layout, self._directory / APART):
+            yield _ApartLot(self._layout, directory, 0.0)
         for directory in _directories(self._layout, self._directory):
+            if directory.name == APART:
+                continue
             if self._packing is not None:
                 yield _PackedLot(self._layout, directory, self._wait, self._packing)
                 continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 
-from bsd.agents.dialect import Format
+from bsd.agents.dialect import Facts
 from bsd.agents.entry import Entry, Rank, Title, answer_of, better, model_of, tokens_of
 from bsd.agents.marker import Marker
 from bsd.care.catalog import ListedSession
@@ -37,8 +37,8 @@ class Statistics:
     title_rank: int = 0  # `bsd.agents.entry.Rank`
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
-    def take(self, entry: Entry, fmt: Format | None, size: int) -> None:
-        """Count an entry; `size` is its line's bytes."""
+    def take(self, entry: Entry, facts: Facts | None, title: Title | None, size: int) -> None:
+        """Count an entry; `size` is its line's bytes. A foreign dialect tells no facts."""
         self.entries += 1
         if (marker := Marker.of(entry)) is not None:
             self.saved_bytes += max(0, marker.size - size)
@@ -49,10 +49,9 @@ class Statistics:
             for word, count in tokens_of(entry).items():
                 self.tokens[word] = self.tokens.get(word, 0) + count
         self._answer = answer or self._answer
-        if fmt is None:
+        if facts is None:
             return
-        self._call(fmt.title(entry))
-        facts = fmt.facts(entry)
+        self._call(title)
         self.messages += facts.is_message
         self.tool_calls += len(facts.calls)
         self.tool_outputs += facts.kind == "tool_result"
@@ -89,8 +88,8 @@ class Statistics:
             self.models.append(model)
 
     def dumps(self) -> str:
-        kept = {key: value for key, value in asdict(self).items() if not key.startswith("_")}
-        return json.dumps(kept)  # in ASCII: a model's name may be any text
+        # In ASCII: a model's name may be any text.
+        return json.dumps({name: getattr(self, name) for name in _KEPT})
 
     @classmethod
     def loads(cls, text: str) -> Statistics:
@@ -98,6 +97,9 @@ class Statistics:
         with suppress(ValueError, TypeError):
             return cls(**json.loads(text))
         return cls()
+
+
+_KEPT = tuple(one.name for one in fields(Statistics) if not one.name.startswith("_"))
 
 
 def is_stale(updated: float, now: float) -> bool:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from bsd.care.indexing import Due, due_as_it_is, find_due, read_slice
@@ -26,6 +27,7 @@ _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
 _STEP_BYTES = 256 * 1024
+_AT_ONCE = 64  # sessions, most of which are small
 # While sessions are worked on, it waits; but not for ever.
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0
@@ -39,6 +41,11 @@ class _Wanted:
     """A session that is to be read; a change while it is read makes another one of it."""
 
     due: Due | None = None  # None: it is to be looked at first
+
+
+def _due(one: tuple[SessionName, _Wanted]) -> Due:
+    name, wanted = one
+    return wanted.due or Due(name)
 
 
 class Indexer:
@@ -137,18 +144,18 @@ class Indexer:
         end = time.monotonic() + _STEP_SECONDS
         while time.monotonic() < end and not self._state.stopping.is_set():
             with self._lock:
-                name = next(iter(self._waiting), None)
-                wanted = None if name is None else self._waiting[name]
-            if name is None or wanted is None:
+                some = list(islice(self._waiting.items(), _AT_ONCE))
+            if not some:
                 self._scrub(index)
                 return
-            wanted.due = wanted.due or due_as_it_is(self._layout, name)
-            more = self._slice(index, wanted.due)
-            with self._lock:
-                if self._waiting[name] is wanted:
-                    del self._waiting[name]
-                    if more:  # behind the others: a huge one shall not keep them waiting
-                        self._waiting[name] = wanted
+            for name, wanted in some:
+                wanted.due = wanted.due or due_as_it_is(self._layout, name)
+            for (name, wanted), more in self._slices(index, some, end):
+                with self._lock:
+                    if self._waiting[name] is wanted:
+                        del self._waiting[name]
+                        if more:  # behind the others: a huge one shall not keep them waiting
+                            self._waiting[name] = wanted
 
     def _look_at_all(self, index: SearchIndex) -> None:
         with self._lock:
@@ -164,6 +171,28 @@ class Indexer:
             found = OrderedDict((each.name, _Wanted(each)) for each in due)
             self._waiting = found | self._waiting
             self._all, self._complete = False, True
+
+    def _slices(
+        self, index: SearchIndex, some: list[tuple[SessionName, _Wanted]], end: float
+    ) -> list[tuple[tuple[SessionName, _Wanted], bool]]:
+        """Read on in some sessions, until `end`; in which, and whether there is more.
+
+        All at once: each transaction makes a piece of the index that is merged again and again.
+        But what cannot be read shall take nothing else with it.
+        """
+        done = []
+        try:
+            with index.change():
+                for one in some:
+                    done.append((one, read_slice(self._layout, index, _due(one), _STEP_BYTES)))
+                    if time.monotonic() >= end or self._state.stopping.is_set():
+                        break
+        except sqlite3.Error:
+            raise
+        except Exception:  # noqa: BLE001 - told of by `_slice`, once it is known of which session
+            tried = some[: len(done) + 1]
+            return [(one, self._slice(index, _due(one))) for one in tried]
+        return done
 
     def _slice(self, index: SearchIndex, due: Due) -> bool:
         """Read on in one session; whether there is more."""

@@ -69,11 +69,11 @@ class Layout:
 
     @property
     def agents(self) -> Path:
-        return self.root / "agents"
+        return _at(self.root, "agents")
 
     @property
     def extracted(self) -> Path:
-        return self.root / "extracted"
+        return _at(self.root, "extracted")
 
     @property
     def archive(self) -> Path:
@@ -82,83 +82,83 @@ class Layout:
 
     @property
     def trash(self) -> Path:
-        return self.root / "trash"
+        return _at(self.root, "trash")
 
     @property
     def log_file(self) -> Path:
-        return self.root / "logs" / "brainsurgeon.log"
+        return _at(self.root, "logs/brainsurgeon.log")
 
     @property
     def own(self) -> Path:
         """Everything that is ours alone: settings, locks, records, audit."""
-        return self.root / ".brainsurgeon"
+        return _at(self.root, ".brainsurgeon")
 
     @property
     def config_file(self) -> Path:
-        return self.own / "config.json"
+        return _at(self.root, ".brainsurgeon/config.json")
 
     @property
     def audit_file(self) -> Path:
-        return self.own / "audit.jsonl"
+        return _at(self.root, ".brainsurgeon/audit.jsonl")
 
     @property
     def state_db(self) -> Path:
         """What was settled in each session; losing it loses only speed."""
-        return self.own / "state.db"
+        return _at(self.root, ".brainsurgeon/state.db")
 
     @property
     def search_db(self) -> Path:
         """The text of sessions and of what was taken out of them; it can be made anew."""
-        return self.own / "search.db"
+        return _at(self.root, ".brainsurgeon/search.db")
 
     @property
     def root_id_file(self) -> Path:
         """By which a root is known to the sources that it serves, wherever it is moved."""
-        return self.own / "root-id"
+        return _at(self.root, ".brainsurgeon/root-id")
 
     @property
     def clock_file(self) -> Path:
         """What is known of this machine's clock, so that nobody destroys by a wrong one."""
-        return self.own / "clock.json"
+        return _at(self.root, ".brainsurgeon/clock.json")
 
     @property
     def locks(self) -> Path:
-        return self.own / "locks"
+        return _at(self.root, ".brainsurgeon/locks")
 
     @property
     def instance_lock(self) -> Path:
         """Held by the daemon of this root, of which there is one."""
-        return self.own / "bsd.lock"
+        return _at(self.root, ".brainsurgeon/bsd.lock")
 
     @property
     def history(self) -> Path:
         """What undo needs, one directory for each session."""
-        return self.own / "history"
+        return _at(self.root, ".brainsurgeon/history")
 
     @property
     def edits(self) -> Path:
         """Entries that people are editing, and what they wrote that could not be applied."""
-        return self.own / "edits"
+        return _at(self.root, ".brainsurgeon/edits")
 
     @property
     def inflight(self) -> Path:
         """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
-        return self.own / "inflight"
+        return _at(self.root, ".brainsurgeon/inflight")
 
     @property
     def orphans(self) -> Path:
         """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
-        return self.own / "orphans"
+        return _at(self.root, ".brainsurgeon/orphans")
 
     @property
     def moving(self) -> Path:
         """Journals of sessions on their way into the trash, out of it, or away for good."""
-        return self.own / "moving"
+        return _at(self.root, ".brainsurgeon/moving")
 
     @property
     def facts_db(self) -> Path:
         """What agents remember, if the settings do not say otherwise; the plugin has it there."""
-        return self.root / "memory" / "facts.db"
+        return _at(self.root, "memory/facts.db")
 
     def source_of(self, agent: str) -> Source | None:
         """The source in which an agent's sessions lie; None is the root."""
@@ -173,7 +173,7 @@ class Layout:
         check_name(agent, "agent")
         if source := self.source_of(agent):
             return _inside_source(source, agent)
-        return self._inside(self.agents / agent / "sessions")
+        return self._inside(_at(self.root, f"agents/{agent}/sessions"))
 
     def has_agent(self, agent: str) -> bool:
         """Whether there is an agent of this name; raises Invalid, Forbidden."""
@@ -315,15 +315,61 @@ class Layout:
         return inside(path, self.root, hint)
 
 
+@lru_cache(maxsize=2048)
+def _at(root: Path, place: str) -> Path:
+    """What lies at a place in a root; a path takes longer to make than to look at."""
+    return root / place
+
+
 def inside(path: Path, root: Path, hint: str | None = None) -> Path:
     """`path`, links resolved; raises Forbidden if one leads out of the root."""
+    top = _resolved(str(root))
+    if _has_no_links(str(path), str(root)):
+        return path if top == str(root) else Path(top + str(path)[len(str(root)) :])
     real = Path(os.path.realpath(path))
-    if not real.is_relative_to(os.path.realpath(root)):
+    if not real.is_relative_to(top):
         raise Forbidden(
             f"{path} leads out of {root}, to {real}",
             hint=hint or "replace the symbolic link by a directory, or use --root",
         )
     return real
+
+
+# Resolving takes a look at each directory from `/` on, several times for every session: what was
+# found of a root holds as long as its name leads to the same directory as that does.
+_resolved_before: dict[str, str] = {}
+
+
+def _resolved(root: str) -> str:
+    known = _resolved_before.get(root)
+    if known is not None:
+        with suppress(OSError):
+            if os.path.samestat(os.stat(root), os.lstat(known)):
+                return known
+    real = os.path.realpath(root)
+    if os.path.isabs(root):
+        _resolved_before[root] = real
+    return real
+
+
+def _has_no_links(path: str, root: str) -> bool:
+    """Whether a path goes down from a root, and nothing on its way is a link, as far as it is."""
+    if not path.startswith(root + "/"):
+        return False
+    end = len(root)
+    while end < len(path):
+        start, end = end + 1, path.find("/", end + 1)
+        end = end if end >= 0 else len(path)
+        if path[start:end] == "..":
+            return False
+        try:
+            if stat.S_ISLNK(os.lstat(path[:end]).st_mode):
+                return False
+        except FileNotFoundError:
+            return ".." not in path[end:]
+        except OSError:
+            return False
+    return True
 
 
 def _inside_source(source: Source, agent: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from bsd.agents.dialect import Format
@@ -135,7 +136,7 @@ class _Operation:
     def __init__(self, by: Operator, session: Session) -> None:
         self.by = by
         self.session = session
-        self.path = session.path
+        self.path = Path()  # of the session, at each attempt
         self.number: int | None = None  # in the session's history
         self.stays = False  # whether the store keeps what the last attempt put there
 

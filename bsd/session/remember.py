@@ -22,6 +22,9 @@ from bsd.text.reader import Transcript, TranscriptFile
 
 _log = get_logger("session")
 
+# Bytes of a session that is read again, whole, as fast as anything could be remembered of it.
+_SMALL = 16 << 10
+
 
 class Remembered:
     """What one extraction leaves for the next, under one set of settings.
@@ -50,6 +53,8 @@ class Remembered:
         at = plan.checkpoint
         if at is None or left_as is None:
             self._state.forget(self._name)
+        elif self._recalled is None and not committed and left_as.size < _SMALL:
+            pass
         elif at != self._recalled or committed:
             self._state.save(self._name, self._settings, left_as, guard, at)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +21,7 @@ from bsd.foundation.files import (
     TooLarge,
     create_private,
     make_durable_dir,
+    make_private_dir,
     plain_file,
     read_plain,
     sync_dir,
@@ -38,6 +41,8 @@ _log = get_logger("store")
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _COPY_BLOCK = 1 << 20
 _UNFINISHED, _FINISHED = ".tmp", ".json"
+# Below the directory of all stores: stores that are being written for the first time.
+APART = ".unfinished"
 _FEW_LOOKS = 100
 _READ_TWICE = 64 << 20  # bytes: of what is larger, the hash is compared before it is in memory
 
@@ -141,12 +146,23 @@ class SessionStore:
     def leftovers(self) -> list[Path]:
         """Files that an interrupted `keep` left behind; nothing refers to them."""
         with suppress(OSError):
-            return sorted(self.directory.glob(f"*{_UNFINISHED}"))
+            found = [*self.directory.glob(f"*{_UNFINISHED}"), *self._apart.glob("*")]
+            return sorted(found)
         return []
 
     def sweep(self) -> None:
         """Remove leftovers; under the session's lock nobody is still writing them."""
         self._sweep(self._list())
+        self._sweep_apart()
+
+    @property
+    def _apart(self) -> Path:
+        """Where a store is written that is not there yet: no session's store is called so."""
+        return self.directory.parent / APART / self.directory.name
+
+    def _sweep_apart(self) -> None:
+        if os.path.lexists(self._apart):
+            shutil.rmtree(self._apart, ignore_errors=True)  # `verify` names what stays
 
     def _sweep(self, names: Iterable[str]) -> None:
         for name in names:
@@ -250,21 +266,14 @@ class SessionStore:
         """
         if not keeps:
             return
-        self._unfinished = []
+        self._present, self._unfinished = None, []
         try:
-            make_durable_dir(self.directory)
-            self._present, present = None, self._list()
-            self._sweep(present)
-            with Syncing(self.directory, len(keeps)) as syncing:
-                for keep in keeps:
-                    if keep.line is None:
-                        self._renew(keep)
-                    else:
-                        self._write(keep, keep.line, source, present)
-                syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
-            for stem in self._unfinished:
-                os.rename(stem + _UNFINISHED, stem + _FINISHED)
-            sync_dir(self.directory)
+            if self.archive is None:  # in the trash, where nothing else belongs beside it
+                make_durable_dir(self.directory)
+            if os.path.lexists(self.directory):
+                self._add(keeps, source)
+            else:
+                self._make(keeps, source)
             self._contents.changed()
         except OSError as error:
             self._remove(self._unfinished)
@@ -272,6 +281,57 @@ class SessionStore:
         except BaseException:  # Ctrl-C included: what nothing refers to shall not stay
             self._remove(self._unfinished)
             raise
+        finally:
+            self._sweep_apart()
+
+    def _make(self, keeps: Sequence[Keep], source: Readable | None) -> None:
+        """Write the store of a session that had none, apart, and put it in its place whole.
+
+        To give each file its name once it is durable costs as much as to make it: of a backlog
+        the whole directory gets its name instead.
+        """
+        self._sweep_apart()
+        apart = str(self._apart)
+        make_private_dir(self._apart)
+        with Syncing(self._apart, len(keeps)) as syncing:
+            for keep in keeps:
+                self._write(keep, f"{apart}/{keep.ref}{_FINISHED}", source)
+                syncing.wrote(keep.size)
+            syncing.sync([f"{apart}/{keep.ref}{_FINISHED}" for keep in keeps])
+        sync_dir(self._apart)
+        try:
+            os.rename(apart, self.directory)
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
+            text = f"{self.directory} appeared while its name was to be used"
+            raise TemporaryFailure(text) from error
+        self._unfinished = [self._stem(keep.ref) for keep in keeps]
+        # Its old name must not come back: what lies apart is swept.
+        top = self.directory.parent
+        for place in (self._apart.parent, top, top.parent):
+            sync_dir(place)
+
+    def _add(self, keeps: Sequence[Keep], source: Readable | None) -> None:
+        """Write files beside others; each gets its name once its content is durable."""
+        present = self._list()
+        self._sweep(present)
+        with Syncing(self.directory, len(keeps)) as syncing:
+            for keep in keeps:
+                if keep.line is None:
+                    self._renew(keep)
+                    continue
+                stem = self._stem(keep.ref)
+                if keep.ref + _FINISHED in present:
+                    text = f"{stem}{_FINISHED} appeared while its name was to be used"
+                    raise TemporaryFailure(text)
+                self._unfinished.append(stem)
+                self._write(keep, stem + _UNFINISHED, source)
+                syncing.wrote(keep.size)
+            syncing.sync([stem + _UNFINISHED for stem in self._unfinished])
+        for stem in self._unfinished:
+            os.rename(stem + _UNFINISHED, stem + _FINISHED)
+        sync_dir(self.directory)
 
     def discard(self, keeps: Iterable[Keep]) -> None:
         """Remove what a successful `keep` wrote, since its commit gave up."""
@@ -282,17 +342,13 @@ class SessionStore:
             raise TemporaryFailure(f"{self.file(keep.ref)} changed while it was to be used again")
         os.utime(self.file(keep.ref))
 
-    def _write(
-        self, keep: Keep, line: FileSpan | bytes, source: Readable | None, present: set[str]
-    ) -> None:
-        stem = self._stem(keep.ref)
-        if keep.ref + _FINISHED in present:
-            raise TemporaryFailure(f"{stem}{_FINISHED} appeared while its name was to be used")
-        target = create_private(stem + _UNFINISHED)
-        self._unfinished.append(stem)
+    def _write(self, keep: Keep, path: str, source: Readable | None) -> None:
+        if keep.line is None or not _REF.fullmatch(keep.ref):
+            raise TemporaryFailure(f"{keep.ref} is not there, and was to be used again")
+        hasher = hashlib.sha256()
+        target = create_private(path)
         try:
-            hasher = hashlib.sha256()
-            for block in _blocks(line, source):
+            for block in _blocks(keep.line, source):
                 hasher.update(block)
                 write_all(target, block)
         finally:
@@ -329,6 +385,9 @@ def _blocks(line: FileSpan | bytes, source: Readable | None) -> Iterable[bytes]:
         yield line
         return
     assert source is not None  # noqa: S101 - a span is always one of a file
+    if line.length <= _COPY_BLOCK:
+        yield source.read(line.offset, line.length)
+        return
     end = line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         yield source.read(offset, min(_COPY_BLOCK, end - offset))

@@ -232,13 +232,16 @@ class _Extraction:
                 raise _LeaveAlone(NOT_EDITABLE)
         # Only what was in the store before can be there still, and looking has its price.
         first, hash_ = _first_ref(outcome), digest(raw)
-        if _RESTORED in raw or self._stored.taken(first):
+        taken = self._stored.taken(first)
+        if taken or _RESTORED in raw:
             # The second is what a crash left between keeping this line and committing.
             for found in (self._stored.find(outcome.entry_id or ""), (first, hash_)):
                 if found and (at := self._again(*found, raw, values)):
                     return at
         span = FileSpan(outcome.offset, outcome.length)
-        return _KeptAt(self._stored.free_ref(first, self._refs), hash_, len(raw), span)
+        free = not taken and first not in self._refs
+        ref = first if free else self._stored.free_ref(first, self._refs)
+        return _KeptAt(ref, hash_, len(raw), span)
 
     def _kept_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, values: list[Value]

@@ -121,6 +121,9 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
+_pattern = lru_cache(maxsize=64)(Pattern)  # read once, not for each session
+
+
 @immutable
 class Policy:
     """Everything of the settings that decides about an entry."""
@@ -159,7 +162,7 @@ class Policy:
             age_threshold_s=config.age_threshold_hours * 3600,
             keep_after_restore_s=config.keep_after_restore_seconds,
             display_only=config.scope == "display",
-            bound_models=tuple(map(Pattern, models)),
+            bound_models=tuple(map(_pattern, models)),
         )
 
     @property

@@ -19,7 +19,7 @@ from sys import intern, maxsize
 
 from bsd.agents.dialect import Facts, Format, ToolCall
 from bsd.agents.entry import Entry
-from bsd.agents.marker import PLACEHOLDER_START, Marker, mentioned_ids
+from bsd.agents.marker import MARKER, PLACEHOLDER_START, Marker, mentioned_ids
 from bsd.foundation.immutable import immutable
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.pruning_fields import UNSETTLING, PruningConfig
@@ -210,7 +210,7 @@ class Survey:
 
     def _note_bsd(self, line: Line, entry: Entry, facts: Facts) -> None:
         """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
-        marker = Marker.of(entry)
+        marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
         if not facts.calls:
@@ -229,6 +229,7 @@ class Survey:
         Subjects between which the rules make no difference are held once: lengths are rounded
         down to the next one that a rule asks for, and paths count only for who could lose values.
         """
+        extractable = subject.extractable
         traits: list[Hashable] = [
             subject.id_problem,
             subject.some_away,
@@ -236,8 +237,8 @@ class Survey:
             subject.own_result,
             subject.undone,
             subject.restored_ms,
-            subject.extractable,
-            isinstance(subject.extractable, bool),  # True is the same key as 1, not the same wish
+            extractable,
+            isinstance(extractable, bool),  # True is the same key as 1, not the same wish
         ]
         for option in subject.options:
             v = option.value

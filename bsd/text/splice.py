@@ -161,13 +161,27 @@ def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
 
 def text_size(raw: bytes) -> int:
     """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
+    text = _parsed(raw)
+    if text is not None:
+        return len(text) if text.isascii() else len(text.encode())
     return _sizes(raw)[0]
 
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
     """As `text_size`, and the characters of the same, which take longer to count."""
+    text = _parsed(raw)
+    if text is not None:
+        return len(text) if text.isascii() else len(text.encode()), len(text)
     size, more = _sizes(raw)
     return size, size - more - (0 if raw.isascii() else _continuing(raw))
+
+
+def _parsed(raw: bytes) -> str | None:
+    """The text of a string; None if it is long, or holds what no text in UTF-8 can."""
+    if len(raw) <= _LONG and raw[:1] == b'"':
+        with suppress(orjson.JSONDecodeError):
+            return str(orjson.loads(raw))
+    return None
 
 
 def _sizes(raw: bytes) -> tuple[int, int]:

@@ -1,23 +1,24 @@
 """The limit of the layout: what extraction cannot do without, and nothing else.
 
 `python -m tests.bench.limit BEFORE AFTER SCRATCH`: BEFORE and AFTER are the same OpenClaw
-directory before and after an extraction. Parses every line of BEFORE with orjson, creates, writes
-and fsyncs the store files that AFTER has (a pool of threads, session by session), and copies
-AFTER's session files in the kernel, with fsync. Prints the seconds that took.
+directory before and after an extraction. Parses every line of BEFORE with orjson, creates and
+writes the store files that AFTER has in a directory apart, makes them durable at once (syncfs,
+session by session), gives that directory its name, and copies AFTER's session files in the kernel,
+with fsync. Prints the seconds that took.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
 
-_THREADS = 8
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _stored_ids(after: Path) -> dict[str, set[str]]:
@@ -32,10 +33,16 @@ def _stored_ids(after: Path) -> dict[str, set[str]]:
     }
 
 
-def _sync(path: Path, line: bytes) -> None:
+def _write(path: str, line: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.write(descriptor, line)
-    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _sync_all(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    if _libc.syncfs(descriptor):
+        raise OSError(ctypes.get_errno(), "syncfs")
     os.close(descriptor)
 
 
@@ -63,20 +70,16 @@ def _kept(session: Path, ids: set[str]) -> Iterator[tuple[str, bytes]]:
 def main(before: Path, after: Path, scratch: Path) -> None:
     ids = _stored_ids(after)
     began = time.perf_counter()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for number, session in enumerate(sorted(before.glob("agents/*/sessions/*.jsonl"))):
-            agent, name = session.parts[-3], session.stem
-            store = scratch / str(number)
-            store.mkdir()
-            stored = ids.get(f"{agent}_{name}", set())
-            done = [
-                pool.submit(_sync, store / f"{identity}.json", line)
-                for identity, line in _kept(session, stored)
-            ]
-            for future in done:
-                future.result()
-            _copy(after / session.relative_to(before), store / "session")
-            _sync_directory(store)
+    for number, session in enumerate(sorted(before.glob("agents/*/sessions/*.jsonl"))):
+        agent, name = session.parts[-3], session.stem
+        apart, store = scratch / "apart", scratch / str(number)
+        apart.mkdir()
+        for identity, line in _kept(session, ids.get(f"{agent}_{name}", set())):
+            _write(f"{apart}/{identity}.json", line)
+        _sync_all(apart)
+        apart.rename(store)
+        _copy(after / session.relative_to(before), scratch / f"{number}.jsonl")
+        _sync_directory(scratch)
     print(time.perf_counter() - began)
 
 

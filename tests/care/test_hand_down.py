@@ -15,7 +15,7 @@ from bsd.care import hand_down
 from bsd.care.retention import RetentionRun
 from bsd.care.trash import Trash
 from bsd.care.verify import verify
-from bsd.doors.http.extracted import open_content
+from bsd.doors.http.entries import open_content
 from bsd.foundation.errors import Busy, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock

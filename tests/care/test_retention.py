@@ -23,7 +23,7 @@ from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.lock import own_lock
 from bsd.session.notes import told_expired
 from bsd.store.entry_notes import UNDONE
-from bsd.store.extracted import SessionStore
+from bsd.store.extracted import APART, SessionStore
 from bsd.store.index import Record
 from tests.logs import capture_logs
 
@@ -220,6 +220,20 @@ def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
     assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
     assert not half.exists()
     assert store.refs() == ["0002_thinking"]
+
+
+@pytest.mark.parametrize("keep", ["24h", "never"])
+def test_a_store_that_was_never_finished_goes_whatever_its_age(layout: Layout, keep: str) -> None:
+    put(layout, NAME, {"0002_thinking": 1})
+    half = layout.extracted / APART / layout.store_name(NAME) / "0001_thinking.json"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    assert forecast(shelf(layout, keep), Ages(NOW)).staying == 1
+    with own_lock(layout, NAME, 0.0):  # its extraction goes on
+        assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert half.exists()
+    assert clean(shelf(layout, keep), Ages(NOW)) == Cleaned()
+    assert not half.exists()
 
 
 def test_a_forecast_is_what_a_run_then_does(layout: Layout) -> None:

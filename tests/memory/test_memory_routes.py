@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from bsd.foundation.layout import Layout
 from bsd.memory.fact import FIELDS
@@ -18,23 +18,23 @@ from tests.memory.memories import DAY, NOW, Clock, rows
 
 
 @pytest.fixture
-def app(tmp_path: Path, clock: Clock) -> FastAPI:
+def app(tmp_path: Path, clock: Clock) -> Starlette:
     return app_over(tmp_path, memory=partial(open_memory, Layout(tmp_path), clock=clock))
 
 
-def post(app: FastAPI, verb: str, **body: Any) -> Any:
+def post(app: Starlette, verb: str, **body: Any) -> Any:
     reply = ask(app, "POST", f"/api/memory/{verb}", body=json.dumps(body).encode())
     assert reply.status == 200, reply.body
     return reply.json()
 
 
-def get(app: FastAPI, what: str) -> Any:
+def get(app: Starlette, what: str) -> Any:
     reply = ask(app, "GET", f"/api/memory/{what}")
     assert reply.status == 200, reply.body
     return reply.json()
 
 
-def test_a_fact_from_beginning_to_end(app: FastAPI, clock: Clock, tmp_path: Path) -> None:
+def test_a_fact_from_beginning_to_end(app: Starlette, clock: Clock, tmp_path: Path) -> None:
     stored = post(app, "store", text="Ada likes tea", entity="Ada", tags=["x"], confidence=0.5)
     assert set(stored) == {"created", *FIELDS}
     assert stored["created"] is True
@@ -57,7 +57,7 @@ def test_a_fact_from_beginning_to_end(app: FastAPI, clock: Clock, tmp_path: Path
     assert {json.loads(line)["actor"] for line in audit} == {"api"}
 
 
-def test_what_is_recalled_can_be_narrowed_and_widened(app: FastAPI, clock: Clock) -> None:
+def test_what_is_recalled_can_be_narrowed_and_widened(app: Starlette, clock: Clock) -> None:
     old = post(app, "store", text="tea one", entity="Ada", tags=["x"])
     post(app, "store", text="tea two", entity="Ada", supersedes=old["id"])
     post(app, "store", text="tea three", expires_at=NOW)
@@ -83,7 +83,7 @@ def test_what_is_recalled_can_be_narrowed_and_widened(app: FastAPI, clock: Clock
     assert len(post(app, "lookup", entity="bob", tag="y", limit=4)["results"]) == 4
 
 
-def test_pruning_says_first_what_it_would_do(app: FastAPI, clock: Clock, tmp_path: Path) -> None:
+def test_pruning_says_first_what_it_would_do(app: Starlette, clock: Clock, tmp_path: Path) -> None:
     post(app, "store", text="right now")
     post(app, "store", text="too faint", confidence=0.05)
     clock.now += 2 * DAY
@@ -99,7 +99,7 @@ def test_pruning_says_first_what_it_would_do(app: FastAPI, clock: Clock, tmp_pat
     assert get(app, "stats")["facts"] == 0
 
 
-def test_backfill_and_checkpoints(app: FastAPI) -> None:
+def test_backfill_and_checkpoints(app: Starlette) -> None:
     assert get(app, "checkpoint") == {"checkpoint": None}
     said = {"intent": "a", "state": "b", "working_files": ["x.py"], "expected_outcome": "c"}
     saved = post(app, "checkpoint", **said)
@@ -125,7 +125,7 @@ def test_backfill_and_checkpoints(app: FastAPI) -> None:
     ],
 )
 def test_what_cannot_be_done(
-    app: FastAPI, tmp_path: Path, method: str, path: str, body: Any, status: int, said: str
+    app: Starlette, tmp_path: Path, method: str, path: str, body: Any, status: int, said: str
 ) -> None:
     told = b"" if body is None else json.dumps(body).encode()
     reply: Reply = ask(app, method, f"/api/memory/{path}", body=told)

@@ -16,7 +16,7 @@ import pytest
 
 from bsd.doors.cli import service
 from bsd.doors.cli.main import run
-from bsd.doors.cli.service_managers import LABEL, Launchd, Systemd
+from bsd.doors.cli.service import LABEL, Launchd, Systemd
 from tests.needs import require_program
 from tests.packaging.units import TOP, Unit
 

@@ -19,12 +19,13 @@ from bsd.foundation.errors import Forbidden, Invalid, TemporaryFailure, Unavaila
 from bsd.foundation.filesystem import Syncing
 from bsd.foundation.layout import Layout, SessionName
 from bsd.store import extracted
-from bsd.store.extracted import FileSpan, Keep, Missing, SessionStore, digest
+from bsd.store.extracted import APART, FileSpan, Keep, Missing, SessionStore, digest
 from bsd.text.reader import BytesTranscript
 from tests.refusing import raising
 
 LINES = [b'{"id":"a","output":"one"}\n', b'{"id":"b","output":"' + b"x" * 3_000_000 + b'"}\n']
 SOURCE = BytesTranscript(b"".join(LINES))
+FILES = (".json", ".tmp")
 
 
 @pytest.fixture
@@ -83,9 +84,10 @@ def test_many_files_are_all_there(store: SessionStore) -> None:
     assert store.leftovers() == []
 
 
+@pytest.mark.parametrize("existing", [0, 1])
 @pytest.mark.parametrize("count", [3, 100])
 def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
-    store: SessionStore, monkeypatch: pytest.MonkeyPatch, count: int
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, count: int, existing: int
 ) -> None:
     calls: list[str] = []
     fsync, rename, syncfs = os.fsync, os.rename, filesystem._sync_file_system
@@ -93,7 +95,8 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
     def noted_fsync(descriptor: int) -> None:
         fsync(descriptor)
         what = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        calls.append("names" if what == store.directory else "content" if what.suffix else "above")
+        names = what.name == store.directory.name
+        calls.append("names" if names else "content" if what.suffix in FILES else "above")
 
     def noted_syncfs(descriptor: int) -> None:
         syncfs(descriptor)
@@ -103,13 +106,47 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
         rename(one, other)
         calls.append("renamed")
 
+    store.keep([keep(0)] * existing, SOURCE)
+
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", noted_rename)
     monkeypatch.setattr(filesystem, "_sync_file_system", noted_syncfs)
     store.keep([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
     order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
-    assert order == ["above", "content", "renamed", "names"]
-    assert calls.count("renamed") == count
+    if existing:  # each file gets its name, else all of them together
+        assert order == ["content", "renamed", "names"]
+        assert calls.count("renamed") == count
+    else:
+        assert order == ["content", "names", "renamed", "above"]
+        assert calls.count("renamed") == 1
+
+
+def test_a_store_that_appeared_meanwhile_is_not_written_to(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(directory: Path) -> None:
+        store.directory.mkdir(exist_ok=True)
+        store.file("0000_tool_result").write_bytes(b"another's")
+
+    monkeypatch.setattr(extracted, "sync_dir", sync)
+    with pytest.raises(TemporaryFailure, match="appeared"):
+        store.keep([keep(0)], SOURCE)
+    assert listing(store) == ["0000_tool_result.json"]
+    assert store.read("0000_tool_result") == b"another's"
+    assert store.leftovers() == []
+
+
+def test_what_a_killed_process_left_apart_is_seen_and_swept(store: SessionStore) -> None:
+    apart = store.directory.parent / APART
+    torn, others = apart / store.directory.name, apart / "main_s2"
+    for directory in (torn, others):
+        directory.mkdir(parents=True)
+        (directory / "0000_tool_result.json").write_bytes(b"half")
+    assert store.leftovers() == [torn / "0000_tool_result.json"]
+    assert store.refs() == []
+    store.sweep()
+    assert store.leftovers() == []
+    assert others.exists(), "another session's lock is not held"
 
 
 def test_a_session_that_changed_meanwhile_keeps_nothing(store: SessionStore) -> None:

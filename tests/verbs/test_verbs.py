@@ -61,7 +61,7 @@ def test_verbs_load_neither_pydantic_nor_http_nor_click() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"pydantic", "fastapi", "starlette", "click", "mcp", "uvicorn", "http"}
+    assert not loaded & {"pydantic", "starlette", "click", "mcp", "uvicorn", "http"}
 
 
 # --- page after page gives every text whole, each page at most as long as it may be ---

@@ -106,4 +106,4 @@ def test_a_wing_loads_neither_pydantic_nor_http_nor_click(wing: str) -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"pydantic", "fastapi", "starlette", "click", "mcp", "uvicorn", "lancedb"}
+    assert not loaded & {"pydantic", "starlette", "click", "mcp", "uvicorn", "lancedb"}

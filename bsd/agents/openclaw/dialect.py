@@ -131,14 +131,17 @@ def _message_values(message: Entry, type_: str | None, at_least: int) -> list[Va
 def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
     """List what an object with `content` and `details` holds, in its own order."""
     values: list[Value] = []
-    for key, value in holder.items():
-        if key == "content" and isinstance(value, list):
-            api = text_of(holder.get("api")) or ""
-            values.extend(block_values(value, (*path, key), type_, at_least, api=api))
-        elif key == "content" and text_of(value):
-            values.append(text_value((*path, key), value, type_))
-        elif key == "details":
-            values.extend(leaf_values(value, (*path, key), type_, at_least, display=True))
+    content = holder.get("content")
+    if isinstance(content, list):
+        api = text_of(holder.get("api")) or ""
+        values = block_values(content, (*path, "content"), type_, at_least, api=api)
+    elif text := text_of(content):
+        values = [text_value((*path, "content"), text, type_)]
+    if "details" in holder:
+        where = (*path, "details")
+        details = leaf_values(holder["details"], where, type_, at_least, display=True)
+        first = next(key for key in holder if key in {"content", "details"})
+        values = details + values if first == "details" else values + details
     return values
 
 

@@ -11,10 +11,11 @@ import os
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from typing import Any
 
 import anyio
@@ -24,23 +25,202 @@ from anyio.to_thread import run_sync
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from bsd import __version__
-from bsd.doors.agent import memory_tools
 from bsd.doors.agent.answers import error_answer
-from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, MemoryTool
 from bsd.doors.agent.scope import Scope
-from bsd.doors.agent.tools import TOOLS, AgentTool, carry_out, in_short, read_call, reads_much
+from bsd.doors.agent.tools import (
+    TOOLS,
+    AgentTool,
+    carry_out,
+    freely,
+    in_short,
+    read_arguments,
+    read_call,
+    reads_much,
+    schema_of,
+)
+from bsd.doors.models import answer_model, arguments_model
 from bsd.foundation.answers import Answer
-from bsd.foundation.errors import BsdError, Invalid, Unavailable
+from bsd.foundation.definition import Tool, WingVerb, arguments_of
+from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.settings import Settings
+from bsd.memory.facts import Memory, classes_of, open_memory
+from bsd.memory.tools import A_MOMENT, VERBS
+from bsd.session.commit.exchangers import Exchanger, HelperExchanger
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
 from bsd.verbs.verb import Hands, Meanwhile
+
+# --- tools for the memory, made from the verbs in `bsd.memory.tools` ---
+
+
+class _Parameters(BaseModel):
+    """What all of them have in common; both spellings of a name are taken."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        hide_input_in_errors=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+
+def _read_moment(moment: Any) -> Any:
+    """Read a date or a time, of UTC if it does not say otherwise, as epoch seconds."""
+    if not isinstance(moment, str):
+        return moment
+    text = moment.strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        read = datetime.fromisoformat(text)
+        return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be {A_MOMENT}") from None
+
+
+def _reader(annotation: Any) -> Callable[[Any], Any] | None:
+    return _read_moment if annotation == int | None else freely(annotation)
+
+
+@dataclass(frozen=True)
+class MemoryTool:
+    """One tool: what a model is told of it, and the verb that it does."""
+
+    told: Tool
+    verb: WingVerb[Memory, Any, Any]
+
+    @property
+    def name(self) -> str:
+        return self.told.name
+
+    @cached_property
+    def _parameters(self) -> type[BaseModel]:
+        # Whether what is found lives on is not for an agent to say.
+        known = [one for one in arguments_of(self.verb.arguments) if one != "refresh"]
+        names = self.told.takes or known
+        return arguments_model(self.verb.arguments, _Parameters, names=names, reader=_reader)
+
+    def read(self, arguments: object) -> dict[str, Any]:
+        """Understand what a model wrote; raises Invalid that names every bad field."""
+        read = read_arguments(self._parameters, arguments)
+        return {name: getattr(read, name) for name in read.model_fields_set}
+
+    def schema(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """The JSON schema of its arguments, where these are the classes that there are."""
+        schema = schema_of(self._parameters)
+        schema.pop("description", None)  # the tool has one, and each takes room
+        if (decay_class := schema["properties"].get("decayClass")) is not None:
+            described = decay_class["description"]
+            named = {"type": "string", "enum": list(classes), "description": described}
+            schema["properties"]["decayClass"] = named
+        return schema
+
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON schema of its answers."""
+        return schema_of(answer_model(self.verb.answer))
+
+    def carry_out(self, arguments: object, hands: MemoryHands) -> dict[str, Any]:
+        """Do what a call asks for; raises Invalid for all bad fields, or what memory raises."""
+        verb, given = self.verb, self.read(arguments)
+        if "refresh" in arguments_of(verb.arguments):
+            given["refresh"] = hands.refresh
+        asked = verb.arguments(**given)
+        with hands.open(verb.will_change(asked)) as memory:
+            document: dict[str, Any] = verb.act(memory, asked).as_json()
+            return document
+
+
+MEMORY_TOOLS = {told.name: MemoryTool(told, verb) for verb in VERBS for told in verb.tools}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHands:
+    """Who does it: opens a memory, True if it is to be written; raises Forbidden."""
+
+    open: Callable[[bool], Memory]
+    classes: tuple[str, ...]  # by their names
+    refresh: bool  # what is found lives on
+
+
+# --- who does it ---
+
+
+class _ServersHands:
+    """Makes a surgeon for each call: they come in parallel."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: ConfigService,
+        settings: Settings | None,
+        exchanger: Exchanger,
+        stopping: threading.Event,
+        scope: Scope,
+    ) -> None:
+        self.layout = layout
+        self._config = config
+        self._scope = scope
+        self._memory = settings.memory if settings else None
+        self._readonly = bool(settings and settings.readonly)
+        self._quiet = settings.quiet_seconds if settings else None
+        self._exchanger = exchanger
+        self._stopping = stopping
+
+    def memory(self) -> MemoryHands:
+        """Whoever asks for facts gets a memory of its own."""
+        classes = tuple(classes_of(self._memory).lifetimes)
+        return MemoryHands(self._open_memory, classes, refresh=not self._readonly)
+
+    def _open_memory(self, writes: bool) -> Memory:  # noqa: FBT001 - as hands are asked
+        self._may(writes=writes)
+        return open_memory(self.layout, self._memory, actor="agent", stopping=self._stopping.is_set)
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
+        """Whoever does it; raises Forbidden where nothing may be written."""
+        self._may(writes=writes)
+        wait = _LONGEST_WAIT if writes and self._scope.may_wait(self.layout, name) else 0.0
+        patience = Patience(wait, sleep=self._sleep, check=self._check)
+        if self._quiet is not None:
+            patience = replace(patience, quiet=self._quiet)
+        return Surgeon(
+            self.layout,
+            self._config,
+            actor="agent",
+            patience=patience,
+            # Other threads parse: a lease must not wait for them.
+            exchanger=self._exchanger,
+        )
+
+    def _may(self, *, writes: bool) -> None:
+        if writes and self._readonly:
+            raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise ServerStopping
+
+    def _sleep(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+        self._check()
+
+
+# --- the server ---
+
 
 _log = get_logger("mcp")
 
 _AT_ONCE = 8  # calls; more wait for their turn
 _LEAVE_SECONDS = 10.0  # a commit that has begun is finished
 _ANSWER_SECONDS = 4.0
+_LONGEST_WAIT = 3.0  # seconds: an answer has to be there within 5
 _MOST_LATE = 32  # calls whose answers nobody came for
 
 # What a model must know of bsd to work with it: seed 001's four points, and one more.
@@ -207,7 +387,7 @@ class Toolbox:
         if name not in self._offered:
             raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._offered)}")
         if (tool := MEMORY_TOOLS.get(name)) is not None:
-            return memory_tools.carry_out(tool, arguments, self._memory)
+            return tool.carry_out(arguments, self._memory)
         call = read_call(name, arguments)
         session = self._scope.find(self._hands.layout, call.session, call.lacks)
         return in_short(carry_out(call, session, self._hands, meanwhile))
@@ -241,9 +421,16 @@ def _memory_described(tool: MemoryTool, classes: tuple[str, ...]) -> types.Tool:
     )
 
 
-def serve(toolbox: Toolbox) -> None:
-    """Serve until stdin ends, or a signal comes; the toolbox is left then."""
-    anyio.run(_serve, toolbox)
+def serve(
+    layout: Layout, config: ConfigService, settings: Settings | None, scope: Scope, which: str
+) -> None:
+    """Serve tools until stdin ends, or a signal comes: for sessions, for memory, or all."""
+    stopping = threading.Event()
+    with HelperExchanger() as exchanger:
+        hands = _ServersHands(layout, config, settings, exchanger, stopping, scope)
+        offered = {"sessions": tuple(TOOLS), "memory": tuple(MEMORY_TOOLS)}
+        names = offered.get(which, (*TOOLS, *MEMORY_TOOLS))
+        anyio.run(_serve, Toolbox(hands, scope, hands.memory(), stopping, offered=names))
 
 
 async def _serve(toolbox: Toolbox) -> None:

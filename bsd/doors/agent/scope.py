@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bsd.agents.marker import placeholder
 from bsd.agents.owner import Process
-from bsd.agents.owners import at_work
+from bsd.agents.owners import at_work, in_use
 from bsd.care.catalog import find_session
 from bsd.foundation import processes
 from bsd.foundation.errors import BsdError, Forbidden, Invalid
@@ -100,6 +100,10 @@ class Scope:
         """The sessions that the program which asks has at work, as far as they may be reached."""
         found = self.client(layout)
         return tuple(one for one in found if self.agent in (None, one.agent))
+
+    def may_wait(self, layout: Layout, name: SessionName) -> bool:
+        """Whether a session may be waited for: an agent's own run does not end while it waits."""
+        return name not in self.own(layout) and not in_use(layout, name)
 
     def _unnamed(self, layout: Layout, entry: str | None) -> SessionName:
         """The caller's own session; else the only one that an entry is away of."""

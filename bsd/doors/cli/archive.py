@@ -5,14 +5,12 @@ from __future__ import annotations
 import click
 
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import BsdCommand, Call, confirm
-from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
 from bsd.doors.cli.output import counted, note, one_line, print_json, print_table, say, size
 from bsd.doors.cli.verb_words import print_entries, print_hits
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.answers import Answer
-from bsd.foundation.errors import BsdError, Conflict
+from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.verbs.archive import (
     ARCHIVE_BRING_BACK,
@@ -46,31 +44,15 @@ Examples:
 """
 
 
-class _Archive(click.Group, BsdCommand):
-    """A group that is a command as well, when nothing follows."""
-
-
-@click.group(
-    "archive",
-    cls=_Archive,
-    invoke_without_command=True,
-    help=f"{COMMANDS['archive'].help}\n\n{_MORE}",
-)
-@click.pass_context
-def archive(context: click.Context, /) -> int:
-    return _list(context.obj, ListGone()) if context.invoked_subcommand is None else 0
+archive = group("archive", _MORE, usual="list")
 
 
 @archive.command("list", cls=BsdCommand, params=parameters(ListGone))
 @click.pass_obj
-def list_gone(call: Call, /, agent: str | None, limit: int) -> int:
+def list_gone(call: Call, /, agent: str | None = None, limit: int = 100) -> int:
     """List sessions that their program has deleted, those used last first."""
-    return _list(call, ListGone(agent, limit))
-
-
-def _list(call: Call, asked: ListGone) -> int:
     call.log(writes=False)
-    found = perform(ARCHIVE_LIST, CallHands(call), None, asked)
+    found = perform(ARCHIVE_LIST, CallHands(call), None, ListGone(agent, limit))
     if _told(call, found):
         return 0
     names = [one.session for one in found.sessions]
@@ -203,8 +185,7 @@ def _ask_about(call: Call, session: str, entry: str | None) -> None:
     stays = "" if copy or not _is_there(call, name) else "; what it lacks cannot be restored then"
     words = ["bsd archive forget", session, *([entry] if entry else []), "--yes"]
     refusal = f"`{' '.join(words)}`"
-    if not confirm(f"Delete {what} for good{stays}?", refusal):
-        raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
+    ask_first(f"Delete {what} for good{stays}?", refusal, "deleted")
 
 
 def _is_there(call: Call, name: SessionName) -> bool:

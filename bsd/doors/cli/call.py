@@ -1,16 +1,19 @@
-"""One call of bsd: what was asked for globally, and the parts a command needs, made when needed."""
+"""One call of bsd: what was asked for globally, the parts it needs, and how it is stopped."""
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from inspect import cleandoc
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +22,7 @@ from click.shell_completion import CompletionItem
 from bsd.doors.cli import complete
 from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.output import note
-from bsd.foundation.errors import BsdError, ConfigError, Forbidden, Invalid, os_problem
+from bsd.foundation.errors import BsdError, ConfigError, Conflict, Forbidden, Invalid, os_problem
 from bsd.foundation.files import make_private_dir
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.locations import find_root, read_settings_file, settings_file
@@ -253,6 +256,24 @@ def command(
     return click.command(name, cls=cls, help=text)
 
 
+class _Group(click.Group, BsdCommand):
+    """A group that understands the global options before its subcommands, too."""
+
+
+def group(name: str, more: str, *, usual: str | None = None) -> click.Group:
+    """The group `name`; `more` follows its one line of help, `usual` is done if nothing follows."""
+
+    @click.pass_context
+    def act(context: click.Context, /) -> Any:
+        if usual is not None and context.invoked_subcommand is None:
+            return context.invoke(made.commands[usual])
+        return 0
+
+    text = f"{COMMANDS[name].help}\n\n{cleandoc(more)}"
+    made = _Group(name, callback=act, invoke_without_command=usual is not None, help=text)
+    return made
+
+
 def global_options(*, hidden: bool) -> list[click.Parameter]:
     """Options of every call, before the command (where `--help` shows them) or after it."""
 
@@ -279,6 +300,12 @@ def confirm(question: str, refusal: str) -> bool:
     if not sys.stdin.isatty():
         raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
     return click.confirm(question, err=True)
+
+
+def ask_first(question: str, unasked: str, what: str = "changed") -> None:
+    """The same; raises Conflict if the answer is no. `unasked` is the command that does not ask."""
+    if not confirm(question, unasked):
+        raise Conflict(f"nothing was {what}", hint=f"{unasked} does not ask")
 
 
 def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = None) -> None:
@@ -315,3 +342,74 @@ def root_that_is_meant(call: Call) -> tuple[Path, Path | None]:
         said = {}
     there = file if os.path.lexists(file) else None
     return find_root(call.root, os.environ, said.get("root")), there
+
+
+# --- Ctrl-C and SIGTERM: taken at a safe moment, and honestly reported ---
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(BaseException):
+    """The call was asked to stop and did. Like KeyboardInterrupt: no `except Exception` sees it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number
+
+
+class StopRequest:
+    """Whether somebody has asked to stop. Whoever works looks at it where nothing is half done.
+
+    A second signal does not wait for such a place: it raises at once, and what was in flight is
+    finished or undone by the next call, as after a crash.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.insisted = False  # a second signal has come
+        self._sleeping = False
+
+    @property
+    def exit_code(self) -> int:
+        """What the call ends with when all else went well."""
+        return 0 if self.number is None else 128 + self.number
+
+    def check(self) -> None:
+        """Raise Stopped if a stop was asked for."""
+        if self.number is not None:
+            raise Stopped(self.number)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait as `time.sleep` does; a signal ends the wait at once, by raising Stopped."""
+        self._sleeping = True
+        try:
+            self.check()
+            time.sleep(seconds)
+        finally:
+            self._sleeping = False
+
+    def notice(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.insisted = self.number is not None and not self._sleeping
+        self.number = number
+        if self.insisted or self._sleeping:
+            raise Stopped(number)
+        with suppress(OSError):  # not sys.stderr: the interrupted code may be writing to it
+            os.write(2, b"\nstopping as soon as nothing is half done (once more: at once)\n")
+
+
+@contextmanager
+def stop_request() -> Iterator[StopRequest]:
+    """Turn SIGINT and SIGTERM into a request while the block runs."""
+    request = StopRequest()
+    before = {number: signal.signal(number, request.notice) for number in _SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -34,9 +34,9 @@ class Command:
 
 _SECTIONS: dict[str, tuple[Command, ...]] = {
     "Run": (
-        Command("run", "run", "Watch, extract and clean up, until told to stop.", True),
-        Command("status", "status", "Ask the running daemon how it is."),
-        Command("jobs", "status", "List the scheduled jobs, or run one now."),
+        Command("run", "daemon", "Watch, extract and clean up, until told to stop.", True),
+        Command("status", "daemon", "Ask the running daemon how it is."),
+        Command("jobs", "daemon", "List the scheduled jobs, or run one now."),
         Command("logs", "logs", "Show the log, and go on showing what is added."),
     ),
     "Look": (),
@@ -44,9 +44,9 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("extract", "extract", "Move large old values into the store.", True, "--dry-run"),
         Command("restore-all", "extract", "Put everything back into its session.", True),
         Command("edit", "edit", "Change values of one entry, in your editor.", True),
-        Command("replace", "replace", "Put a text in the place of a range.", True, "--dry-run"),
-        Command("discard", "replace", "Throw an entry's text away.", True, "--dry-run"),
-        Command("distill", "replace", "Put a summary in the place of an entry.", True, "--dry-run"),
+        Command("replace", "edit", "Put a text in the place of a range.", True, "--dry-run"),
+        Command("discard", "edit", "Throw an entry's text away.", True, "--dry-run"),
+        Command("distill", "edit", "Put a summary in the place of an entry.", True, "--dry-run"),
     ),
     "Throw away": (
         Command("delete", "trash", "Move a session and its children to the trash.", True),
@@ -62,12 +62,12 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     "Care": (
         Command(
             "retention",
-            "retention",
+            "trash",
             "Delete what was kept long enough, or say what goes.",
             locks=True,
             unless="--dry-run",
         ),
-        Command("sources", "sources", "List other programs' directories, and who serves them."),
+        Command("sources", "config", "List other programs' directories, and who serves them."),
         Command("service", "service", "Start bsd at login, as a service of this user."),
         Command("config", "config", "Show or change the settings that work at once."),
         Command("demo", "demo", "Try it all on made-up sessions in a temporary place.", True),

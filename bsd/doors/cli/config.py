@@ -1,4 +1,7 @@
-"""`bsd config`: the settings in config.json, which work at once."""
+"""`bsd config`: the settings in config.json, which work at once.
+
+And `bsd sources`: other programs' directories, which bsd.toml names, and which root serves them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.call import BsdCommand, Call
-from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group
 from bsd.doors.cli.complete import offering
 from bsd.doors.cli.output import note, print_json, print_table, say
-from bsd.foundation.errors import Invalid
+from bsd.foundation.claims import elsewhere, served_by, take
+from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.pruning_fields import ALIASES, SETTABLE, SETTINGS, PruningConfig, unknown_field
 
 _MORE = """
@@ -44,9 +47,7 @@ def _present(call: Call, context: click.Context) -> Iterable[str]:
     return [json.dumps(now)]
 
 
-@click.group("config", help=f"{COMMANDS['config'].help}\n\n{_MORE}")
-def config() -> None:
-    pass
+config = group("config", _MORE)
 
 
 @config.command("show", cls=BsdCommand)
@@ -110,3 +111,79 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:  # a bare word
         return text
+
+
+# --- bsd sources ---
+
+
+_SOURCES = """
+The directories that [[sources]] in bsd.toml names. Each of them belongs to one root, the first that
+took something out of it: no other edits its sessions. After a root was given up, or moved while its
+disk was away, `claim` says that this one serves the source from now on; what another root has taken
+out stays there, and can be restored only by that one.
+
+\b
+Examples:
+  bsd sources
+  bsd --root /srv/openclaw sources claim claude-code
+"""
+
+
+sources = group("sources", _SOURCES, usual="list")
+
+
+@sources.command("list", cls=BsdCommand)
+@click.pass_obj
+def list_sources(call: Call, /) -> None:
+    """List the sources, and the root that serves each."""
+    call.log(writes=False)
+    found = [
+        {
+            "name": source.name,
+            "kind": source.kind,
+            "path": str(source.path),
+            "served_by": served_by(call.layout, source),
+            "left_alone": elsewhere(call.layout, source, look_inside=True),
+        }
+        for source in call.layout.sources
+    ]
+    if call.json:
+        print_json({"sources": found})
+    elif not found:
+        say("bsd.toml names no sources; `config/bsd.toml` shows how")
+    else:
+        rows = [
+            (str(one["name"]), str(one["kind"]), str(one["path"]), one["left_alone"] or _who(one))
+            for one in found
+        ]
+        print_table(("NAME", "KIND", "PATH", "SERVED BY"), rows)
+
+
+def _who(one: dict[str, str | None]) -> str:
+    return one["served_by"] or "nobody yet: this root, as soon as something leaves it"
+
+
+def _source_names(call: Call, _: click.Context) -> Iterable[str]:
+    return (source.name for source in call.layout.sources)
+
+
+@sources.command("claim", cls=BsdCommand)
+@click.argument("name", metavar="NAME", shell_complete=offering(_source_names))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def claim(call: Call, /, name: str, yes: bool) -> None:
+    """Let this root serve a source from now on, and no other."""
+    call.log(writes=True)
+    source = next((each for each in call.layout.sources if each.name == name), None)
+    if source is None:
+        raise NotFound(f"there is no source {name}", hint="`bsd sources` lists what there is")
+    before = served_by(call.layout, source)
+    if before not in (None, str(call.layout.root)) and not yes:
+        ask_first(f"Take {name} away from the root {before}?", f"`bsd sources claim {name} --yes`")
+    before = take(call.layout, source)
+    if call.json:
+        print_json({"name": name, "served_by": str(call.layout.root), "before": before})
+        return
+    say(f"{name} is served by {call.layout.root} now")
+    if before is not None:
+        say(f"what {before} has taken out of it is restored by that root only")

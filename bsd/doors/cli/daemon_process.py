@@ -23,7 +23,7 @@ from bsd.foundation.settings import HttpAddress, Settings, load_settings
 from bsd.session.surgeon import Surgeon
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
     from bsd.doors.agent.inband import InBand
 
@@ -90,11 +90,11 @@ def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
 
 
 def _routes(daemon: Daemon, settings: Settings) -> Early:
-    def make() -> FastAPI:
+    def make() -> ASGIApp:
         with _loading:
             try:
                 _load_in_band()  # what is on the disk later may be another release
-                from bsd.doors.http.app import app_of  # FastAPI, all routes and verbs
+                from bsd.doors.http.app import app_of  # all routes and verbs
 
                 return app_of(daemon, settings)
             finally:

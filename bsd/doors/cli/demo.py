@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.call import Call, command
+from bsd.doors.cli.call import Call, StopRequest, command, stop_request
 from bsd.doors.cli.demo_stage import Screen, ScreenRow, Stage
-from bsd.doors.cli.interrupt import StopRequest, stop_request
 from bsd.doors.cli.output import counted, one_line, print_json, say, share, size
 from bsd.doors.cli.status_text import status_lines
 from bsd.foundation.layout import Layout, SessionName

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from bsd.doors.cli.call import StopRequest
 from bsd.doors.cli.client import Client, NotRunning, find_client
-from bsd.doors.cli.interrupt import StopRequest
 from bsd.doors.cli.output import say, say_check, share, size
 from bsd.foundation.errors import BsdError, Unavailable
 from bsd.foundation.files import make_private_dir

@@ -14,9 +14,8 @@ from bsd.agents.dialect import Format
 from bsd.care import catalog
 from bsd.care.leftovers import stores_without_transcript
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, Call, command, confirm
-from bsd.doors.cli.many import each_session
-from bsd.doors.cli.many_report import report
+from bsd.doors.cli.call import SESSION, Call, ask_first, command, confirm
+from bsd.doors.cli.many import each_session, report
 from bsd.doors.cli.names import all_sessions
 from bsd.doors.cli.output import counted, note, print_json, say, size
 from bsd.doors.tool_commands import KEYS
@@ -187,8 +186,7 @@ def _ask(call: Call, names: list[SessionName], named: list[str]) -> None:
     where = f"into {one} under {call.layout.root}"
     question = f"Put {counted(entries, 'entry')} ({amount}) back {where}?"
     unasked = f"`{' '.join(['bsd restore-all', *named, '--yes'])}`"
-    if not confirm(question, unasked):
-        raise Conflict("nothing was changed", hint=f"{unasked} does not ask")
+    ask_first(question, unasked)
 
 
 def _offer_to_disable(call: Call, *, yes: bool) -> None:

@@ -13,10 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from bsd import __version__
-from bsd.doors.cli.call import Call, global_options
+from bsd.doors.cli.call import Call, Stopped, global_options
 from bsd.doors.cli.commands import COMMANDS, PIPE_CLOSED, help_page
 from bsd.doors.cli.complete import answer_shell
-from bsd.doors.cli.interrupt import Stopped
 from bsd.doors.cli.output import print_json
 
 _COMPLETE = "_BSD_COMPLETE"  # set by the shell when somebody presses the tab key

@@ -9,8 +9,7 @@ import click
 
 from bsd import __version__
 from bsd.doors.cli.arguments import all_words, wing_command
-from bsd.doors.cli.call import BsdCommand, Call
-from bsd.doors.cli.commands import COMMANDS
+from bsd.doors.cli.call import BsdCommand, Call, group
 from bsd.doors.cli.output import note, one_line, print_json, print_table, say
 from bsd.doors.tool_commands import KEYS
 from bsd.foundation.errors import Invalid
@@ -33,20 +32,7 @@ Examples:
 """
 
 
-class _Memory(click.Group, BsdCommand):
-    """A group that is a command as well, when nothing follows."""
-
-
-@click.group(
-    "memory",
-    cls=_Memory,
-    invoke_without_command=True,
-    help=f"{COMMANDS['memory'].help}\n\n{_MORE}",
-)
-@click.pass_context
-def memory(context: click.Context, /) -> None:
-    if context.invoked_subcommand is None:
-        context.invoke(memory.commands["stats"])
+memory = group("memory", _MORE, usual="stats")
 
 
 def _open(call: Call, writes: bool, /) -> Memory:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from bsd.doors.cli.interrupt import Stopped
+from bsd.doors.cli.call import Stopped
 from bsd.doors.cli.output import safe, styled
 from bsd.doors.command_line import split_command
 from bsd.foundation.errors import BsdError, FieldError, Invalid, os_problem

@@ -5,6 +5,20 @@ What it takes to carry them out is loaded when one is called: pydantic, and for 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from bsd.doors.agent.scope import Scope
+from bsd.doors.cli.call import LONGEST_WAIT, stop_request
+from bsd.doors.cli.names import session_beginning_with, with_entry
+from bsd.doors.cli.output import print_json, say
+from bsd.doors.cli.verbs import CallHands
+from bsd.doors.tool_commands import AFTER_THE_TURN, TEXT_ONLY
+from bsd.foundation.errors import Busy, Invalid
+from bsd.foundation.layout import SessionName, check_name
+
+if TYPE_CHECKING:
+    from bsd.doors.agent.tools import Asked
+
 from typing import Any
 
 import click
@@ -12,7 +26,6 @@ import click
 from bsd.doors.cli import complete
 from bsd.doors.cli.call import SESSION, Call, command
 from bsd.doors.tool_commands import named, parameters
-from bsd.foundation.layout import SessionName
 
 
 @command(
@@ -90,13 +103,91 @@ for _command in (restore_remote, purge_control):
 )
 @click.pass_obj
 def mcp(call: Call, /, agent: str | None, session: SessionName | None, tools: str) -> int:
-    from bsd.doors.cli.mcp_server import serve_tools
+    if agent is not None:
+        check_name(agent, "agent")
+    if agent is not None and session is not None and session.agent != agent:
+        raise Invalid(f"{session} is no session of {agent}", hint="name one of --agent, --session")
+    from bsd.doors.agent.mcp import serve  # with the SDK, which is most of a start
 
-    serve_tools(call, agent, session, tools)
+    readonly = bool(call.settings and call.settings.readonly)
+    call.surgeon(writes=not readonly, actor="agent")  # finishes what was in flight
+    serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)
     return 0
 
 
-def _carry_out(call: Call, tool: str, given: dict[str, Any]) -> int:
-    from bsd.doors.cli.agent_calls import call_tool
+def _carry_out(call: Call, tool: str, words: dict[str, Any]) -> int:
+    """Do what an agent calls a tool for, and tell of it; returns the exit code."""
+    from bsd.doors.agent.tools import carry_out, read_call  # with pydantic: help does without
 
-    return call_tool(call, tool, {name: one for name, one in given.items() if one is not None})
+    given = {name: one for name, one in words.items() if one is not None}
+    if given.get("session"):
+        given["session"] = _whole_name(call, given["session"])
+    asked, scope = read_call(tool, given), Scope()
+    name = scope.find(call.layout, asked.session, asked.lacks)
+    if not asked.verb.changes:
+        _tell(call, given, carry_out(asked, name, CallHands(call)))
+        return 0
+    with stop_request() as request:
+
+        def wait(one: SessionName) -> float:
+            return LONGEST_WAIT if scope.may_wait(call.layout, one) else 0.0
+
+        hands = CallHands(call, request, actor="agent", wait=wait)
+        answer = with_entry(
+            call,
+            name,
+            given["entry"],
+            lambda one: carry_out(read_call(tool, {**given, "entry": one}), name, hands),
+        )
+    _tell(call, given, answer)
+    return request.exit_code or _exit_code(asked, answer)
+
+
+def _whole_name(call: Call, text: str) -> str:
+    """A session's whole name; what none begins with is left to those who say so."""
+    return str(session_beginning_with(call.layout, text) or text)
+
+
+def _exit_code(asked: Asked, answer: dict[str, Any]) -> int:
+    if answer.get("unavailable"):
+        return 1
+    if getattr(asked.arguments, "inline", None) and not answer["restored"]:
+        return Busy.exit_code
+    return 0
+
+
+def _tell(call: Call, given: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Say what came of it, in the originals' words."""
+    if call.json:
+        print_json(answer)
+    elif "keys_restored" in answer:
+        _tell_restored(answer)
+    elif "extracted_ids" in answer:
+        say(f"Session: {answer['session']}")
+        say(f"Total entries: {answer['total_entries']}")
+        say(f"Extracted entries: {answer['extracted_entries']}")
+        say("\nExtracted entry IDs:")
+        say("\n".join(f"  - {entry}" for entry in answer["extracted_ids"]) or "  (none)")
+    else:
+        say(f"Set _extractable={given['value'].lower()} for entry {answer['entry_id']}")
+
+
+def _tell_restored(answer: dict[str, Any]) -> None:
+    keys: list[str] = answer["keys_restored"]
+    note = answer.get("note")
+    if note is None:
+        say(f"Restored {len(keys)} keys for entry {answer['entry_id']}")
+        if keys:
+            say(f"Keys: {', '.join(keys)}")
+    else:
+        say(f"{AFTER_THE_TURN if answer['inline'] == 'after the turn' else TEXT_ONLY}{note}")
+    for key, why in answer.get("unavailable", {}).items():
+        say(f"{key}: {why}")
+    if "suggestion" in answer:
+        say(f"Previously restored at {answer['previous_restored_at']}. {answer['suggestion']}")
+    for key, text in answer.get("texts", {}).items():
+        say(f"\n{key}:\n{text}")
+    if following := answer.get("next"):
+        keys, offset = following["keys"], following["offset"]
+        more = f"{answer['characters_left']} more characters"
+        say(f"\n({more}: --keys {','.join(keys)} --offset {offset} --text-only)")

@@ -1,24 +1,29 @@
-"""`bsd delete` and `bsd trash`: sessions that go, and what of them is still there."""
+"""What goes: `bsd delete`, `bsd trash`, and what was kept long enough, with `bsd retention`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from bsd.care.disk_use import in_flight_use
+from bsd.care.expiry import Forecast
+from bsd.care.retention import CleanedAll, ForecastAll, Retention
 from bsd.care.trashed import Trashed
 from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import SESSION, BsdCommand, Call, command, confirm
-from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.call import SESSION, BsdCommand, Call, ask_first, command, group, stop_request
 from bsd.doors.cli.names import only_one, say_who
 from bsd.doors.cli.output import counted, note, print_json, print_table, say, size
+from bsd.doors.cli.status_text import in_flight_line
 from bsd.doors.cli.verbs import CallHands
 from bsd.foundation.answers import Answer
-from bsd.foundation.errors import Conflict, Invalid, NotFound
+from bsd.foundation.errors import Invalid, NotFound
 from bsd.foundation.layout import SessionName
+from bsd.foundation.spelling import iso_utc
+from bsd.verbs.retention import RETENTION, CleanUp
 from bsd.verbs.trash import (
     DELETE,
     TRASH_DELETE,
@@ -103,33 +108,45 @@ def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: boo
     more = f" and {counted(children, 'child session')}" if children else ""
     what = "Delete for good, past the trash:" if permanent else "Move to the trash:"
     refusal = f"`bsd delete {session}{' --permanent' if permanent else ''} --yes`"
-    _ask(f"{what} {session}{more} under {call.layout.root}?", refusal)
+    ask_first(f"{what} {session}{more} under {call.layout.root}?", refusal, "deleted")
 
 
 def _with_children(count: int) -> str:
     return f", with {counted(count, 'child session')}" if count else ""
 
 
-class _Trash(click.Group, BsdCommand):
-    """A group that is a command as well, when nothing follows."""
-
-
-@click.group(
-    "trash",
-    cls=_Trash,
-    invoke_without_command=True,
-    help=f"{COMMANDS['trash'].help}\n\n{_MORE}",
-)
-@click.pass_context
-def trash(context: click.Context, /) -> int:
-    return _list(context.obj) if context.invoked_subcommand is None else 0
+trash = group("trash", _MORE, usual="list")
 
 
 @trash.command("list", cls=BsdCommand)
 @click.pass_obj
 def list_trash(call: Call, /) -> int:
     """List what can be brought back, and until when."""
-    return _list(call)
+    found = perform(TRASH_LIST, CallHands(call), None, ListTrash())
+    code = 1 if any(item.problem is not None for item in found.sessions) else 0
+    if _told(call, found):
+        return code
+    if not found.sessions:
+        say("the trash is empty")
+        return code
+    rows = [
+        (
+            item.id,
+            item.session,
+            size(item.size),
+            str(item.entry_count),
+            size(item.extracted_bytes),
+            _moment(item.trashed_at),
+            _moment(item.expires_at),
+        )
+        for item in found.sessions
+    ]
+    columns = ("ID", "SESSION", "SIZE", "ENTRIES", "EXTRACTED", "DELETED (UTC)", "EXPIRES (UTC)")
+    print_table(columns, rows, right=("SIZE", "ENTRIES", "EXTRACTED"))
+    for item in found.sessions:
+        if item.problem is not None:
+            note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")
+    return code
 
 
 @trash.command("restore", cls=BsdCommand, params=parameters(RestoreFromTrash, completed=_ID))
@@ -158,9 +175,10 @@ def delete_from_trash(call: Call, /, id: str, yes: bool) -> int:
         hands = CallHands(call, request)
         found = _find(hands.trash(writes=True), id)
         if not yes:
-            _ask(
+            ask_first(
                 f"Delete {found.name} ({_amount([found])}) in the trash for good?",
                 f"`bsd trash delete {found.id} --yes`",
+                "deleted",
             )
         done = perform(TRASH_DELETE, hands, None, DeleteFromTrash(found.id))
     if not _told(call, done):
@@ -178,7 +196,7 @@ def empty(call: Call, /, yes: bool) -> int:
         items = [] if yes else hands.trash(writes=True).items()
         if items:
             what = f"{counted(len(items), 'session')} ({_amount(items)}) in {call.layout.trash}"
-            _ask(f"Delete {what} for good?", "`bsd trash empty --yes`")
+            ask_first(f"Delete {what} for good?", "`bsd trash empty --yes`", "deleted")
         done = perform(TRASH_EMPTY, hands, None, EmptyTrash())
     if not _told(call, done):
         say(f"deleted {counted(done.cleaned, 'session')} ({size(done.bytes)}) for good")
@@ -192,11 +210,6 @@ def _told(call: Call, answer: Answer) -> bool:
     if call.json:
         print_json(answer.as_json())
     return call.json
-
-
-def _ask(question: str, refusal: str) -> None:
-    if not confirm(question, refusal):
-        raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
 
 
 def _find(trash: Trash, text: str) -> Trashed:
@@ -217,37 +230,165 @@ def _find(trash: Trash, text: str) -> Trashed:
     return found
 
 
-def _list(call: Call) -> int:
-    found = perform(TRASH_LIST, CallHands(call), None, ListTrash())
-    code = 1 if any(item.problem is not None for item in found.sessions) else 0
-    if _told(call, found):
-        return code
-    if not found.sessions:
-        say("the trash is empty")
-        return code
-    rows = [
-        (
-            item.id,
-            item.session,
-            size(item.size),
-            str(item.entry_count),
-            size(item.extracted_bytes),
-            _moment(item.trashed_at),
-            _moment(item.expires_at),
-        )
-        for item in found.sessions
-    ]
-    columns = ("ID", "SESSION", "SIZE", "ENTRIES", "EXTRACTED", "DELETED (UTC)", "EXPIRES (UTC)")
-    print_table(columns, rows, right=("SIZE", "ENTRIES", "EXTRACTED"))
-    for item in found.sessions:
-        if item.problem is not None:
-            note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")
-    return code
-
-
 def _moment(text: str | None) -> str:
     return "never" if text is None else text[:16].replace("T", " ")
 
 
 def _amount(items: Sequence[Trashed]) -> str:
     return size(sum(item.size + item.extracted_bytes for item in items))
+
+
+# --- bsd retention ---
+
+
+_SHOWN = 20
+
+
+@command(
+    "retention",
+    """
+    Extracted content is kept for as long as the setting `retention` says, and then moved into the
+    archive, compressed; from there it can be restored as before. The daemon does this by the
+    schedule in `retention_cron`. With `--forget`, or where the setting `archive` is false, it is
+    deleted for good. The archive is kept for `archive_retention`, up to `archive_max_bytes`. What
+    is in the trash, and what undo needs, is kept for `trash_retention`.
+    When the clock of this machine was put forward, and no sleep explains it, nothing goes until the
+    machine has run for as long as things are kept: exit code 1.
+
+    \b
+    Examples:
+      bsd retention --dry-run
+      bsd retention
+      bsd retention --forget
+    """,
+)
+@click.pass_obj
+def retention(call: Call, /, **given: bool) -> int:
+    asked = CleanUp(**given)
+    call.log(writes=not asked.dry_run)
+    if not asked.dry_run:
+        call.finish_due()
+    with stop_request() as request:
+        done = perform(RETENTION, CallHands(call, request), None, asked)
+    if call.json:
+        print_json(done.as_json())
+    elif isinstance(done, ForecastAll):
+        _print_store(done)
+        _print_archive(done.archive)
+        _print_gone(done.sessions)
+        _print_history(done.history)
+        _print_trash(done.trash)
+        _print_held(done)
+    elif isinstance(done, CleanedAll):
+        _print_done(call, done)
+    failed = isinstance(done, CleanedAll) and (done.failures or done.held)
+    return request.exit_code or int(bool(failed))
+
+
+retention.params[:0] = parameters(CleanUp)
+
+
+def _print_done(call: Call, done: CleanedAll) -> None:
+    amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
+    if done.archived_bytes is None:
+        say(f"deleted {amount}, kept {done.keep}")
+    else:
+        new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
+        say(f"moved {amount}, kept {done.keep}, into the archive{new}")
+    if done.archive.cleaned:
+        gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
+        say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
+    if done.sessions.cleaned:
+        gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
+        say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
+    if done.history.cleaned:
+        gone = counted(done.history.cleaned, "operation")
+        say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
+    if done.trash.cleaned:
+        gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
+        say(f"deleted {gone} in the trash, kept {done.trash.keep}")
+    if done.failures:
+        say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+    _print_held(done)
+    _print_in_flight(call)
+
+
+def _print_held(done: Retention) -> None:
+    """Say why nothing is deleted, and how to go on."""
+    held, others = done.held, done.trash.held  # history and trash are kept equally long
+    places = ("what was extracted", held), ("the archive", done.archive.held)
+    for what, why in (*places, ("history and trash", others)):
+        if why is not None:
+            note(f"Nothing of {what} is deleted: {why}.")
+    if held or others or done.archive.held:
+        note("Try: set the clock right, or wait; if it is right: `bsd retention --trust-clock`")
+
+
+def _print_in_flight(call: Call) -> None:
+    found = in_flight_use(call.layout)
+    if found.files:
+        note(in_flight_line(found.as_json(), time.time()))
+
+
+def _print_history(found: Forecast) -> None:
+    """Say what could no longer be undone; nothing, if there is no history."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "operation")
+        say(
+            f"{going} ({size(found.bytes)}) in the history would be forgotten now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_trash(found: Forecast) -> None:
+    """Say what could no longer be restored from the trash; nothing, if it is empty."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) in the trash would go now, "
+            f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_gone(found: Forecast) -> None:
+    """Say which sessions could no longer be brought back; nothing, if none is gone."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) that are gone would leave the archive now, "
+            f"{found.staying:,} kept: archive_sessions is {found.keep}"
+        )
+
+
+def _print_archive(found: Forecast) -> None:
+    """Say what the archive would lose for good; nothing, if it is empty."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "pack")
+        say(
+            f"{going} ({size(found.bytes)}) of the archive would be deleted now, "
+            f"{found.staying:,} kept: archive_retention is {found.keep}"
+        )
+
+
+def _print_store(done: ForecastAll) -> None:
+    found = done.store
+    if found.going:
+        rows = [
+            (thing.path.parent.name, thing.path.name, size(thing.size), iso_utc(thing.mtime)[:19])
+            for thing in found.going[:_SHOWN]
+        ]
+        print_table(("STORE", "FILE", "SIZE", "EXTRACTED (UTC)"), rows, right=("SIZE",))
+        if len(found.going) > _SHOWN:
+            say(f"… and {counted(len(found.going) - _SHOWN, 'file')} more")
+        say()
+    going = f"{counted(len(found.going), 'extracted file')}, {size(found.bytes)}"
+    if done.archived_bytes is None:
+        say(f"deletes {going}, for good: retention is {found.keep}")
+    else:
+        about = f": about {size(done.archived_bytes)}" if found.going else ""
+        say(f"moves {going}, into the archive{about} (retention is {found.keep})")
+    if found.expires is not None:
+        staying = counted(found.staying, "file")
+        say(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")
+    elif found.staying:
+        say(f"{counted(found.staying, 'file')} would stay, for ever")

@@ -14,8 +14,7 @@ import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import parameters
-from bsd.doors.cli.call import LONGEST_WAIT, SESSION, Call
-from bsd.doors.cli.interrupt import StopRequest, stop_request
+from bsd.doors.cli.call import LONGEST_WAIT, SESSION, Call, StopRequest, stop_request
 from bsd.doors.cli.names import say_whose, with_entry
 from bsd.doors.cli.output import note, print_json
 from bsd.doors.cli.verb_words import WORDS, VerbWords

@@ -13,11 +13,9 @@ import click
 
 from bsd.doors.cli import complete
 from bsd.doors.cli.arguments import wing_command
-from bsd.doors.cli.call import BsdCommand, Call, confirm
-from bsd.doors.cli.commands import COMMANDS
-from bsd.doors.cli.interrupt import stop_request
+from bsd.doors.cli.call import BsdCommand, Call, ask_first, group, stop_request
 from bsd.doors.cli.output import counted, note, print_json, print_table, safe, say, size
-from bsd.foundation.errors import ConfigError, Conflict, Invalid
+from bsd.foundation.errors import ConfigError, Invalid
 from bsd.foundation.spelling import format_duration, parse_duration
 from bsd.workspaces import ExecutionResult, Limits, PruneResult, verbs
 from bsd.workspaces.place import DEFAULT_ROOT
@@ -42,17 +40,11 @@ Examples:
 """
 
 
-class _Workspace(click.Group, BsdCommand):
-    """A group that understands the global options after its name, too."""
-
-
 _PLACE = "The directory that holds the workspaces."
 _ROOT = click.option("--workspace-root", "place", metavar="DIR", help=_PLACE)
 
 
-@click.group("workspace", cls=_Workspace, help=f"{COMMANDS['workspace'].help}\n\n{_MORE}")
-def workspace() -> None:
-    """All below."""
+workspace = group("workspace", _MORE)
 
 
 # --- the root that is meant ---
@@ -302,9 +294,8 @@ def _ask(root: WorkspaceRoot, rules: Rules) -> None:
     if not found.deleted_sessions and not found.leftovers:
         return
     what = f"{counted(len(found.deleted_sessions), 'workspace')} ({size(found.reclaimed_bytes)})"
-    refusal = "`bsd workspace prune --yes`"
-    if not confirm(f"Delete {what} in {root.place.resolve()} for good?", refusal):
-        raise Conflict("nothing was deleted", hint=f"{refusal} does not ask")
+    question = f"Delete {what} in {root.place.resolve()} for good?"
+    ask_first(question, "`bsd workspace prune --yes`", "deleted")
 
 
 @contextmanager

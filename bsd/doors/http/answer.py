@@ -11,16 +11,23 @@ from typing import Any, ParamSpec, TypeVar
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 from anyio.to_thread import run_sync
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from bsd.foundation.answers import Answer, contract
 from bsd.foundation.errors import BsdError, FieldError
 from bsd.foundation.json_text import document
+from bsd.foundation.logs import get_logger
+
+_log = get_logger("api")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-LARGEST_BODY = 1 << 20  # bytes, of a request
+LARGEST_HEAD = 16 * 1024  # bytes, of a request
+LARGEST_BODY = 1 << 20
 STOPPING = "stopping"  # in the state of a request: the asyncio.Event that the server ends
 
 
@@ -58,13 +65,51 @@ def error_document(
     return Error(message, hint, problems or None).as_json()
 
 
-def error_answer(error: BsdError) -> JsonAnswer:
-    """Answer with an error of ours and the status that it knows."""
+TOO_LONG_TEXT = f"the head of the request is larger than {LARGEST_HEAD} bytes"
+TOO_LONG = JsonAnswer(error_document(TOO_LONG_TEXT), HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+TOO_LARGE_TEXT = f"the body is larger than {LARGEST_BODY} bytes"
+TOO_LARGE = JsonAnswer(error_document(TOO_LARGE_TEXT), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BsdError)  # noqa: S101 - what it is registered for
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.warning("A request could not be served", path=request.url.path, error=error.message)
     return JsonAnswer(error_document(error.message, error.hint, error.errors), error.status)
 
 
-TOO_LARGE_TEXT = f"the body is larger than {LARGEST_BODY} bytes"
-TOO_LARGE = JsonAnswer(error_document(TOO_LARGE_TEXT), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+async def _by_status(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    hint, headers = None, error.headers
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            text = f"there is no {request.url.path}"
+            hint = "/api/openapi.json lists what there is"
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            text = f"{request.url.path} does not take {request.method}"
+            headers = {"Allow": ", ".join(_methods(request))}
+            hint = "/api/openapi.json lists what there is"
+        case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            text = TOO_LARGE_TEXT
+        case _:
+            text = str(error.detail)
+    return JsonAnswer(error_document(text, hint), error.status_code, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What a path takes; Starlette knows the methods of the first route there, not of all."""
+    routes = request.app.routes
+    there = [one for one in routes if one.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for one in there for method in one.methods})
+
+
+async def _unforeseen(_request: Request, error: Exception) -> Response:
+    text = f"internal error: {type(error).__name__}"
+    return JsonAnswer(error_document(text, "the details are in the log; please report them"), 500)
+
+
+# Whatever goes wrong becomes an error document; no traceback leaves the house.
+ERRORS = {BsdError: _ours, HTTPException: _by_status, Exception: _unforeseen}
 
 
 class Threads:

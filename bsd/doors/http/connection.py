@@ -20,7 +20,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from bsd.doors.http.answer import error_document
+from bsd.doors.http.answer import LARGEST_HEAD, TOO_LONG_TEXT, error_document
 from bsd.foundation.locations import may_talk_to_us, peer_uid
 from bsd.foundation.logs import get_logger
 
@@ -146,7 +146,10 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        self.refuse(HTTPStatus.BAD_REQUEST, msg)
+        if len(self.conn.trailing_data[0]) > LARGEST_HEAD:
+            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TOO_LONG_TEXT)
+        else:
+            self.refuse(HTTPStatus.BAD_REQUEST, msg)
 
     def shutdown(self) -> None:
         """Called when the server stops."""

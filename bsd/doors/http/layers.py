@@ -19,7 +19,14 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bsd.doors.http.answer import LARGEST_BODY, TOO_LARGE, JsonAnswer, error_document
+from bsd.doors.http.answer import (
+    LARGEST_BODY,
+    LARGEST_HEAD,
+    TOO_LARGE,
+    TOO_LONG,
+    JsonAnswer,
+    error_document,
+)
 from bsd.foundation.logs import get_logger
 
 _log = get_logger("api")
@@ -51,10 +58,7 @@ class Edge:
             await send(message)
 
         try:
-            if _is_too_large(scope):  # FastAPI would say so in plain text
-                await TOO_LARGE(scope, receive, send_on)
-                return
-            await self._app(scope, receive, send_on)
+            await (_too_much(scope) or self._app)(scope, receive, send_on)
         except asyncio.CancelledError:  # the server stops, and this took too long
             if not started:
                 text = error_document(
@@ -185,10 +189,17 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_too_large(scope: Scope) -> bool:
-    """Whether a request announces a body that nobody here would read."""
+def _too_much(scope: Scope) -> ASGIApp | None:
+    """What says so, if a request is larger than anybody here would read."""
+    # h11 looks only at the length of heads that come in pieces.
+    head = len(scope["path"]) + len(scope["query_string"])
+    head += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if head > LARGEST_HEAD:
+        return TOO_LONG
     length = Headers(scope=scope).get("content-length", "")
-    return length.isdecimal() and (len(length) > 18 or int(length) > LARGEST_BODY)
+    # Starlette would say so in plain text.
+    is_large = length.isdecimal() and (len(length) > 18 or int(length) > LARGEST_BODY)
+    return TOO_LARGE if is_large else None
 
 
 def _with_ours(message: Message) -> list[tuple[bytes, bytes]]:

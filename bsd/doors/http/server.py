@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from bsd.daemon.status import Service
-from bsd.doors.http.answer import STOPPING
+from bsd.doors.http.answer import LARGEST_HEAD, STOPPING
 from bsd.doors.http.connection import BoundedProtocol, Door, LocalProtocol
 from bsd.doors.http.layers import Edge, KeyGuard, OriginGuard, host_of
 from bsd.doors.http.sockets import LocalSocket, open_local_socket, open_tcp_sockets
@@ -40,7 +40,6 @@ _GRACE_SECONDS = 0.5  # for requests that are under way when it stops
 _BEAT_SECONDS = 60.0
 _BACKLOG = 128  # who may wait to be let in
 _AT_ONCE = 64  # who is let in, before it is looked at what they say
-_LARGEST_HEAD = 16 * 1024  # bytes, of a request
 
 
 class ApiServer:
@@ -237,7 +236,7 @@ def _uvicorn_config(listener: _Listener, app: ASGIApp) -> Config:
         server_header=False,
         date_header=False,  # Edge does that
         backlog=min(_AT_ONCE, listener.door.most // 2),
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
     )
     # asyncio takes a fraction; Config's signature does not say so.
     config.timeout_graceful_shutdown = _GRACE_SECONDS  # type: ignore[assignment]

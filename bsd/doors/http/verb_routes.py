@@ -2,135 +2,187 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, dataclass
-from inspect import Parameter, Signature
-from typing import Annotated, Any, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, field, replace
+from functools import cache
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bsd.care.outlines import Outlines
 from bsd.care.trash import Trash
 from bsd.doors.http.answer import JsonAnswer, changing, reading
-from bsd.doors.http.description import answers, settings_schema
-from bsd.doors.http.description import body as body_of
-from bsd.doors.http.desk import Desk, entry_name, raise_unless_done, trash_name
-from bsd.doors.http.requests import Wish, actor_of, described, json_object, wish
-from bsd.doors.models import arguments_model, taken_type
+from bsd.doors.http.route import ApiRoute, InBody, InQuery, actor_of, checked, json_object
+from bsd.doors.models import arguments_model
 from bsd.foundation.answers import Answer
 from bsd.foundation.definition import Body, Definition, Route, WingVerb, arguments_of
-from bsd.foundation.errors import Invalid
+from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
+from bsd.session.commit.exchangers import Exchanger
+from bsd.session.operate import Noticed
+from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
-from bsd.surgery.result import SessionResult
+from bsd.surgery.result import SessionResult, Status
 from bsd.verbs.list_sessions import SearchState
 from bsd.verbs.verb import Verb, all_verbs, perform
 
+_log = get_logger("api")
+
+# Nobody waits for an answer longer than this because a session is in use.
+WAIT_SECONDS = 5.0
+# A file name may have 255 bytes; the longest one of a session ends in `.jsonl.bsd-…`.
+_LONGEST_NAME = 240
+_LONGEST_ENTRY = 1000  # characters
 _OF_THE_SESSION = ("agent", "session")
-# Names of other things that stand in paths, and who refuses those that nothing can have.
-_NAMES = {"entry": entry_name, "id": trash_name}
 
 _H = TypeVar("_H")
+_M = TypeVar("_M", InQuery, InBody)
 # Who asks, and what is given in path, query and body → whether it may change something, and what
 # does it, on a thread.
 _Prepare = Callable[[str, dict[str, Any]], tuple[bool, Callable[[], Answer]]]
 
 
+@traced(_log, but=("clock", "progressed", "stopping"))
 @dataclass(frozen=True, slots=True)
-class DeskHands:
-    """Who does it for whoever comes through the API."""
+class ApiHands:
+    """Who does it for whoever comes through the API: with which patience, under which name."""
 
-    desk: Desk
-    actor: str
+    layout: Layout
+    config: ConfigService
+    patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
+    exchanger: Exchanger | None = None
+    noticed: Noticed | None = None
+    cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
+    outlines: Outlines = field(default_factory=Outlines)
+    searched: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
+    actor: str = "api"
 
-    @property
-    def layout(self) -> Layout:
-        return self.desk.layout
-
-    @property
-    def outlines(self) -> Outlines:
-        return self.desk.outlines
-
-    def search_state(self) -> SearchState:
-        return self.desk.searched()
-
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - the desk's may write, and need not
-        return self.desk.surgeon(self.actor)
-
-    @property
-    def config(self) -> ConfigService:
-        return self.desk.config
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - it may write, and need not
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor=self.actor,
+            patience=self.patience,
+            exchanger=self.exchanger,
+            noticed=self.noticed,
+        )
 
     def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
-        return self.desk.trash(self.actor)
+        return Trash(
+            self.layout,
+            self.config.current.trash_retention,
+            actor=self.actor,
+            patience=self.patience,
+            exchanger=self.exchanger,
+        )
+
+    def named(self, agent: str, session: str) -> SessionName:
+        """A session that is there; raises Invalid, NotFound, Forbidden."""
+        name = SessionName(agent, session)
+        if max(len(agent), len(session)) > _LONGEST_NAME:
+            raise NotFound("there is no session of so long a name", hint="/api/sessions lists them")
+        self.layout.session_file(name)
+        return name
+
+    def search_state(self) -> SearchState:
+        if self.searched is None:
+            return SearchState(complete=False, waiting=0, problem="nobody keeps an index here")
+        return SearchState(**self.searched())
 
     def clock(self) -> float:
-        return self.desk.patience.clock()
+        return self.patience.clock()
 
     def progressed(self, _: int, of: int | None = None) -> None:  # noqa: ARG002 - nobody looks
-        self.desk.patience.check()
+        self.patience.check()
 
     def stopping(self) -> bool:
         return False  # nobody waits for it: what is begun is done to its end
 
-    def cleaned(self) -> None:
-        self.desk.cleaned()
+
+def entry_name(entry: str) -> str:
+    """An entry as somebody names it; raises NotFound for what no entry can be called."""
+    if len(entry) > _LONGEST_ENTRY:
+        raise NotFound("there is no entry of so long a name")
+    if entry.startswith("#") and not entry.isascii():  # digits of other scripts
+        raise NotFound(f"there is no entry {entry}")
+    return entry
 
 
-def routes(desk: Desk) -> APIRouter:
+def trash_name(id: str) -> str:
+    """An id of the trash as somebody names it; raises NotFound for what none can be."""
+    if len(id) > _LONGEST_NAME or "/" in id:
+        raise NotFound("there is nothing of this name in the trash", hint="/api/trash lists it")
+    return id
+
+
+# Names of other things that stand in paths, and who refuses those that nothing can have.
+_NAMES = {"entry": entry_name, "id": trash_name}
+
+
+def raise_unless_done(result: SessionResult) -> None:
+    """Raise Busy, LeftAlone, or what it failed of, unless that was done which was asked for."""
+    reason = result.reason or f"{result.session}: {result.status}"
+    match result.status:
+        case Status.BUSY:
+            raise Busy(reason, hint=result.hint)
+        case Status.LEFT_ALONE:
+            raise LeftAlone(reason, hint=result.hint)
+        case Status.FAILED:
+            # A full disk is not a missing right: each error has its own status.
+            raise (result.error or BsdError)(reason, hint=result.hint)
+
+
+def routes(hands: ApiHands) -> Iterator[ApiRoute]:
     """All verbs of sessions that say where HTTP finds them."""
-    router = APIRouter()
     for verb in all_verbs().values():
         if verb.route is not None:
-            _add_session_verb(router, desk, verb, verb.route)
-    return router
+            yield _session_route(hands, verb, verb.route)
 
 
-def _add_session_verb(router: APIRouter, desk: Desk, verb: Verb[Any, Any], route: Route) -> None:
+def _session_route(hands: ApiHands, verb: Verb[Any, Any], route: Route) -> ApiRoute:
     of = _OF_THE_SESSION if verb.ask is None else ()
 
     def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:
         parts = [given.pop(part) for part in of]
 
         def work() -> Answer:
-            name = desk.named(*parts) if parts else None
-            for part, checked in _NAMES.items():
+            name = hands.named(*parts) if parts else None
+            for part, possible in _NAMES.items():
                 if part in given:
-                    given[part] = checked(given[part])
-            answer: Answer = perform(verb, DeskHands(desk, actor), name, verb.arguments(**given))
+                    given[part] = possible(given[part])
+            his = replace(hands, actor=actor)
+            answer: Answer = perform(verb, his, name, verb.arguments(**given))
             if isinstance(answer, SessionResult):
                 raise_unless_done(answer)
             return answer
 
         return verb.changes and not given.get("dry_run"), work
 
-    _add(router, verb, route, prepare, of)
+    return _route(verb, route, prepare)
 
 
 def wing_routes(
     verbs: Iterable[WingVerb[_H, Any, Any]], opening: Callable[[str], AbstractContextManager[_H]]
-) -> APIRouter:
+) -> Iterator[ApiRoute]:
     """The verbs of a wing that say where HTTP finds them.
 
     `opening` gives the handle with which they are done, for an actor; it is left on the thread on
     which it was entered.
     """
-    router = APIRouter()
     for verb in verbs:
         if verb.route is not None:
-            _add_wing_verb(router, opening, verb, verb.route)
-    return router
+            yield _wing_route(opening, verb, verb.route)
 
 
-def _add_wing_verb(
-    router: APIRouter,
+def _wing_route(
     opening: Callable[[str], AbstractContextManager[_H]],
     verb: WingVerb[_H, Any, Any],
     route: Route,
-) -> None:
+) -> ApiRoute:
     def prepare(actor: str, given: dict[str, Any]) -> tuple[bool, Callable[[], Answer]]:
         asked = verb.arguments(**given)
 
@@ -141,53 +193,38 @@ def _add_wing_verb(
 
         return verb.will_change(asked), work
 
-    _add(router, verb, route, prepare)
+    return _route(verb, route, prepare)
 
 
-def _add(
-    router: APIRouter,
-    verb: Definition[Any, Any],
-    route: Route,
-    prepare: _Prepare,
-    of: tuple[str, ...] = (),
-) -> None:
-    """Let a verb be reached where it says; `of` are names in the path that are no arguments."""
+def _route(verb: Definition[Any, Any], route: Route, prepare: _Prepare) -> ApiRoute:
+    """Let a verb be reached where it says."""
     known = {
-        name: found
-        for name, found in arguments_of(verb.arguments).items()
-        if not found[1].people_only
+        name: one
+        for name, one in arguments_of(verb.arguments).items()
+        if not one[1].people_only and f"{{{name}}}" not in route.path
     }
-    in_path = [name for name in re.findall(r"\{(\w+)\}", route.path) if name in known]
     in_query = [name for name, (_, said) in known.items() if said.query or route.method == "GET"]
-    in_query = [name for name in in_query if name not in in_path]
-    in_body = [name for name in known if name not in {*in_path, *in_query}]
-    required = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
-    model = None
-    if in_body and route.body is None:
-        model = arguments_model(verb.arguments, Wish, names=in_body, door="http")
+    in_body = [name for name in known if name not in in_query]
+    needs_body = route.needs_body or any(known[name][0].default is MISSING for name in in_body)
+    query = _model(verb, InQuery, in_query) if in_query else None
+    body = _model(verb, InBody, in_body) if in_body and not route.body else None
 
-    async def endpoint(request: Request, **given: Any) -> Response:
-        actor = actor_of(request)
-        if route.body is not None:
+    async def endpoint(request: Request) -> Response:
+        given = dict(request.path_params)
+        if query is not None:
+            given |= checked(query(), request.query_params)
+        if route.body:
             given |= await _read(request, route.body)
-        elif model is not None:
-            body = await _asked(request, model, route, required=required)
-            # What was left out is as the verb's own arguments have it.
-            given |= {name: getattr(body, name) for name in body.model_fields_set}
-        changes, work = prepare(actor, given)
+        elif body is not None:
+            try:
+                given |= checked(body(), await json_object(request, optional=not needs_body))
+            except Invalid as problem:
+                problem.hint = problem.hint or route.hint
+                raise
+        changes, work = prepare(actor_of(request), given)
         return JsonAnswer(await (changing if changes else reading)(lambda: work().as_json()))
 
-    endpoint.__signature__ = _signature(verb.arguments, [*of, *in_path], in_query)  # type: ignore[attr-defined]
-    endpoint.__doc__ = route.doc
-    router.add_api_route(
-        route.path,
-        endpoint,
-        methods=[route.method],
-        name=route.name,
-        tags=[route.tag],
-        responses=answers(verb.answer),
-        openapi_extra=_described(route, model, required=required),
-    )
+    return ApiRoute(route, endpoint, verb.answer, query=query, body=body)
 
 
 async def _read(request: Request, body: Body) -> Mapping[str, Any]:
@@ -197,42 +234,8 @@ async def _read(request: Request, body: Body) -> Mapping[str, Any]:
     return body.read(await request.body())
 
 
-def _described(route: Route, model: type[Wish] | None, *, required: bool) -> dict[str, Any] | None:
-    """Say in OpenAPI what the body may hold."""
-    if (own := route.body) is not None:
-        schema = own.schema
-        return body_of(
-            lambda: dict(schema) if schema else settings_schema(own.settings),
-            required=own.required,
-        )
-    return described(model, required=required) if model else None
-
-
-async def _asked(request: Request, model: type[Wish], route: Route, *, required: bool) -> Wish:
-    try:
-        return await wish(request, model, optional=not required)
-    except Invalid as problem:
-        problem.hint = problem.hint or route.hint
-        raise
-
-
-def _signature(arguments: Any, in_path: list[str], in_query: list[str]) -> Signature:
-    """What FastAPI reads of it: what stands in the path, and in the query."""
-    known, hints = arguments_of(arguments), get_type_hints(arguments)
-    keyword = Parameter.KEYWORD_ONLY
-    asked = []
-    for name in in_query:
-        one, said = known[name]
-        taken: Any = taken_type(hints[name], said)
-        alias = (said.names or {}).get("http")
-        kind = Annotated[taken, Query(alias=alias, description=said.doc or None)]
-        default = Parameter.empty if one.default is MISSING else one.default
-        asked.append(Parameter(name, keyword, annotation=kind, default=default))
-    return Signature(
-        [
-            Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=Request),
-            *(Parameter(name, keyword, annotation=str) for name in in_path),
-            *asked,
-        ],
-        return_annotation=Response,
-    )
+def _model(
+    verb: Definition[Any, Any], base: type[_M], names: Sequence[str]
+) -> Callable[[], type[_M]]:
+    """The model of these arguments, made when the first comes."""
+    return cache(lambda: arguments_model(verb.arguments, base, names=names, door="http"))

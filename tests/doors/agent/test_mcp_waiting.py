@@ -12,8 +12,7 @@ import anyio
 import mcp_types as types
 import pytest
 
-from bsd.doors.agent.mcp import Toolbox
-from bsd.doors.agent.memory_tools import MemoryHands
+from bsd.doors.agent.mcp import MemoryHands, Toolbox
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import TOOLS
 from bsd.foundation.errors import Busy

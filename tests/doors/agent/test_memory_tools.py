@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 
-from bsd.doors.agent.memory_tools import MEMORY_TOOLS, MemoryHands, carry_out
+from bsd.doors.agent.mcp import MEMORY_TOOLS, MemoryHands
 from bsd.foundation.errors import Forbidden, Invalid, NotFound
 from bsd.memory.facts import Memory
 from bsd.memory.new_fact import Classes, NewFact
@@ -40,7 +40,7 @@ class Desk:
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         tool = MEMORY_TOOLS[name]
         classes = tuple(Classes().lifetimes)
-        answer = carry_out(tool, arguments, MemoryHands(self.open, classes, refresh=self.refresh))
+        answer = tool.carry_out(arguments, MemoryHands(self.open, classes, refresh=self.refresh))
         validator_for(tool.schema(classes)).validate(arguments)
         validator_for(tool.output_schema()).validate(answer)
         return answer
@@ -166,7 +166,7 @@ def test_confirming_begins_anew(desk: Desk) -> None:
         desk.now += DAY
         arguments = {argument: id_}
         tool = MEMORY_TOOLS["memory_confirm"]
-        answer = carry_out(tool, arguments, MemoryHands(desk.open, (), refresh=True))
+        answer = tool.carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
         assert answer["message"] == 'Confirmed: "Ada likes tea"'
         assert answer["fact"]["confidence"] == 1.0
         assert answer["fact"]["expires_at"] == desk.now + 90 * DAY
@@ -265,7 +265,7 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_said(desk: Desk, tool: str, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        carry_out(MEMORY_TOOLS[tool], arguments, MemoryHands(desk.open, (), refresh=True))
+        MEMORY_TOOLS[tool].carry_out(arguments, MemoryHands(desk.open, (), refresh=True))
     assert said in refused.value.message
     assert refused.value.hint
     assert not desk.path.exists()
@@ -273,7 +273,7 @@ def test_what_is_wrong_is_said(desk: Desk, tool: str, arguments: dict[str, Any],
 
 def test_texts_with_commas_are_lists(desk: Desk) -> None:
     hands = MemoryHands(desk.open, (), refresh=True)
-    stored = carry_out(MEMORY_TOOLS["memory_store"], {"text": "x y", "tags": "a, b"}, hands)
+    stored = MEMORY_TOOLS["memory_store"].carry_out({"text": "x y", "tags": "a, b"}, hands)
     assert stored["fact"]["tags"] == "a,b"
-    named = carry_out(MEMORY_TOOLS["memory_store"], {"text": "z", "decay_class": "active"}, hands)
+    named = MEMORY_TOOLS["memory_store"].carry_out({"text": "z", "decay_class": "active"}, hands)
     assert named["fact"]["decay_class"] == "active"

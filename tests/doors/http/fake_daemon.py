@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message
 
 from bsd.daemon.events import Events, Subscription
 from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import NotFound
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -216,12 +216,18 @@ class FakeDaemon:
 
 def app_over(
     root: Path, daemon: FakeDaemon | None = None, patience: Patience | None = None, **how: Any
-) -> FastAPI:
+) -> Starlette:
     """The application over a root, beside a daemon that only says what it was told to say."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
-    desk = Desk(layout, config, patience or Patience())
-    return create_app(daemon or FakeDaemon(), config, desk, **how)
+    hands = ApiHands(layout, config, patience or Patience())
+    return create_app(daemon or FakeDaemon(), config, hands, **how)
+
+
+def description(app: ASGIApp) -> dict[str, Any]:
+    """What the OpenAPI document says."""
+    told: dict[str, Any] = ask(app, "GET", "/api/openapi.json").json()
+    return told
 
 
 @dataclass

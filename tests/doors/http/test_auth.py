@@ -151,7 +151,13 @@ def test_every_answer_has_a_date_and_is_not_kept() -> None:
 # --- how a request ends when the application does not end it ---
 
 
-SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/api/x", "headers": []}
+SCOPE: dict[str, Any] = {
+    "type": "http",
+    "method": "GET",
+    "path": "/api/x",
+    "query_string": b"",
+    "headers": [],
+}
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 

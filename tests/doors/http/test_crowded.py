@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from bsd.doors.http.answer import JsonAnswer
+from bsd.doors.http.answer import LARGEST_HEAD, JsonAnswer
 from bsd.doors.http.connection import MOST_CONNECTIONS, Door, TimeLimits, places
 from bsd.doors.http.server import ApiServer
 from tests.daemon.running import configure, running
@@ -246,10 +246,15 @@ def test_what_is_no_http_is_told_so(root: Path, *, tcp: bool) -> None:
     assert "error" in json.loads(answer.partition(b"\r\n\r\n")[2])
 
 
-def test_a_head_that_is_too_large_is_refused(root: Path) -> None:
+@pytest.mark.parametrize("length", [LARGEST_HEAD, 400_000])
+def test_a_head_that_is_too_large_is_refused(root: Path, length: int) -> None:
     with scene(root, _PATIENT) as here:
-        answer = whole_answer(here.connect(head("/", X_Long="x" * 400_000)))
-    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        small = here.connect(head("/", X_Long="x" * (LARGEST_HEAD // 2), Connection="close"))
+        assert whole_answer(small).startswith(b"HTTP/1.1 200 OK\r\n")
+        large = here.connect(head("/", X_Long="x" * length, Connection="close"))
+        answer = whole_answer(large)
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert str(LARGEST_HEAD) in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
 
 
 def test_chunks_that_are_none_are_refused(root: Path) -> None:

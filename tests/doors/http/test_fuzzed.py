@@ -22,15 +22,15 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.workspaces.verbs import WorkspaceRoot
 from tests.doors.http.api import settings_for
-from tests.doors.http.fake_daemon import FakeDaemon
+from tests.doors.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.searching import read_all
 from tests.sessions import sample
@@ -78,13 +78,13 @@ class Stage:
         self.layout = Layout(root)
         self._config = ConfigService(self.layout.config_file)
         self._patience = Patience(wait=0.0, quiet=0.0)
-        desk = Desk(
+        hands = ApiHands(
             self.layout,
             self._config,
             self._patience,
         )
         self.app = create_app(
-            FakeDaemon(), self._config, desk, workspaces=WorkspaceRoot(None, self.layout)
+            FakeDaemon(), self._config, hands, workspaces=WorkspaceRoot(None, self.layout)
         )
         self._settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
         self.server = ApiServer(self.app, self._settings)
@@ -143,7 +143,7 @@ def test_no_request_leads_to_an_error_of_ours(stage: Stage, *, about_sessions: b
     from schemathesis.core.result import Ok
     from schemathesis.generation import GenerationMode
 
-    schema = schemathesis.openapi.from_dict(stage.app.openapi())
+    schema = schemathesis.openapi.from_dict(description(stage.app))
     asked = 0
     for found in schema.get_all_operations():
         assert isinstance(found, Ok), found

@@ -14,13 +14,13 @@ from urllib.parse import quote
 import pytest
 
 from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
 from tests.doors.http.api import over_tcp, request, serving
-from tests.doors.http.fake_daemon import FakeDaemon
+from tests.doors.http.fake_daemon import FakeDaemon, description
 from tests.openclaw_tree import add_session
 from tests.sessions import sample
 from tests.unix import UnixConnection
@@ -36,8 +36,8 @@ OPEN = {("GET", "/api/health"), ("GET", "/api/config")}
 def paths() -> dict[str, Any]:
     """What the OpenAPI document says of all routes."""
     config = ConfigService(Path("/nonexistent/config.json"), create=False)
-    app = create_app(FakeDaemon(), config, Desk(Layout(Path("/nonexistent")), config))
-    known: dict[str, Any] = app.openapi()["paths"]
+    app = create_app(FakeDaemon(), config, ApiHands(Layout(Path("/nonexistent")), config))
+    known: dict[str, Any] = description(app)["paths"]
     return known
 
 
@@ -157,7 +157,7 @@ HOSTILE = [
     *(once("../../canary"), twice("../../canary"), once("/etc/passwd"), twice("/etc/passwd")),
     *("%00", "sample%00", "sample%00.jsonl", "%0a", "sample%0a", "%0d%0aX:%20y"),
     *(once("..\\..\\canary"), "%5c", "..%5c", once("C:\\canary")),
-    *("a" * 300, "9" * 5000, "%23" + "9" * 5000, "a" * 20_000),
+    *("a" * 300, "9" * 5000, "%23" + "9" * 5000, "a" * 15_000),
     *(once("sаmple"), once("ｍain"), once("．．／canary"), once("․․"), once("#١"), once("٣")),
     *("%ff%fe", "%c0%ae%c0%ae%c0%af", once("\u202e"), once("sample "), "%20", "~", "$HOME", "*"),
     *("sample.jsonl", once("../sessions/sample"), "...", once("-rf"), once("{{7*7}}"), "%23-1"),

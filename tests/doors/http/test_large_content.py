@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.doors.http.extracted import open_content
+from bsd.doors.http.entries import open_content
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.session.rest import Patience

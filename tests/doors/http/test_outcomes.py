@@ -12,8 +12,8 @@ import pytest
 
 from bsd.doors.http.answer import LARGEST_BODY
 from bsd.doors.http.app import create_app
-from bsd.doors.http.desk import Desk
 from bsd.doors.http.server import ApiServer
+from bsd.doors.http.verb_routes import ApiHands
 from bsd.foundation.errors import BsdError, Forbidden, TemporaryFailure, Unavailable
 from bsd.foundation.layout import Layout
 from bsd.foundation.pruning_config import ConfigService
@@ -99,9 +99,9 @@ def test_the_audit_names_who_asked_through_which_door(root: Path) -> None:
 def test_whoever_shows_the_forecast_hears_of_what_was_deleted(root: Path) -> None:
     layout, heard = Layout(root), []
     config = ConfigService(layout.config_file)
-    desk = Desk(layout, config, Patience(0.0, 0.1), cleaned=lambda: heard.append("cleaned"))
+    hands = ApiHands(layout, config, Patience(0.0, 0.1), cleaned=lambda: heard.append("cleaned"))
     settings = settings_for(root)
-    server = ApiServer(create_app(FakeDaemon(), config, desk), settings)
+    server = ApiServer(create_app(FakeDaemon(), config, hands), settings)
     server.start()
     try:
         over_socket(settings.socket, f"{SAMPLE}/extract", "POST", ALL)

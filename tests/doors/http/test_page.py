@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 import bsd.doors.http
 from bsd.doors.http.layers import KeyGuard
-from bsd.doors.http.routes.page import settings_table
+from bsd.doors.http.page import settings_table
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
 from tests.doors.http.fake_daemon import app_over, ask
 
@@ -22,12 +22,12 @@ _PARTS = [*_FILES, _MADE]
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Starlette:
     return app_over(tmp_path_factory.mktemp("page"), readonly=True)
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in _PARTS)])
-def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: str) -> None:
+def test_every_part_is_served_with_its_type_and_may_be_kept(app: Starlette, path: str) -> None:
     name = path.removeprefix("/web/").strip("/") or "index.html"
     content = settings_table() if name == _MADE else (_FOLDER / name).read_bytes()
     reply = ask(app, "GET", path)
@@ -60,11 +60,11 @@ def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: 
         *("/etc/passwd", "//etc/passwd", "index.html.", "index．html"),
     ],
 )
-def test_nothing_else_is_served(app: FastAPI, name: str) -> None:
+def test_nothing_else_is_served(app: Starlette, name: str) -> None:
     assert ask(app, "GET", f"/web/{name}").status in {307, 404}
 
 
-def test_the_page_is_open_to_those_who_have_no_key_yet(app: FastAPI) -> None:
+def test_the_page_is_open_to_those_who_have_no_key_yet(app: Starlette) -> None:
     guarded = KeyGuard(app, ["key"])
     for path in ("/", *(f"/web/{name}" for name in _PARTS)):
         assert ask(guarded, "GET", path).status == 200
@@ -84,7 +84,7 @@ def test_its_sources_load_nothing_from_elsewhere_and_make_no_markup_of_text() ->
         assert text.count("\n") <= 400, f"{path.name} has grown too long"
 
 
-def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> None:
+def test_each_setting_that_people_set_stands_on_the_page_once(app: Starlette) -> None:
     text = ask(app, "GET", f"/web/{_MADE}").body.decode()
     groups = json.loads(text.removeprefix("export const GROUPS = ").removesuffix(";\n"))
     fields = {one["name"]: one for _, group in groups for one in group}

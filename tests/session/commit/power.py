@@ -40,6 +40,7 @@ class Names:
     sets: tuple[tuple[str, int | None], ...]
     is_directory: bool = False
     call: str = ""
+    moved: bool = False  # the first to the second, a directory and all that is in it
 
     def directories(self) -> set[str]:
         return {os.path.dirname(path) for path, _ in self.sets}
@@ -116,6 +117,9 @@ class Recorder:
         if isinstance(event, Data):
             self._content[event.inode] = event.content
         elif isinstance(event, Names):
+            if event.moved:
+                _move(self._names, *(path for path, _ in event.sets))
+                return
             for path, inode in event.sets:
                 if inode is None:
                     self._names.pop(path, None)
@@ -160,6 +164,8 @@ class Recorder:
                 sets: list[tuple[str, int | None]] = [(a, _inode(a)), (b, _inode(b))]
             case "rename" | "replace":
                 sets = [(str(one), None), (str(more[0]), _inode(str(more[0])))]
+                if os.path.isdir(more[0]):
+                    return Names(tuple(sets), is_directory=True, call=str(call), moved=True)
             case "link":
                 sets = [(str(more[0]), _inode(str(more[0])))]
             case "mkdir":
@@ -175,6 +181,12 @@ def _is_nothing(path: str) -> bool:
     """Locks end with their process, and a probe is an empty file: no state of the session."""
     name = os.path.basename(path)
     return name.endswith(".lock") or name.startswith(".bsd-lock-") or "probe" in name
+
+
+def _move(names: dict[str, int], old: str, new: str) -> None:
+    """Give all that lies in a directory the names that it has once that is renamed."""
+    for path in [path for path in names if path.startswith(f"{old}/")]:
+        names[new + path[len(old) :]] = names.pop(path)
 
 
 def _inode(path: str) -> int:
@@ -298,6 +310,8 @@ def _tree(
     for change in names:
         if any(change is one for one in pending) and not any(change is one for one in chosen):
             continue
+        if change.moved:
+            _move(paths, *(path for path, _ in change.sets))
         for path, inode in change.sets:
             if inode is None:
                 paths.pop(path, None)

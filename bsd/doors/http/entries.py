@@ -1,31 +1,88 @@
-"""What was taken out of an entry, sent as it stands in the store: piece by piece, never parsed."""
+"""What no verb answers: the agents, entries as they are spelled, and what was taken out of one.
+
+That is sent as it stands in the store: piece by piece, never parsed. `{entry}` is an id; if it is
+all digits and no such id exists, the index; `%23n` always is.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from typing import NamedTuple
 
 import orjson
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from bsd.agents.marker import Marker
-from bsd.doors.http.answer import JsonAnswer
+from bsd.care import catalog
+from bsd.care.catalog import Agents
+from bsd.doors.http.answer import JsonAnswer, reading
+from bsd.doors.http.route import ApiRoute
+from bsd.doors.http.verb_routes import ApiHands, entry_name
 from bsd.foundation.errors import Invalid, Unavailable
 from bsd.foundation.files import plain_file
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.value_path import ValuePath, paths_of
 from bsd.session.session import Session
 from bsd.store.extracted import Missing, SessionStore
+from bsd.surgery.edit import show_entry
 from bsd.surgery.locate import locate
 from bsd.surgery.restore import UNAVAILABLE
-from bsd.surgery.view import extracted_content
+from bsd.surgery.view import ExtractedContent, extracted_content
 from bsd.text.splice import Span, SpliceError, find
 
+_ENTRY = "/api/sessions/{agent}/{session}/entries/{entry}"
 _PIECE = 256 * 1024  # bytes
+
+
+def routes(hands: ApiHands) -> list[ApiRoute]:
+    async def agents(_: Request) -> Response:
+        """All agents, those whose sessions are left alone included."""
+        found = await reading(catalog.agents, hands.layout)
+        return JsonAnswer(Agents(tuple(found)).as_json())
+
+    def named(request: Request) -> tuple[SessionName, str]:
+        agent, session, entry = (request.path_params[at] for at in ("agent", "session", "entry"))
+        return hands.named(agent, session), entry_name(entry)
+
+    def look(request: Request) -> bytes:
+        name, entry = named(request)
+        source, fmt = Session(hands.layout, name).open()
+        with source:
+            shown = show_entry(source, fmt, entry)
+        head = {"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen}
+        # The entry as it is spelled: numbers keep all their digits.
+        return bytes(JsonAnswer(head).body)[:-1] + b',"entry":' + shown.text.encode() + b"}"
+
+    async def entry(request: Request) -> Response:
+        """A whole entry as it stands, for reading and editing."""
+        return Response(await reading(look, request), media_type=JsonAnswer.media_type)
+
+    async def extracted(request: Request) -> Response:
+        """What was taken out of an entry, without putting it back."""
+        content = await reading(lambda: open_content(hands.layout, *named(request)))
+        size = {"content-length": str(content.size)}
+        return StreamingResponse(_pieces(content), media_type=JsonAnswer.media_type, headers=size)
+
+    return [
+        ApiRoute.of("GET /api/agents", agents, "sessions", Agents),
+        ApiRoute.of(f"GET {_ENTRY}", entry, "entries", "EntryDocument"),
+        ApiRoute.of(f"GET {_ENTRY}/extracted", extracted, "entries", ExtractedContent),
+    ]
+
+
+async def _pieces(content: Content) -> AsyncIterator[bytes]:
+    try:
+        pieces = content.pieces()
+        while (piece := await reading(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        content.close()
 
 
 @dataclass(slots=True)

@@ -8,8 +8,10 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from bsd.doors.http.answer import in_thread
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS
@@ -40,20 +42,14 @@ _HEADERS = {
 }
 
 
-def routes() -> APIRouter:
-    router = APIRouter(tags=["page"], include_in_schema=False)
-
-    @router.api_route("/", methods=["GET", "HEAD"])
+def routes() -> list[Route]:
     async def start(request: Request) -> Response:
-        """The page."""
         return await in_thread(_answer, request, _START)
 
-    @router.api_route("/web/{name}", methods=["GET", "HEAD"])
-    async def part(request: Request, name: str) -> Response:
-        """What it is made of."""
-        return await in_thread(_answer, request, name)
+    async def part(request: Request) -> Response:
+        return await in_thread(_answer, request, request.path_params["name"])
 
-    return router
+    return [Route("/", start), Route("/web/{name}", part)]
 
 
 def _answer(request: Request, name: str) -> Response:

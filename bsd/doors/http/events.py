@@ -3,7 +3,7 @@
 Each connection takes the daemon's events from its own subscription.
 
 Streamed by Starlette's own response: sse-starlette wakes the process twice a second from its first
-listener on and replaces a method of uvicorn's, and FastAPI's has begun before it could refuse.
+listener on and replaces a method of uvicorn's.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ from contextlib import suppress
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bsd.daemon.events import Event
 from bsd.daemon.status import Service
 from bsd.doors.http.answer import STOPPING
+from bsd.doors.http.route import ApiRoute
 from bsd.foundation.errors import Unavailable
 
 MOST_LISTENERS = 32
 _SIGN_OF_LIFE_SECONDS = 20.0  # proxies close what is silent for a minute
 _EXAMPLE = 'event: session\ndata: {"type":"session","at":"2026-11-22T10:02:00.000Z"}\n\n'
+_TYPE = "text/event-stream"
+_STREAM = {
+    "description": "Events of type session, job, config, state; `lost` says how many a slow "
+    "listener has missed",
+    "content": {_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}},
+}
 _HEADERS = {"x-accel-buffering": "no"}  # nginx would keep events back
 
 
@@ -95,7 +102,7 @@ class EventStream(StreamingResponse):
     """Sends events until the other side hangs up, or there will be no more."""
 
     def __init__(self, listener: Listener) -> None:
-        super().__init__(_parts(listener), media_type="text/event-stream", headers=_HEADERS)
+        super().__init__(_parts(listener), media_type=_TYPE, headers=_HEADERS)
         self._listener = listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,24 +131,13 @@ def _part(type: str, data: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (type.encode(), orjson.dumps(data, default=str))
 
 
-def routes(daemon: Service) -> APIRouter:
-    router, feed = APIRouter(tags=["events"]), Feed(daemon)
+def routes(daemon: Service) -> list[ApiRoute]:
+    feed = Feed(daemon)
 
-    @router.get(
-        "/api/events",
-        response_class=Response,
-        responses={
-            200: {
-                "description": "Events of type session, job, config, state; `lost` says how many "
-                "a slow listener has missed",
-                "content": {
-                    "text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}
-                },
-            }
-        },
-    )
     async def events(request: Request) -> Response:
         """What happens from now on, until the server stops."""
+        if request.method == "HEAD":  # which has no use for a body without end
+            return Response(media_type=_TYPE, headers=_HEADERS)
         return EventStream(feed.listen(request.scope.get("state", {}).get(STOPPING)))
 
-    return router
+    return [ApiRoute.of("GET /api/events", events, "events", _STREAM)]

@@ -1,8 +1,10 @@
-"""`bsd status`: how the running daemon is."""
+"""The daemon: `bsd run` is it, `bsd status` and `bsd jobs` ask it how it is."""
 
 from __future__ import annotations
 
+import gc
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +15,8 @@ from urllib.parse import quote
 import click
 
 from bsd.care.disk_use import disk_use
-from bsd.doors.cli.call import BsdCommand, Call, command
+from bsd.doors.cli.call import BsdCommand, Call, command, group
 from bsd.doors.cli.client import Client, NotRunning, find_client
-from bsd.doors.cli.commands import COMMANDS
 from bsd.doors.cli.complete import offering
 from bsd.doors.cli.output import one_line, print_json, print_table, say
 from bsd.doors.cli.problem import problem_of
@@ -23,6 +24,40 @@ from bsd.doors.cli.status_text import disk_lines, print_status, spell_seconds, s
 from bsd.foundation.ages import look
 from bsd.foundation.errors import BsdError
 from bsd.foundation.spelling import lifetime_seconds
+
+
+@command(
+    "run",
+    """
+    Watches the sessions, extracts what became old, deletes what was kept long enough, and answers
+    on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
+    SIGHUP reads the settings again, SIGUSR1 writes its state to the log.
+
+    \b
+    Examples:
+      bsd run
+      bsd --root /srv/openclaw run --http 127.0.0.1:8000
+    """,
+)
+@click.option("--http", metavar="HOST:PORT", help="Serve the API on TCP, too.")
+@click.pass_obj
+def run(call: Call, /, http: str | None) -> int:
+    # While it starts they would end it, and a service manager takes that for what was wished.
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    # Nearly all that a start makes stays; looking through it again and again costs a sixth of it.
+    gc.disable()
+    try:
+        # Only now, and not before those signals are ignored: this is most of a start.
+        from bsd.doors.cli.daemon_process import run_daemon
+
+        return run_daemon(call, http)
+    finally:
+        gc.enable()
+
+
+# --- bsd status ---
+
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # home, clear the screen, forget what scrolled away
 
@@ -115,7 +150,7 @@ def _show(document: dict[str, Any], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-_MORE = """
+_JOBS = """
 Asks the running daemon; exit code 3 if there is none.
 
 \b
@@ -126,31 +161,18 @@ Examples:
 """
 
 
-class _Jobs(click.Group, BsdCommand):
-    """A group that is a command as well, when nothing follows."""
+jobs = group("jobs", _JOBS, usual="list")
 
 
-@click.group(
-    "jobs",
-    cls=_Jobs,
-    invoke_without_command=True,
-    help=f"{COMMANDS['jobs'].help}\n\n{_MORE}",
-)
-@click.pass_context
-def jobs(context: click.Context, /) -> None:
-    if context.invoked_subcommand is None:
-        _list(context.obj)
-
-
-def _names(call: Call, _: click.Context) -> Iterator[str]:
+def _job_names(call: Call, _: click.Context) -> Iterator[str]:
     answer = find_client(call.root, call.config).get("/api/jobs")
     return (job["name"] for job in answer["jobs"])
 
 
 @jobs.command("run", cls=BsdCommand)
-@click.argument("name", shell_complete=offering(_names))
+@click.argument("name", shell_complete=offering(_job_names))
 @click.pass_obj
-def run(call: Call, /, name: str) -> int:
+def run_job(call: Call, /, name: str) -> int:
     """Run one job now and wait for its end. Exit code 1 if it failed."""
     job = find_client(call.root, call.config).post(f"/api/jobs/{quote(name, safe='')}/run")
     result = job["last_result"] or {"ok": True, "error": None, "seconds": 0.0}
@@ -163,7 +185,10 @@ def run(call: Call, /, name: str) -> int:
     return 0 if result["ok"] else 1
 
 
-def _list(call: Call) -> None:
+@jobs.command("list", cls=BsdCommand)
+@click.pass_obj
+def list_jobs(call: Call, /) -> None:
+    """List the jobs."""
     answer = find_client(call.root, call.config).get("/api/jobs")
     if call.json:
         print_json(answer)

@@ -1,15 +1,30 @@
-"""What `/api/metrics` tells Prometheus, taken from one status; names and helps are a contract."""
+"""How the daemon is, and what it does: health, status, jobs, what was saved, its settings.
+
+`/api/metrics` tells Prometheus the same in numbers; their names and helps are a contract.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bsd.care.disk_use import SavedByHour, Savings
+from bsd.daemon.status import DaemonStatus, Health, Job, Jobs, Service
+from bsd.doors.http import early
+from bsd.doors.http.answer import JsonAnswer, changing, in_thread
+from bsd.doors.http.route import ApiRoute, actor_of, json_object
+from bsd.foundation.definition import Body
+from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import SETTINGS
 
 Document = Mapping[str, Any]
 
@@ -30,7 +45,70 @@ _TOTALS = {
     "workers_replaced": ("bsd_workers_replaced", "Workers that died and were replaced."),
     "crashes": ("bsd_loop_crashes", "Steps of loops that ended with an exception."),
 }
+_PAGE = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
+
+
+def routes(daemon: Service, audit_file: Path) -> list[ApiRoute]:
+    saved = SavedByHour(audit_file)
+    page = MetricsPage(daemon.status, daemon.jobs, daemon.health)
+
+    async def health(_: Request) -> Response:
+        """Whether all is well. 503 before the start is complete and while it stops."""
+        return await in_thread(early.health, daemon)
+
+    async def status(_: Request) -> Response:
+        """Everything at a glance."""
+        return await in_thread(early.status, daemon)
+
+    async def metrics(_: Request) -> Response:
+        """The same in numbers, for Prometheus."""
+        return Response(await in_thread(page.render), headers={"content-type": page.content_type})
+
+    async def jobs(_: Request) -> Response:
+        """All jobs, by name, with their last and next runs."""
+        return JsonAnswer({"jobs": await in_thread(daemon.jobs)})
+
+    async def run(request: Request) -> Response:
+        """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
+        return JsonAnswer(await changing(daemon.run_job, request.path_params["name"]))
+
+    async def savings(_: Request) -> Response:
+        """Bytes by which sessions became shorter, and longer again, by hour."""
+        return JsonAnswer((await in_thread(saved.savings)).as_json())
+
+    return [
+        ApiRoute.of("GET /api/health", health, "state", Health, statuses={503: "Not ready"}),
+        ApiRoute.of("GET /api/status", status, "state", DaemonStatus),
+        ApiRoute.of("GET /api/metrics", metrics, "state", _PAGE),
+        ApiRoute.of("GET /api/jobs", jobs, "jobs", Jobs),
+        ApiRoute.of("POST /api/jobs/{name}/run", run, "jobs", Job),
+        ApiRoute.of("GET /api/savings", savings, "state", Savings),
+    ]
+
+
+def config_routes(config: ConfigService, changed: Callable[[], None]) -> list[ApiRoute]:
+    """The runtime settings; `changed` is called when some were."""
+
+    async def show(_: Request) -> Response:
+        """All runtime settings; needs no API key."""
+        return JsonAnswer((await in_thread(lambda: config.current)).as_json())
+
+    async def change(request: Request) -> Response:
+        """Change some; they are in force when this answers. 400 names every bad field.
+
+        `last_*` are ignored.
+        """
+        wanted = await json_object(request)
+        new = await in_thread(config.update, wanted, actor=actor_of(request))
+        changed()
+        return JsonAnswer(new.as_json())
+
+    some = Body(read=dict, settings=tuple(SETTINGS))
+    return [
+        ApiRoute.of("GET /api/config", show, "config", "RuntimeConfig"),
+        ApiRoute.of("POST /api/config", change, "config", "RuntimeConfig", body=some),
+    ]
 
 
 class MetricsPage:
