@@ -210,7 +210,7 @@ def _search(hands: RootHands, asked: SearchGone) -> FoundGone:
         read=asked.read,
         progress=hands.progressed,
     )
-    return FoundGone(asked.words, found_entries(hits))
+    return FoundGone(asked.words, found_entries(hands.layout, hits))
 
 
 def _bring_back(hands: RootHands, asked: BringBackGone) -> BroughtBack:

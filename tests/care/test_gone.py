@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from bsd.care.bring_back import BringBack
 from bsd.care.expiry import Cleaned
 from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.retention import RetentionRun
-from bsd.foundation.errors import Conflict, NotFound
+from bsd.care.search import search, search_gone
+from bsd.foundation.database_file import remove_database
+from bsd.foundation.errors import BsdError, Conflict, NotFound
 from bsd.foundation.layout import Layout, SessionName
+from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience
+from bsd.store.copies import copies_of
+from bsd.verbs.search import found_entries
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.openclaw_tree import add_session, set_at_rest
-from tests.sessions import NAME, Clock, conversation, jsonl, sample, write
+from tests.sessions import NAME, Clock, conversation, entry, jsonl, sample, write
 
 
 def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: Clock) -> None:
@@ -193,3 +203,93 @@ def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None
     assert done.cleaned == 0
     assert "put forward" in str(done.held)
     assert len(gone_sessions(layout)) == 1
+
+
+def test_what_is_gone_is_searched_as_before(layout: Layout, clock: Clock) -> None:
+    """The index keeps what it knows of it, and reads a copy that it does not know."""
+    path = write(layout, [*conversation(), entry(20, "user", "the quince is ripe")])
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    search(layout, "quince")
+    path.unlink()
+    [hit] = search(layout, "quince")
+    [told] = found_entries(layout, [hit])
+    assert (told.session, told.gone) == (str(NAME), True)
+    assert [one.session for one in search_gone(layout, "quince")] == [NAME]
+    remove_database(layout.search_db)
+    assert search_gone(layout, "quince") == []
+    assert [one.session for one in search_gone(layout, "quince", read=True)] == [NAME]
+    assert [one.session for one in search(layout, "quince")] == [NAME]
+    bring_back(layout, str(NAME), clock)
+    [told] = found_entries(layout, search(layout, "quince"))
+    assert told.gone is None
+    assert search_gone(layout, "quince", read=True) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
+def test_whatever_is_in_the_way_stays(layout: Layout, clock: Clock, kind: str) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to("/nowhere")
+        case "fifo":
+            os.mkfifo(path)
+    was = path.lstat()
+    [copy] = copies_of(layout, NAME)
+    with pytest.raises(BsdError, match=r"again|not gone"):
+        BringBack(layout, copy, patience=Patience(wait=0.0, clock=clock.now)).run()
+    assert path.lstat().st_ino == was.st_ino
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
+
+
+def test_another_users_directory_is_an_error_and_no_loss(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.symlink_to("/tmp")
+    with pytest.raises(BsdError):
+        bring_back(layout, str(NAME), clock)
+    path.parent.unlink()
+    bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == jsonl(*conversation())
+
+
+def test_what_belongs_to_it_and_cannot_be_read_is_told(tmp_path: Path, clock: Clock) -> None:
+    home = ClaudeHome.of(tmp_path, 1)
+    [name] = home.names
+    beside = home.layout.session_file(name).with_suffix("")
+    os.mkfifo(beside / "tool-results" / "pipe")
+    (beside / "tool-results" / "link").symlink_to("/etc/passwd")
+    assert keep(home.layout, clock).sessions == 4
+    home.delete_older_than(1)
+    shutil.rmtree(beside)
+    answer = bring_back(home.layout, str(name), clock)
+    assert [text.rpartition("/")[2].partition(" ")[0] for text in answer.left_out] == [
+        "link",
+        "pipe",
+    ]
+    assert home.now() == home.files
+
+
+def test_a_session_that_is_worked_on_comes_later(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    with own_lock(layout, NAME, 0.0):
+        assert keep(layout, clock).sessions == 0
+    add_lock(path)
+    assert keep(layout, clock).sessions == 0  # its program's lock is held
+    path.with_name(f"{path.name}.lock").unlink()
+    assert keep(layout, clock).sessions == 1
+
+
+def add_lock(path: Path) -> None:
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    said = {"pid": os.getpid(), "createdAt": "2026-02-01T00:00:00Z", "starttime": int(stat[19])}
+    path.with_name(f"{path.name}.lock").write_text(json.dumps(said, indent=2))

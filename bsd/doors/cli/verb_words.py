@@ -299,6 +299,7 @@ def print_hits(hits: Sequence[FoundEntry]) -> None:
     """Print entries that were found, with the words in them."""
     for hit in hits:
         badge = "  📎 extracted" if hit.where == "extracted" else ""
+        badge += "  gone (`bsd archive`)" if hit.gone else ""
         say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
         sys.stdout.write(f"  {_marked(hit)}\n\n")
 
