@@ -55,7 +55,8 @@ from bsd.text.reader import Transcript, TranscriptFile, parse_entry
 _log = get_logger("archive")
 
 REST_SECONDS = 24 * 3600.0
-_MOST_BYTES = 256 << 20  # that one run reads; the rest comes with the next
+# What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
+_MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LINES_LOOKED_AT = 50
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -149,7 +150,7 @@ class Keeping:
             due = known.get(store) != one.written and (age >= REST_SECONDS or age < 0)
             if not due:
                 continue
-            if self._stopping() or self._left <= 0:
+            if self._stopping() or self._left <= 0 or self._done.sessions >= _MOST_SESSIONS:
                 self._done = replace(self._done, complete=False)
                 return
             if not self._try(one, known, store):

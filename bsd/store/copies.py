@@ -364,9 +364,10 @@ def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
         needed_packs = {_merged(copy, needed.values(), now)}
     else:
         needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}
-    for path in packs.keys() - needed_packs:
-        path.unlink(missing_ok=True)
-    sync_dir(copy.directory)
+    if useless := packs.keys() - needed_packs:
+        for path in useless:
+            path.unlink(missing_ok=True)
+        sync_dir(copy.directory)
 
 
 def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
