@@ -279,6 +279,12 @@ class Forgetting:
                 with TranscriptFile(path) as source:
                     if _holds(source, _format_of(self._layout, other, source), entries):
                         found.append(str(other))
+        for copy in gone_sessions(self._layout) if entries else ():
+            if copy.name == name or self._layout.source_of(copy.name.agent) != mine:
+                continue
+            with suppress(BsdError, OSError), CopiedTranscript(copy) as copied:
+                if _holds(copied, _format_of(self._layout, copy.name, copied), entries):
+                    found.append(copy.id)
         return found
 
     def _keep_same(self, name: SessionName) -> list[str]:

@@ -29,9 +29,12 @@ from bsd.foundation.errors import BsdError, Unavailable, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter
 from bsd.text.change import Identity
 from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
+
+_log = get_logger("archive")
 
 _MANIFEST = "copy.json"
 _BEGINNING = "session-"
@@ -152,9 +155,11 @@ def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
         if len(names) == 1 and but_one:
             return []
         for each in names:
-            with suppress(Unavailable):
+            try:
                 if copy := read_copy(archive / each):
                     found.append(copy)
+            except Unavailable as problem:  # others are none the worse for it; verify tells, too
+                _log.warning("A copy of a session is damaged", problem=problem.message)
     return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
 
 
@@ -185,6 +190,25 @@ def read_copy(directory: Path) -> SessionCopy | None:
             f"{path} is not as bsd wrote it ({error})",
             hint="what it is about cannot be brought back; `bsd archive forget` removes it",
         ) from error
+
+
+def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
+    """Copies of a session that cannot be brought back whole; all of each is read."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for each in sorted(os.listdir(archive)):
+            if each.startswith(_BEGINNING):
+                try:
+                    if copy := read_copy(archive / each):
+                        _read_all(copy)
+                except Unavailable as problem:
+                    yield archive / each, problem
+
+
+def _read_all(copy: SessionCopy) -> None:
+    for file in copy.files:
+        with CopiedTranscript(copy, file) as source:
+            for _ in source.whole():
+                pass
 
 
 # --- reading ---

@@ -183,3 +183,27 @@ def test_a_permanent_delete_leaves_no_word(
     for word in WORDS:
         assert said(layout, word) == []
     assert gone_sessions(layout) == []
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_a_fork_that_is_gone_keeps_what_it_needs_too(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = secret_session(layout)
+    original = path.read_bytes()
+    extract(layout, NAME, clock)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    keep(layout, clock)
+    fork.unlink()
+    keep(layout, clock)
+    if packed:
+        for file in layout.store_dir(NAME).glob("0*"):
+            set_at_rest(file, 3 * DAY)
+        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    [copy] = gone_sessions(layout)
+    done = forgetting(layout, clock).session(NAME)
+    assert copy.id in done.kept_by
+    assert not bring_back(layout, str(FORK), clock).unavailable
+    assert fork.read_bytes() == original

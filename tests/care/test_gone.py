@@ -14,8 +14,9 @@ from bsd.care.expiry import Cleaned
 from bsd.care.gone import find_gone, gone_sessions
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search, search_gone
+from bsd.care.verify import verify
 from bsd.foundation.database_file import remove_database
-from bsd.foundation.errors import BsdError, Conflict, NotFound
+from bsd.foundation.errors import BsdError, Conflict, NotFound, Unavailable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
@@ -293,3 +294,29 @@ def add_lock(path: Path) -> None:
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     said = {"pid": os.getpid(), "createdAt": "2026-02-01T00:00:00Z", "starttime": int(stat[19])}
     path.with_name(f"{path.name}.lock").write_text(json.dumps(said, indent=2))
+
+
+@pytest.mark.parametrize("what", ["manifest", "pack", "no pack"])
+def test_a_damaged_copy_is_told_of_and_gives_out_nothing_wrong(
+    layout: Layout, clock: Clock, what: str
+) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    keep(layout, clock)
+    assert verify(layout).clean
+    [pack] = layout.archive.rglob("*.zst")
+    match what:
+        case "manifest":
+            (pack.parent / "copy.json").write_bytes(b"{")
+        case "pack":
+            content = bytearray(pack.read_bytes())
+            content[60] ^= 1
+            pack.write_bytes(content)
+        case "no pack":
+            pack.unlink()
+    [finding] = verify(layout).findings
+    assert (finding.kind, finding.where) == ("damaged_copy", str(pack.parent))
+    path.unlink()
+    with pytest.raises((Unavailable, NotFound)):
+        bring_back(layout, str(NAME), clock)
+    assert not path.exists()
