@@ -136,6 +136,7 @@ class BringBack:
         self._patience = patience or Patience()
         self._after_step = after_step
         self._unavailable: dict[str, str] = {}
+        self._advice: list[str] = []
         self._staging = _returning(layout) / f"{layout.store_name(head.name)}@{head.origin}"
 
     def run(self) -> BroughtBack:
@@ -304,10 +305,9 @@ class BringBack:
             return PutBack()
         try:
             return owner.list_again(head.listed, wait=_REGISTRY_WAIT_SECONDS)
-        except Busy:
-            raise
-        except Conflict as problem:
+        except Conflict as problem:  # Busy, too: the session itself is back
             _log.warning("The owner's list was left as it is", problem=problem.message)
+            self._advice.append(f"its owner's list was left as it is: {problem.message}")
             return PutBack()
 
     def _told(
@@ -342,7 +342,7 @@ class BringBack:
             left_out=[text for copy in copies for text in copy.left_out],
             keys=list(listed.keys),
             keys_taken=list(listed.taken),
-            advice=_advice(owner, path, head),
+            advice="; ".join([*self._advice, *_advice(owner, path, head)]) or None,
             name=self._name,
         )
 
@@ -384,11 +384,11 @@ def _clear(staging: Path) -> None:
     shutil.rmtree(staging, ignore_errors=True)
 
 
-def _advice(owner: Owner, path: Path, head: SessionCopy) -> str | None:
+def _advice(owner: Owner, path: Path, head: SessionCopy) -> list[str]:
     if owner.deletes is None:
-        return None
+        return []
     then = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
-    return f"{owner.deletes}, and this one is of {then}: `touch {path}` makes it young"
+    return [f"{owner.deletes}, and this one is of {then}: `touch {path}` makes it young"]
 
 
 def _looks_placed(one: _Coming) -> bool:

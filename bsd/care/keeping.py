@@ -24,6 +24,7 @@ from bsd.agents.owner import ENDING, Owner
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.foundation.answers import Answer, contract
+from bsd.foundation.claims import elsewhere
 from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
 from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
 from bsd.foundation.immutable import immutable
@@ -160,9 +161,11 @@ class Keeping:
     def _candidates(self) -> Iterator[_Candidate]:
         """All sessions in their places, and of those that are not there what was put aside last."""
         with suppress(ConfigError):  # a root without agents
+            others = {one.name for one in self._layout.sources if elsewhere(self._layout, one)}
             for agent in catalog.agents(self._layout):
-                if agent.sqlite:
-                    continue
+                source = self._layout.source_of(agent.name)
+                if agent.sqlite or (source is not None and source.name in others):
+                    continue  # those of another root are its own to keep
                 there = set()
                 with suppress(BsdError):  # `agents` says what is wrong with it
                     for name, stat in catalog.with_stats(self._layout, agent.name):
@@ -206,7 +209,8 @@ class Keeping:
             with TranscriptFile(path) as source:
                 if source.identity.written != one.written:
                     return False  # it goes on: another day
-                new = _Copying(layout, one, path, source, self._patience.clock()).run()
+                now = self._patience.clock()
+                new = _Copying(layout, one, path, source, now, self._stopping).run()
             self._done = replace(
                 self._done,
                 sessions=self._done.sessions + 1,
@@ -284,13 +288,20 @@ class _Copying:
     """Makes or renews the copy of one session; its own lock is held."""
 
     def __init__(
-        self, layout: Layout, one: _Candidate, path: Path, source: TranscriptFile, now: float
+        self,
+        layout: Layout,
+        one: _Candidate,
+        path: Path,
+        source: TranscriptFile,
+        now: float,
+        stopping: Callable[[], bool],
     ) -> None:
         self._layout = layout
         self._one = one
         self._path = path
         self._source = source
         self._now = now
+        self._stopping = stopping
         self._owner = owner_of(layout, one.name.agent)
         self.read = self.packed = 0
         self._left_out: list[str] = []
@@ -372,10 +383,15 @@ class _Copying:
             parts = unchanged_parts(source, was) if was else ()
             start = sum(part.size for part in parts)
             self.read += source.identity.size - start
-            lines = (line.raw for line in source.lines(start))
-            parts += tuple(map(new.add, parts_of(lines)))
+            parts += tuple(map(new.add, parts_of(self._lines(source, start))))
         mode = status.st_mode & 0o777
         return CopiedFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)
+
+    def _lines(self, source: Transcript, start: int) -> Iterator[bytes]:
+        for line in source.lines(start):
+            if self._stopping():
+                raise Busy("bsd stops", hint="again later")
+            yield line.raw
 
 
 def _refuse_changed(path: Path, source: TranscriptFile) -> None:

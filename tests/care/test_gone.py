@@ -23,6 +23,7 @@ from bsd.session.rest import Patience
 from bsd.store.copies import copies_of
 from bsd.verbs.search import found_entries
 from tests.care.keeping import DAY, ClaudeHome, bring_back, extract, keep
+from tests.care.trashing import register, registry
 from tests.openclaw_tree import add_session, set_at_rest
 from tests.sessions import NAME, Clock, conversation, entry, jsonl, sample, write
 
@@ -320,3 +321,25 @@ def test_a_damaged_copy_is_told_of_and_gives_out_nothing_wrong(
     with pytest.raises((Unavailable, NotFound)):
         bring_back(layout, str(NAME), clock)
     assert not path.exists()
+
+
+def test_its_entry_in_the_list_comes_back_unless_it_is_taken(layout: Layout, clock: Clock) -> None:
+    path = write(layout, conversation())
+    set_at_rest(path, 2 * DAY)
+    listed = register(layout, "main", registry(main={"sessionId": "s1", "label": "Boats"}))
+    was = listed.read_bytes()
+    keep(layout, clock)
+    path.unlink()
+    listed.write_text(registry())
+    assert [copy.title for copy in gone_sessions(layout)] == ["Boats"]
+    assert bring_back(layout, str(NAME), clock).keys == ["agent:main:main"]
+    assert json.loads(listed.read_bytes()) == json.loads(was)
+    path.unlink()
+    listed.write_text(registry(main={"sessionId": "another"}))
+    answer = bring_back(layout, str(NAME), clock)
+    assert (answer.keys, answer.keys_taken) == ([], ["agent:main:main"])
+    path.unlink()
+    listed.write_text("{")
+    set_at_rest(listed)
+    assert "left as it is" in str(bring_back(layout, str(NAME), clock).advice)
+    assert path.read_bytes() == jsonl(*conversation())
