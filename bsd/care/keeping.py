@@ -377,6 +377,8 @@ class _Copying:
         below = f"{name.session}{ENDING}" if is_transcript else str(path.relative_to(top))
         was = next((file for file in before.files if file.path == below), None) if before else None
         status = path.lstat()
+        if was is not None and not new.has(was.parts):
+            was = None  # a pack of it is damaged, or gone
         if was is not None and was.was.written == source.identity.written and not is_transcript:
             parts = was.parts
         else:

@@ -337,6 +337,10 @@ class NewParts:
     def __exit__(self, *_: object) -> None:
         self._unfinished.close()
 
+    def has(self, parts: Iterable[Part]) -> bool:
+        """Whether these are there, or were added."""
+        return all(part.hash in self._known for part in parts)
+
     def add(self, content: bytes) -> Part:
         part = Part(_digest(content), len(content))
         if part.hash not in self._known:

@@ -343,3 +343,22 @@ def test_its_entry_in_the_list_comes_back_unless_it_is_taken(layout: Layout, clo
     set_at_rest(listed)
     assert "left as it is" in str(bring_back(layout, str(NAME), clock).advice)
     assert path.read_bytes() == jsonl(*conversation())
+
+
+def test_a_copy_whose_packs_are_gone_is_made_whole_with_the_next(
+    layout: Layout, clock: Clock
+) -> None:
+    content = sample(600)
+    path = add_session(layout.root, str(NAME), content)
+    set_at_rest(path, 3 * DAY)
+    keep(layout, clock)
+    [pack] = layout.archive.rglob("*.zst")
+    pack.unlink()
+    with path.open("ab") as file:
+        file.write(sample(1, seed=3))
+    set_at_rest(path, 2 * DAY)
+    content = path.read_bytes()
+    assert keep(layout, clock).packed == len(content)
+    path.unlink()
+    bring_back(layout, str(NAME), clock)
+    assert path.read_bytes() == content
