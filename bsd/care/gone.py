@@ -6,12 +6,10 @@ A session that was deleted through bsd is in the trash, whose rules hold for it.
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
 from bsd.care.keeping import archived, as_copied, has_grown, is_gone, origin_of
-from bsd.care.leftovers import kept_beside
 from bsd.care.trashed import transcripts
 from bsd.foundation.errors import BsdError, ConfigError, Conflict, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
@@ -85,11 +83,6 @@ def parts_of_session(layout: Layout, head: SessionCopy) -> list[SessionCopy]:
         if copy.parent == str(head.name):
             found.setdefault(copy.name, copy)
     return [found[name] for name in sorted(found)]
-
-
-def where_now(layout: Layout, copy: SessionCopy) -> Path | None:
-    """The file as which its program has put it aside, if it has."""
-    return next(iter(kept_beside(layout, copy.name)), None)
 
 
 def gone_copy(layout: Layout, name: SessionName) -> SessionCopy | None:

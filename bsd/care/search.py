@@ -110,9 +110,8 @@ def search_gone(
 
     def work(index: SearchIndex) -> list[SearchHit]:
         if read:
-            known = index.known_among(map(str, gone))
-            due = [Due(name) for name in gone if str(name) not in known]
-            _read_all(layout, index, due, progress, None)
+            due, _ = find_due(layout, index, agent)
+            _read_all(layout, index, [one for one in due if one.name in gone], progress, None)
         return index.search(words, agent=agent, limit=limit, among=gone)
 
     none: list[SearchHit] = []

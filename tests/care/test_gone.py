@@ -12,6 +12,7 @@ import pytest
 from bsd.care.bring_back import BringBack
 from bsd.care.expiry import Cleaned
 from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.leftovers import stores_without_transcript
 from bsd.care.retention import RetentionRun
 from bsd.care.search import search, search_gone
 from bsd.care.verify import verify
@@ -171,6 +172,8 @@ def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock)
     set_at_rest(path, 2 * DAY)
     keep(layout, clock)
     path.unlink()
+    [left] = stores_without_transcript(layout)
+    assert f"`bsd archive bring-back {NAME}`" in left.message
     keep(layout, clock)
     steady = clock.now  # both clocks go on together
     first = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
