@@ -70,7 +70,7 @@ class BroughtBack(Answer):
     """What came back. Sizes are bytes."""
 
     session: str
-    copy: str = field(metadata=contract("Its id in the archive"))
+    id: str = field(metadata=contract("What it was called in the archive"))
     path: str = field(metadata=contract("Of its transcript"))
     sessions: list[str] = field(metadata=contract("All that came back, those with it included"))
     files: int
@@ -333,7 +333,7 @@ class BringBack:
         )
         return BroughtBack(
             session=str(self._name),
-            copy=head.id,
+            id=head.id,
             path=str(path),
             sessions=[str(self._name), *(str(copy.name) for copy in copies[1:])],
             files=len(coming),

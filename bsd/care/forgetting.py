@@ -109,6 +109,7 @@ class Forgetting:
         Unavailable.
         """
         layout = self._layout
+        self._refuse_unknown(name)
         self._refuse_in_flight(name)
         others = [each for each in copies_of(layout, name) if copy and each.origin != copy.origin]
         alone = copy is None or not (others or self._is_there(name))
@@ -182,6 +183,7 @@ class Forgetting:
     def entry(self, name: SessionName, entry: str) -> Forgotten:
         """Forget what is kept of one entry. Raises NotFound, Busy, Unavailable."""
         layout = self._layout
+        self._refuse_unknown(name)
         self._refuse_in_flight(name)
         with self._locked(name):
             hashes = self._hashes_of(name, entry)
@@ -313,6 +315,15 @@ class Forgetting:
         return sorted(found)
 
     # --- all of them ---
+
+    def _refuse_unknown(self, name: SessionName) -> None:
+        """Raise NotFound, before anything is locked, unless something may be kept of it."""
+        layout, store = self._layout, self._layout.store_name(name)
+        places = (layout.store_dir(name), layout.archive_dir(name), layout.history_dir(name))
+        trashed = any(each.rpartition("_")[0] == store for each in ids(layout))
+        orphaned = any(orphan.session == str(name) for orphan in list_orphans(layout))
+        if not (any(map(Path.exists, places)) or trashed or orphaned or self._drafts(name)):
+            raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
 
     def _refuse_in_flight(self, name: SessionName) -> None:
         """A file that a commit displaced is watched for a minute, and says it all."""
