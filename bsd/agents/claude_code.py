@@ -369,6 +369,22 @@ class ClaudeCodeProject(Owner):
         """
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
+    def belongings(self, session: str) -> Iterator[Path]:
+        """Long results of tools, what is noted of subagents, journals of workflows."""
+        top = self.directory / session
+        for directory, names, files in os.walk(top):
+            names.sort()
+            steps = Path(directory).relative_to(top).parts
+            has_sessions = steps == ("subagents",) or steps[:2] == ("subagents", "workflows")
+            for name in sorted(files):
+                stem = name.removesuffix(ENDING)
+                if not (has_sessions and stem != name and _SUBAGENT.fullmatch(stem)):
+                    yield Path(directory, name)
+
+    @property
+    def deletes(self) -> str | None:
+        return "Claude Code deletes sessions that are older than its setting cleanupPeriodDays"
+
     def detect(self, first_lines: Iterable[bytes]) -> Format | NotOurs:
         return _detect(first_lines, CLAUDE_CODE)
 
@@ -397,6 +413,14 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     """The subagents of one session, or of one of its workflows: an agent's sessions."""
 
     __slots__ = ()
+
+    @property
+    def part_of(self) -> Path | None:
+        project, session, *_ = self.directory.relative_to(self.projects).parts
+        return self.projects / project / f"{session}{ENDING}"
+
+    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002 - the session's own
+        yield from ()
 
     def is_session_file(self, name: str) -> bool:
         return name.endswith(ENDING) and bool(_SUBAGENT.fullmatch(name.removesuffix(ENDING)))

@@ -152,6 +152,20 @@ class Owner(ABC):
         """The session whose transcript a file of this name was, before its program put it aside."""
         return None
 
+    def belongings(self, session: str) -> Iterator[Path]:  # noqa: ARG002
+        """Files that belong to a session beside its transcript, and are no transcripts."""
+        yield from ()
+
+    @property
+    def part_of(self) -> Path | None:
+        """The transcript of the session of which all of this agent's are parts; mostly none."""
+        return None
+
+    @property
+    def deletes(self) -> str | None:
+        """By which rule of its own it deletes sessions, and would do so again; None: by none."""
+        return None
+
     def ids_in(self, session: str) -> tuple[str, ...]:
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)
@@ -198,6 +212,10 @@ class Owner(ABC):
     def registry(self) -> Registry:
         """Its list of conversations."""
         return Registry()
+
+    def listed(self, session: str) -> str | None:  # noqa: ARG002
+        """What `list_again` needs to list a session as it is listed now; None if it is not."""
+        return None
 
     def unlist(  # noqa: B027 - one that keeps no list
         self, session: str, keep: Callable[[str], None], *, wait: float

@@ -332,21 +332,26 @@ def _in_index(layout: Layout, agent: str | None, only: SessionName | None) -> di
 def _ends(layout: Layout, name: SessionName, _state: tuple[int, ...]) -> Ends:
     try:
         with TranscriptFile(layout.session_file(name)) as source:
-            size = source.identity.size
-            head = source.read(0, min(size, _HEAD))
-            lines = _whole_lines(head, at_end=size <= _HEAD)
-            found = owner_of(layout, name.agent).detect(lines)
-            fmt = found.reads if isinstance(found, NotOurs) else found
-            if fmt is None:
-                return Ends()
-            title, newest = _read(lines, fmt)
-            if size > _HEAD:
-                later, newest = _read(_last_lines(source), fmt)
-                # A prompt among the last lines is not the first one.
-                if later and later.rank is not Rank.PROMPT:
-                    title = better(title, later)
+            return ends_in(source, owner_of(layout, name.agent))
     except (BsdError, OSError):  # whoever opens it is told why it cannot be read
         return Ends()
+
+
+def ends_in(source: Transcript, owner: Owner) -> Ends:
+    """What an open session says by its first and its last lines; raises BsdError."""
+    size = source.identity.size
+    head = source.read(0, min(size, _HEAD))
+    lines = _whole_lines(head, at_end=size <= _HEAD)
+    found = owner.detect(lines)
+    fmt = found.reads if isinstance(found, NotOurs) else found
+    if fmt is None:
+        return Ends()
+    title, newest = _read(lines, fmt)
+    if size > _HEAD:
+        later, newest = _read(_last_lines(source), fmt)
+        # A prompt among the last lines is not the first one.
+        if later and later.rank is not Rank.PROMPT:
+            title = better(title, later)
     return Ends(title.text if title else None, newest)
 
 

@@ -4,8 +4,9 @@ Likewise what they name in a session's archive.
 
 Programs copy lines into other sessions, markers included, and `store.index` finds what these
 name in whatever store. One that leaves for good could take the only copy along; so a session that
-names it, in its place, put aside or in the trash, gets it into its own store, as old as it is. And
-what histories name, or nobody could take back there what was done to an entry that was away.
+names it, in its place, put aside, gone but copied, or in the trash, gets it into its own store, as
+old as it is. And what histories name, or nobody could take back there what was done to an entry
+that was away.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bsd.agents.entry import Entry
 from bsd.agents.marker import MARKER, Marker, mentioned_ids
 from bsd.agents.owners import owner_of
 from bsd.care import catalog
+from bsd.care.gone import gone_sessions
 from bsd.care.trashed import transcripts
 from bsd.foundation.audit import AuditLog
 from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
@@ -29,12 +31,13 @@ from bsd.foundation.logs import get_logger
 from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience
+from bsd.store.copies import CopiedTranscript, SessionCopy
 from bsd.store.extracted import Keep, SessionStore
 from bsd.store.history import NAMED_FILE, named_files
 from bsd.store.index import Record, StoredPlace, contents_of, entry_key
 from bsd.store.markers import NEEDLES, Markers
 from bsd.text.change import Identity
-from bsd.text.reader import Line, TranscriptFile, parse_entry
+from bsd.text.reader import InBlocks, Line, TranscriptFile, parse_entry
 from bsd.text.splice import SpliceError, find
 
 _log = get_logger("trash")
@@ -53,12 +56,16 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class _KeptSession:
-    """A session in its place, put aside or in the trash."""
+    """A session in its place, put aside, gone or in the trash."""
 
     name: SessionName
-    transcript: Path
+    transcript: Path  # of one that is gone: where its copy lies
     store: Path | None  # in the trash; None: where the stores of sessions lie
     history: Path
+    copy: SessionCopy | None = None  # of one that is gone
+
+    def open(self) -> InBlocks:
+        return CopiedTranscript(self.copy) if self.copy else TranscriptFile(self.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +146,12 @@ class HandDown:
         left, needs = dict(going), {}
         entries = {place.entry for place in going.values()}
         transcripts_leaving = {one.transcript for one in leaving}
+        stores_leaving = {store for one in leaving for store in one.stores}
         for session in self._sessions():
             if not left:
                 break
-            if session.transcript in transcripts_leaving:
+            gone_with_them = session.copy and session.copy.directory.parent in stores_leaving
+            if gone_with_them or session.transcript in transcripts_leaving:
                 continue
             needed = [
                 _NeededLine(marker, index, place)
@@ -164,6 +173,9 @@ class HandDown:
                         yield _KeptSession(name, path, None, layout.history_dir(name))
                     for name, path in catalog.put_aside(layout, agent.name):
                         yield _KeptSession(name, path, None, layout.history_dir(name))
+        for copy in gone_sessions(layout):
+            history = layout.history_dir(copy.name)
+            yield _KeptSession(copy.name, copy.directory, None, history, copy)
         for name, place in transcripts(layout):
             yield _KeptSession(name, place.transcript, place.store, place.history)
 
@@ -186,7 +198,7 @@ class HandDown:
             return any(entry_key(one) in entries for one in _mentioned(raw))
 
         try:
-            with TranscriptFile(session.transcript) as source:
+            with session.open() as source:
                 if self._silent.get(session.transcript) == source.identity:
                     return []
                 lines = [one for one in source.lines() if any(map(one.raw.__contains__, NEEDLES))]
@@ -199,7 +211,7 @@ class HandDown:
             raise Busy(problem, hint="again in a moment") from error
 
     def _read(
-        self, session: _KeptSession, source: TranscriptFile, lines: Iterable[Line]
+        self, session: _KeptSession, source: InBlocks, lines: Iterable[Line]
     ) -> Iterator[tuple[int, Marker]]:
         found = owner_of(self._layout, session.name.agent).detect(one.raw for one in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found

@@ -20,6 +20,8 @@ from bsd.agents.entry import entry_id
 from bsd.agents.owners import owner_of
 from bsd.agents.values import words_at, words_of, words_with
 from bsd.care import catalog
+from bsd.care.gone import gone_sessions, open_or_copy
+from bsd.care.keeping import is_gone
 from bsd.care.statistics import Statistics
 from bsd.foundation.database_file import signed
 from bsd.foundation.errors import BsdError, Busy, NotFound
@@ -34,7 +36,7 @@ from bsd.store.index import Record, record_of
 from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
-from bsd.text.reader import Line, Transcript, TranscriptFile, parse_entry
+from bsd.text.reader import Line, Transcript, parse_entry
 
 _log = get_logger("search")
 
@@ -81,7 +83,26 @@ def find_due(
         known = index.seen(name)
         due += _due_among(layout, found, known, shelves)
         gone += known
-    return due, gone + [name for each in left for name in index.seen(each)]
+    gone += [name for each in left for name in index.seen(each)]
+    return _keep_copied(layout, index, agent, due, gone)
+
+
+def _keep_copied(
+    layout: Layout, index: SearchIndex, agent: str | None, due: list[Due], gone: list[str]
+) -> tuple[list[Due], list[str]]:
+    """What the archive keeps of sessions that are gone stays, or is read."""
+    there = {str(each.name) for each in due}
+    kept = {
+        str(copy.name): copy
+        for copy in reversed(gone_sessions(layout, agent))
+        if is_gone(layout, copy.name)
+    }
+    known = index.known_among(kept)
+    for text, copy in kept.items():
+        was = known.get(text)
+        if text not in there and (was is None or _file(was) != _state(copy.transcript.was)):
+            due.append(Due(copy.name, size=copy.transcript.was.size))
+    return due, [name for name in gone if name not in kept]
 
 
 def _due_among(
@@ -111,8 +132,8 @@ def due_as_it_is(layout: Layout, name: SessionName) -> Due:
 
 def has_changed(layout: Layout, was: Known) -> bool:
     """Whether a session's file is not as it was read; raises NotFound, Forbidden, OSError."""
-    path = layout.session_file(SessionName.parse(was.name))
-    return _file(was) != _state(Identity.of(path.stat()))
+    with open_or_copy(layout, SessionName.parse(was.name)) as source:
+        return _file(was) != _state(source.identity)
 
 
 def _shelves(layout: Layout) -> dict[str, tuple[int, int]]:
@@ -182,7 +203,7 @@ def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE
     The caller opened a `change()`. Raises NotFound, Busy, Forbidden.
     """
     name = due.name
-    with TranscriptFile(layout.session_file(name)) as source:
+    with open_or_copy(layout, name) as source:
         was = index.known_as(name)
         if was is None or _file(was) != _state(source.identity):
             part = _Part(layout, index, name, source, was)

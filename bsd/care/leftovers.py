@@ -26,6 +26,7 @@ from bsd.care.trashed import transcripts
 from bsd.foundation.errors import BsdError, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.orphans import Orphan
+from bsd.store.copies import copies_of
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Contents, contents_of
 from bsd.text.reader import TranscriptFile
@@ -73,6 +74,8 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
             continue
         size = sum(files)
         where = tuple(places.of(name)) if name else ()
+        if name and copies_of(layout, name):
+            where = (f"the archive has a copy: `bsd archive bring-back {name}`", *where)
         beside = name is not None and bool(kept_beside(layout, name))
         yield StoreWithoutTranscript(
             layout.extracted / store, name, len(files), size, where, beside

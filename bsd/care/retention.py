@@ -25,6 +25,7 @@ from bsd.care.expiry import (
     clean_lots,
     forecast,
 )
+from bsd.care.forgetting import GoneShelf
 from bsd.care.search import forget_stored
 from bsd.care.shelves import (
     WAIT_SECONDS,
@@ -84,6 +85,7 @@ class Retention(Answer):
         )
     )
     archive: CleanedPlace | Forecast
+    sessions: CleanedPlace | Forecast
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
 
@@ -94,6 +96,7 @@ class CleanedAll(Retention):
 
     store: CleanedPlace = field(metadata=INTERNAL)
     archive: CleanedPlace
+    sessions: CleanedPlace
     history: CleanedPlace
     trash: CleanedPlace
     dry_run: bool = False
@@ -102,7 +105,7 @@ class CleanedAll(Retention):
     @property
     def failures(self) -> int:
         """How much could not be deleted, wherever it lies."""
-        places = (self.store, self.archive, self.history, self.trash)
+        places = (self.store, self.archive, self.sessions, self.history, self.trash)
         return sum(place.errors for place in places)
 
 
@@ -112,6 +115,7 @@ class ForecastAll(Retention):
 
     store: Forecast = field(metadata=INTERNAL)
     archive: Forecast
+    sessions: Forecast
     history: Forecast
     trash: Forecast
     dry_run: bool = True
@@ -160,11 +164,13 @@ class RetentionRun:
         packing = None if forget or not config.archive else self._packing(archived)
         store = self.clean_store(keep, packing)
         archive = self.clean_archive(archived, config.archive_max_bytes)
+        sessions = self.clean_gone(config.archive_sessions)
         history, trash = self.clean_history(others), self.clean_trash(others)
         return CleanedAll(
             store=CleanedPlace(keep, held, store),
             archived_bytes=sum(taken.packed for taken in packing.done) if packing else None,
             archive=CleanedPlace(archived, held_archive, archive),
+            sessions=sessions,
             history=CleanedPlace(others, held_others, history),
             trash=CleanedPlace(others, held_others, trash),
         )
@@ -216,6 +222,13 @@ class RetentionRun:
         self._audit(done, "archive_retention", keep=keep, expired_before=iso_utc(shelf.newest))
         return done
 
+    def clean_gone(self, keep: str) -> CleanedPlace:
+        """Forget sessions that have been gone for longer than `keep`; each is audited."""
+        patience = Patience(self._wait, clock=self._clock)
+        shelf = GoneShelf(self._layout, keep, actor=self._actor, patience=patience)
+        held = self._ages.why_held(lifetime_seconds(shelf.keep))
+        return CleanedPlace(keep, held, clean(shelf, self._ages, self._stopping))
+
     def _forget_text(self, deleted: Mapping[str, list[str]]) -> None:
         if gone := {name: refs for name, refs in deleted.items() if refs}:
             forget_stored(self._layout, gone)
@@ -266,6 +279,9 @@ def forecast_all(
         store=store,
         archived_bytes=packed,
         archive=archive_forecast(layout, config, ages),
+        sessions=replace(
+            forecast(GoneShelf(layout, config.archive_sessions), ages), keep=config.archive_sessions
+        ),
         history=forecast(HistoryShelf(layout, others), ages),
         trash=forecast(TrashShelf(layout, others), ages),
     )

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from bsd.care import catalog
+from bsd.care.gone import gone_sessions
 from bsd.care.indexing import Due, due_as_it_is, find_due, has_changed, read_slice
+from bsd.care.keeping import is_gone
 from bsd.foundation.errors import BsdError, Busy, Invalid, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
@@ -88,6 +90,32 @@ def search_as_it_is(
     match_expression(words)
     found: list[SearchHit] = []
     return ask(layout.search_db, lambda index: index.search(words, agent=agent, limit=limit), found)
+
+
+def search_gone(
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    read: bool = False,
+    progress: Progress | None = None,
+) -> list[SearchHit]:
+    """Entries of sessions that are gone, the best first; raises as `search`.
+
+    In what the index knows; with `read` what it does not know yet is read before.
+    """
+    match_expression(words)
+    gone = [copy.name for copy in gone_sessions(layout, agent) if is_gone(layout, copy.name)]
+
+    def work(index: SearchIndex) -> list[SearchHit]:
+        if read:
+            due, _ = find_due(layout, index, agent)
+            _read_all(layout, index, [one for one in due if one.name in gone], progress, None)
+        return index.search(words, agent=agent, limit=limit, among=gone)
+
+    none: list[SearchHit] = []
+    return use(layout.search_db, work) if read else ask(layout.search_db, work, none)
 
 
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:

@@ -224,7 +224,8 @@ class _HistoryLot(_StoreLot):
 
     def _is_gone(self, lasting: list[str]) -> bool:
         """Whether neither the session is there nor anything that was taken out of it."""
-        if os.path.lexists(self._layout.extracted / self.path.name):
+        kept = (self._layout.extracted, self._layout.archive)
+        if any(os.path.lexists(top / self.path.name) for top in kept):
             return False
         told = (session_named_in(self.path / name) for name in lasting)
         name = next(filter(None, told), None) or _apparent_name(self.path)

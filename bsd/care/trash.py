@@ -73,7 +73,7 @@ class Trash:
         self.layout = layout
         self._keep = keep
         self._actor = actor
-        self._patience = patience = patience or Patience()
+        self.patience = patience = patience or Patience()
         self._after_step = after_step
         self._hand_down = HandDown(layout, patience, actor, after_step)
         self._rest = Rest(layout, patience, InFlight(layout))
@@ -146,7 +146,7 @@ class Trash:
         All of them or, if one is in use, none. Raises NotFound, Busy, LeftAlone, Forbidden.
         """
         self._refuse_others(name)
-        waiting = Waiting(self._patience)
+        waiting = Waiting(self.patience)
         with self._family_locked(name) as members, _explained(f"deleting {name}"):
             names = [member.name for member in members]
             self._rest.settle(names)
@@ -217,12 +217,12 @@ class Trash:
                     return
 
     def _own_lock(self, name: SessionName) -> AbstractContextManager[object]:
-        patience = self._patience
+        patience = self.patience
         return own_lock(self.layout, name, patience.wait, sleep=patience.sleep)
 
     def _now(self) -> float:
         """The time, as exact as it is written down."""
-        return round(self._patience.clock() * 1000) / 1000
+        return round(self.patience.clock() * 1000) / 1000
 
     def _journal(self, members: list[Member], *, permanent: bool) -> Journal:
         now = self._now()
@@ -432,7 +432,7 @@ class Trash:
         return moves
 
     def _moves(self) -> Moves:
-        return Moves(self.layout, self._patience.clock, self._after_step)
+        return Moves(self.layout, self.patience.clock, self._after_step)
 
 
 @contextmanager

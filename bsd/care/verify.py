@@ -35,6 +35,7 @@ from bsd.session.commit.lock import own_lock
 from bsd.session.commit.orphans import forget_orphan, list_orphans
 from bsd.session.notes import expired_before
 from bsd.store.archive import SessionArchive
+from bsd.store.copies import damaged_copies
 from bsd.store.extracted import Missing, SessionStore, digest
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
@@ -183,12 +184,14 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
 
 
 def _packs(layout: Layout, wait: float, *, repair: bool) -> Iterator[Finding]:
-    """Packs of the archive that are not as they were written; all of them is read."""
+    """Packs of the archive, and copies, that are not as they were written; all of it is read."""
     try:
         directories = sorted(layout.archive.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return
     for directory in filter(Path.is_dir, directories):
+        for copy, damage in damaged_copies(directory):
+            yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
         archive = SessionArchive(directory)
         for pack in archive.packs():
             problem = _why_damaged(pack)

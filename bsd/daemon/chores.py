@@ -213,6 +213,14 @@ class Chores:
             state.at_rest.keep_only(self._is_there)
             state.config.note_run("last_retention_run_at", started)
 
+    def keep_sessions(self) -> int:
+        """Copy sessions that have been at rest for a day; returns of how many the archive heard."""
+        keep = self._state.config.current.archive_sessions
+        done = self._children.call(rare_tasks.keep_sessions, keep, background=True)
+        if done.sessions:
+            _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
+        return done.sessions + done.gone
+
     def _is_there(self, name: SessionName) -> bool:
         return os.path.lexists(self._state.layout.transcript(name))
 

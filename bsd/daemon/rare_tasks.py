@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bsd.care.bring_back import sweep_returning
 from bsd.care.indexing import Due, ReadOn, read_some
 from bsd.care.interrupted import recover as recover_all
+from bsd.care.keeping import Keeping, KeptNow
 from bsd.care.trash import Trash
 from bsd.care.verify import reindex as mend
 from bsd.daemon.child import Child
@@ -26,6 +28,17 @@ def recover(child: Child) -> list[Recovered]:
 def reindex(child: Child, name: SessionName) -> bool:
     """Mend the index of a session's store if it lacks a file; raises as `verify.reindex`."""
     return mend(child.layout, name, wait=0.0)
+
+
+def keep_sessions(child: Child, keep: str) -> KeptNow:
+    """Copy sessions that have been at rest for a day into the archive; raises as `Keeping.run`."""
+
+    def stopping() -> bool:
+        child.progress(0)
+        return False
+
+    sweep_returning(child.layout)
+    return Keeping(child.layout, keep, child.patience(0.0), stopping=stopping).run()
 
 
 def read_words(

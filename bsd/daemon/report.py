@@ -15,6 +15,7 @@ import orjson
 from bsd import __version__
 from bsd.care.disk_use import SavedByHour, disk_use
 from bsd.care.expiry import Forecast, Shelf, forecast
+from bsd.care.keeping import copies_use
 from bsd.care.retention import TrashShelf, archive_forecast
 from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
 from bsd.daemon.children import Children
@@ -260,6 +261,7 @@ def _retention(
         "next_run": None if next_run is None else iso_utc(next_run),
         **_forecast(StoreShelf(layout, config.retention), ages, at),
         "archive": _archive(layout, config, ages, at),
+        "copies": {"keep": config.archive_sessions, **copies_use(layout).as_json()},
         "trash": trash,
     }
 

@@ -131,6 +131,7 @@ class Daemon:
                 self._clean_up,
                 self._chores.recover,
                 self._indexer.everything,
+                self._keep_sessions,
             ),
             wake=lambda: self.state.wake("timer"),
             ended=self._job_ended,
@@ -354,6 +355,10 @@ class Daemon:
         if self.state.phase == "running" and short != self._told_status:
             self._told_status = short
             self._notifier.status(short)
+
+    def _keep_sessions(self) -> None:
+        if self._chores.keep_sessions():
+            self._report.forget_retention()
 
     def _clean_up(self) -> None:
         self._chores.clean_up()

@@ -81,7 +81,8 @@ class DaemonStatus(Answer):
         metadata=contract(
             "keep, next_run, files, bytes (of the next run), next_expiry, held, trash; archive: "
             "these, and on, most_bytes, packs, lines, content (bytes of these), kept (bytes that "
-            "they take), ratio, oldest, newest"
+            "they take), ratio, oldest, newest; copies (of sessions): keep, sessions, gone, "
+            "content, kept, ratio, oldest"
         )
     )
 

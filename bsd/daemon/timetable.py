@@ -17,17 +17,20 @@ from bsd.foundation.errors import BsdError, Conflict
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import SETTABLE, SETTINGS, UNSETTLING, PruningConfig
+from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 
 _log = get_logger("jobs")
 
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
-INDEX = "index"
+INDEX, KEEP = "index", "keep_sessions"
 
 # How often what is in flight is looked after: displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it hears of changes, and may miss one.
 INDEX_SECONDS = 3600.0
+# How often sessions are looked for that have been at rest for long enough to be copied.
+KEEP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Actions:
     retention: Callable[[], object]
     recover: Callable[[], bool]
     index: Callable[[], object] = lambda: None
+    keep_sessions: Callable[[], object] = lambda: None
 
 
 class Timetable:
@@ -79,6 +83,7 @@ class Timetable:
         if readonly:
             return
         add(RECOVER, None, self._recover)
+        add(KEEP, Every(KEEP_SECONDS), self._actions.keep_sessions)
         auto_cron, retention = self._actions.auto_cron, self._actions.retention
         add(AUTO_CRON, schedules[AUTO_CRON], auto_cron, last_run=_at(now.last_run_at))
         add(
@@ -157,6 +162,7 @@ class Timetable:
         enabled = {
             AUTO_CRON: config.enabled,
             RETENTION: lifetime_seconds(config.retention) is not None,
+            KEEP: config.archive_sessions != OFF,
         }
         return [
             Job(

@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def archive(self) -> Path:
-        """What has left the stores, packed; a directory for each session, named as its store."""
+        """What has left the store, and sessions that may go, compressed: a directory for each."""
         return self.root / "archive"
 
     @property
@@ -266,13 +266,13 @@ class Layout:
         """
         return self._inside(self.extracted / self.store_name(name))
 
-    def archive_dir(self, name: SessionName) -> Path:
-        """Where the session's packs lie, named as its store; raises Forbidden as there."""
-        return self._inside(self.archive / self.store_name(name))
-
     def history_dir(self, name: SessionName) -> Path:
         """Where the session's history lies, named as its store; raises Forbidden as there."""
         return self._inside(self.history / self.store_name(name))
+
+    def archive_dir(self, name: SessionName) -> Path:
+        """What the archive holds of the session, named as its store; raises Forbidden as there."""
+        return self._inside(self.archive / self.store_name(name))
 
     def store_name(self, name: SessionName) -> str:
         """How store, history and lock are called, and how names in the trash begin.

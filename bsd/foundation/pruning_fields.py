@@ -17,6 +17,7 @@ from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.pattern import check_pattern
 from bsd.foundation.setting import (
     LIFETIME,
+    LIFETIME_OR_OFF,
     MOMENT,
     Choice,
     Number,
@@ -210,6 +211,8 @@ class PruningConfig:
     archive_max_bytes: int = setting(
         0, Number(0, 1 << 53, "bytes; 0 = no limit"), _KEPT, "Largest archive",
         "Bytes; if it is larger, the oldest goes; 0: no limit")
+    archive_sessions: str = setting(
+        "180d", LIFETIME_OR_OFF, _KEPT, "Sessions that their program deletes")
     keep_restore_remote_calls: bool = setting(
         False, Switch(), _SEEN, "Keep calls of restore_remote",
         "Else they are taken out of the session.")

@@ -262,4 +262,11 @@ LIFETIME = Text(
     _lifetime,
     "30m to 52w, as in 24h, 7d, 1d12h; or never.",
 )
+OFF = "off"
+LIFETIME_OR_OFF = Text(
+    'a duration string like "180d", "26w". '
+    'Minimum: 30 minutes (30m), Maximum: 52 weeks (52w), or "never", or "off"',
+    lambda text: OFF if text.strip().casefold() == OFF else _lifetime(text),
+    "30m to 52w, as in 180d, 26w; never: for ever; off: none.",
+)
 MOMENT = Text("an ISO 8601 time or null", _moment, optional=True)

@@ -304,6 +304,22 @@ class History:
         else:
             self.discard()
 
+    def forget(self, entry_id: str) -> int:
+        """Keep nothing any more of what an entry was; returns how many of its lines were kept.
+
+        That it was changed, and by what, stays known. Raises HistoryDamaged, NotFound, Unavailable.
+        """
+        forgotten = 0
+        for operation in self.operations():
+            lines = self.lines(operation)
+            if any(_is_kept_of(line, entry_id) for line in lines):
+                forgotten += sum(_is_kept_of(line, entry_id) for line in lines)
+                try:
+                    _write_without(operation.path, operation.entries, entry_id)
+                except OSError as error:
+                    raise os_problem(error, f"writing {operation.path}") from error
+        return forgotten
+
     def _names(self) -> list[tuple[int, str]]:
         try:
             names = os.listdir(self.directory)
@@ -427,6 +443,32 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
         if stream.read(1) != b"\n":
             raise ValueError("its end is missing")
         yield line
+
+
+def _is_kept_of(line: ChangedLine, entry_id: str) -> bool:
+    return line.entry_id == entry_id and bool(line.recipe or line.ref)
+
+
+def _write_without(path: Path, count: int, entry_id: str) -> None:
+    """Write an operation anew, whose lines of one entry say nothing of what they were."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)  # by a process that was killed: whoever writes holds the lock
+    with plain_stream(path, _BUFFER) as old, open(create_private(new), "wb", _BUFFER) as stream:
+        stream.write(old.readline(LARGEST_RECORD))
+        for _ in range(count):
+            line = orjson.loads(old.readline(LARGEST_RECORD))
+            kept = old.read(line["kept"] + 1)
+            if line["entry_id"] == entry_id:
+                line |= {"recipe": [], "kept": 0, "ref": None, "hash": None}
+                kept = b"\n"
+            stream.write(_json(line))
+            stream.write(kept)
+        stream.flush()
+        os.fsync(stream.fileno())
+    found = path.stat()
+    os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))  # by which its time is up
+    os.replace(new, path)
+    sync_dir(path.parent)
 
 
 def with_end(was: bytes, line: ChangedLine, now: bytes) -> bytes:

@@ -427,10 +427,12 @@ class SearchIndex:
         agent: str | None = None,
         limit: int = 20,
         extracted_from: SessionName | None = None,
+        among: Iterable[SessionName] | None = None,
     ) -> list[SearchHit]:
         """The best entries first, each once; raises Invalid if there is no word in `words`.
 
-        With `extracted_from` only what was taken out of that session is looked at.
+        With `extracted_from` only what was taken out of that session is looked at, with `among`
+        only these sessions.
         """
         expression = match_expression(words)
         rows = self._db.execute(
@@ -439,12 +441,14 @@ class SearchIndex:
             " JOIN sessions ON sessions.id = pieces.session"
             " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
             " AND (:session IS NULL OR sessions.name = :session AND pieces.place = :place)"
+            " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
             " ORDER BY words.rank, pieces.id",
             {
                 "words": expression,
                 "agent": agent,
                 "session": extracted_from and str(extracted_from),
                 "place": EXTRACTED,
+                "among": None if among is None else json.dumps(list(map(str, among))),
             },
         )
         hits: list[SearchHit] = []

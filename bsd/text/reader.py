@@ -63,7 +63,7 @@ class Transcript(Protocol):
         ...
 
 
-class _InBlocks(ABC):
+class InBlocks(ABC):
     """A session that is read block by block; what is appended later is not seen."""
 
     identity: Identity
@@ -142,7 +142,7 @@ class _InBlocks(ABC):
         """Fill `view` with the bytes from `offset`; raises ChangedWhileReading."""
 
 
-class TranscriptFile(_InBlocks):
+class TranscriptFile(InBlocks):
     """A session file, held open; a symbolic link or anything but a regular file is refused.
 
     Several iterators may be under way at once. Raises NotFound, Forbidden, BsdError.
@@ -200,7 +200,7 @@ class TranscriptFile(_InBlocks):
         )
 
 
-class BytesTranscript(_InBlocks):
+class BytesTranscript(InBlocks):
     """A session held in memory, for planning without a file."""
 
     def __init__(self, data: bytes, *, block: int = BLOCK) -> None:

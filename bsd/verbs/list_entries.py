@@ -91,7 +91,7 @@ def list_entries(
         pick = _from if asked.before is None else _before
         found, next_, previous = pick(outline, asked)
         rows = outline.views(source, fmt, found)
-        return Entries(tuple(_row(store, row) for row in rows), next_, previous)
+        return Entries(tuple(entry_row(store, row) for row in rows), next_, previous)
 
 
 _Page = tuple[list[int], int | None, int | None]
@@ -114,7 +114,8 @@ def _before(outline: Outline, asked: ListEntries) -> _Page:
     return found, after, None
 
 
-def _row(store: SessionStore, view: EntryView) -> EntryRow:
+def entry_row(store: SessionStore, view: EntryView) -> EntryRow:
+    """An entry, with the beginning of what is away of it."""
     beginning, why_not = _kept(store, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from bsd.care.keeping import is_gone
 from bsd.care.search import by_title, search, search_as_it_is
 from bsd.foundation.answers import INTERNAL, Answer, contract
 from bsd.foundation.errors import BsdError
@@ -38,6 +39,12 @@ class FoundEntry(Answer):
     snippet: str
     matches: tuple[tuple[int, int], ...]
     score: float
+    gone: bool | None = field(
+        default=None,
+        metadata=contract(
+            "Its program has deleted the session: the archive brings it back", omit=True
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ def _ask(server: Server, asked: SearchWords) -> FoundInIndex:
         check_agent(layout, asked.agent)
     hits = search_as_it_is(layout, asked.words, agent=asked.agent, limit=asked.limit)
     titled = _titled(layout, asked, hits)
-    return FoundInIndex(asked.words, titled, _entries(hits), server.search_state())
+    return FoundInIndex(asked.words, titled, found_entries(layout, hits), server.search_state())
 
 
 def _titled(
@@ -88,7 +95,9 @@ def _titled(
     return tuple(TitledSession(str(name), title) for name, title in found)
 
 
-def _entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
+def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
+    """What was found, as answers tell it."""
+    gone = {name for name in {hit.session for hit in hits} if is_gone(layout, name)}
     return tuple(
         FoundEntry(
             session=str(hit.session),
@@ -98,6 +107,7 @@ def _entries(hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
             snippet=hit.snippet.text,
             matches=hit.snippet.matches,
             score=round(hit.score, 4),
+            gone=True if hit.session in gone else None,
         )
         for hit in hits
     )
@@ -160,7 +170,9 @@ def _ask_all(hands: RootHands, asked: SearchAll) -> FoundInAll:
         progress=hands.progressed,
         failed=lambda name, why: unread.append(UnreadSession(str(name), why.message, why)),
     )
-    return FoundInAll(asked.words, _titled(layout, asked, hits), _entries(hits), tuple(unread))
+    return FoundInAll(
+        asked.words, _titled(layout, asked, hits), found_entries(layout, hits), tuple(unread)
+    )
 
 
 SEARCH_ALL = Verb(

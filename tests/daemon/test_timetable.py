@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from bsd.daemon.timetable import AUTO_CRON, INDEX, RECOVER, RETENTION, SCAN, Actions, Timetable
+from bsd.daemon.timetable import (
+    AUTO_CRON,
+    INDEX,
+    KEEP,
+    RECOVER,
+    RETENTION,
+    SCAN,
+    Actions,
+    Timetable,
+)
 from bsd.foundation.errors import Conflict, NotFound
 from bsd.foundation.pruning_config import ConfigService
 
@@ -182,6 +191,7 @@ def test_jobs_tell_whether_they_do_anything(tmp_path: Path) -> None:
         AUTO_CRON: False,
         RECOVER: False,
         RETENTION: False,
+        KEEP: True,
         INDEX: True,
         SCAN: True,
     }

@@ -132,6 +132,8 @@ def look(routes: Routes) -> None:
     routes.get("/api/sessions?q=tide&limit=2&agent=main")
     routes.get("/api/sessions?status=done&limit=1")
     routes.get("/api/search?q=tide&limit=3")
+    routes.get("/api/archive")
+    routes.get("/api/archive/search?q=tide&limit=3")
     out = _out(routes, "main/alpha")
     for path in ("", "?limit=2", "/context", "/summary", "/history"):
         routes.get(_A + path)
@@ -234,6 +236,7 @@ def fail(routes: Routes) -> None:
         "/api/search",
         "/api/sessions/main/foreign/context",
         "/api/workspaces/nobody",
+        "/api/archive/main/nobody",
     ):
         routes.get(path)
     routes("DELETE", "/api/config")
@@ -246,6 +249,10 @@ def fail(routes: Routes) -> None:
     routes("PUT", f"{_A}/entries/nobody/meta", {"_extractable": "x"})
     routes("POST", "/api/trash/nobody/restore")
     routes("DELETE", "/api/trash/nobody")
+    routes("POST", "/api/archive/main/nobody/bring-back")
+    routes("POST", "/api/archive/main/alpha/bring-back", {"as": "main/other"})
+    routes("DELETE", "/api/archive/main/nobody")
+    routes("DELETE", "/api/archive/main/nobody?entry=e1")
     routes("POST", "/api/memory/store", {"text": 1, "nothing": 2})
     routes("POST", "/api/memory/confirm", {"id": "nobody"})
     routes("POST", "/api/workspaces/nobody/touch")

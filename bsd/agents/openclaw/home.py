@@ -218,6 +218,9 @@ class RootAgent(Owner):
     def registry(self) -> Registry:
         return read_registry(self._directory)
 
+    def listed(self, session: str) -> str | None:
+        return registry_edit.excerpt_of(self._sessions, self.registry().keys(session))
+
     def unlist(self, session: str, keep: Callable[[str], None], *, wait: float) -> None:
         directory = self._sessions
 

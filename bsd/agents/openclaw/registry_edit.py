@@ -18,7 +18,14 @@ from typing import Any
 
 from bsd.agents.owner import PutBack
 from bsd.foundation.errors import Conflict, TemporaryFailure
-from bsd.foundation.files import LARGEST_RECORD, NotPlain, open_plain, sync_dir, write_all
+from bsd.foundation.files import (
+    LARGEST_RECORD,
+    NotPlain,
+    open_plain,
+    read_plain,
+    sync_dir,
+    write_all,
+)
 from bsd.foundation.filesystem import MetadataNotKept, keep_metadata
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.leases import swap_names
@@ -85,6 +92,17 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     _edit(path, edit, wait)
     return done
+
+
+def excerpt_of(sessions: Path, keys: Collection[str]) -> str | None:
+    """The excerpt that `take_out` would keep of these keys; None if there are none, or no file."""
+    if not keys:
+        return None
+    try:
+        raw = read_plain(sessions / REGISTRY_FILE, LARGEST_RECORD)
+        return excerpt(raw, [key for key in keys if key in parsed(raw)])
+    except (OSError, Conflict, splice.SpliceError):  # it changes all the time
+        return None
 
 
 def parsed(raw: bytes) -> dict[str, Any]:

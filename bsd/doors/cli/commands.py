@@ -51,6 +51,13 @@ _SECTIONS: dict[str, tuple[Command, ...]] = {
     "Throw away": (
         Command("delete", "trash", "Move a session and its children to the trash.", True),
         Command("trash", "trash", "List the trash, restore from it, or empty it.", True, "list"),
+        Command(
+            "archive",
+            "archive",
+            "Bring back sessions that their program has deleted.",
+            True,
+            "list",
+        ),
     ),
     "Care": (
         Command(

@@ -175,6 +175,8 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     yield _row("retention", _retention(status["retention"], now))
     if archive := _archive(status["retention"], now):
         yield _row("archive", archive)
+    if copies := _copies(status["retention"]):
+        yield _row("copies", copies)
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
     yield from _trouble(status)
@@ -243,6 +245,19 @@ def _archive(retention: Document, now: float) -> str | None:
     if archive["next_expiry"]:
         return f"{text}; the next is deleted {spell_when(archive['next_expiry'], now)}"
     return text
+
+
+def _copies(retention: Document) -> str | None:
+    """What copies of sessions take, and how many of these are gone; nothing, if there are none."""
+    copies = retention.get("copies")
+    if not copies or not copies["sessions"]:
+        return None
+    text = f"of {counted(copies['sessions'], 'session')} ({size(copies['content'])}) in "
+    text += size(copies["kept"])
+    if not copies["gone"]:
+        return text
+    kept = {"never": "for ever", "off": "until you forget them"}.get(copies["keep"], copies["keep"])
+    return f"{text}; {copies['gone']:,} of them gone, kept {kept} (`bsd archive list`)"
 
 
 def _trash(retention: Document, now: float) -> str | None:

@@ -267,6 +267,7 @@ def _tell_cleaned(call: Call, done: Retention) -> None:
     if isinstance(done, ForecastAll):
         _print_store(done)
         _print_archive(done.archive)
+        _print_gone(done.sessions)
         _print_history(done.history)
         _print_trash(done.trash)
         _print_held(done)
@@ -284,6 +285,9 @@ def _print_done(call: Call, done: CleanedAll) -> None:
     if done.archive.cleaned:
         gone = f"{counted(done.archive.cleaned, 'pack')} ({size(done.archive.bytes)})"
         say(f"deleted {gone} of the archive for good, kept {done.archive.keep}")
+    if done.sessions.cleaned:
+        gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
+        say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
     if done.history.cleaned:
         gone = counted(done.history.cleaned, "operation")
         say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
@@ -330,6 +334,16 @@ def _print_trash(found: Forecast) -> None:
         say(
             f"{going} ({size(found.bytes)}) in the trash would go now, "
             f"{found.staying:,} kept: trash_retention is {found.keep}"
+        )
+
+
+def _print_gone(found: Forecast) -> None:
+    """Say which sessions could no longer be brought back; nothing, if none is gone."""
+    if found.going or found.staying:
+        going = counted(len(found.going), "session")
+        say(
+            f"{going} ({size(found.bytes)}) that are gone would leave the archive now, "
+            f"{found.staying:,} kept: archive_sessions is {found.keep}"
         )
 
 

@@ -290,16 +290,22 @@ def _tell_found(found: FoundInAll, _: object) -> None:
     for one in found.sessions:
         say(one.session, style="1")
         say(f"  {one_line(one.title, _LONG_TITLE)}\n")
-    for hit in found.results:
-        badge = "  📎 extracted" if hit.where == "extracted" else ""
-        say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
-        sys.stdout.write(f"  {_marked(hit)}\n\n")
+    print_hits(found.results)
     many = [counted(len(found.sessions), "session")] if found.sessions else []
     many += [counted(len(found.results), "entry")] if found.results else []
     say(", ".join(many) or "Nothing was found.")
     for left in found.unread:
         text = f"{left.session} was not searched: {left.error}"
         Problem(text, left.problem.exit_code, left.problem.hint).show()
+
+
+def print_hits(hits: Sequence[FoundEntry]) -> None:
+    """Print entries that were found, with the words in them."""
+    for hit in hits:
+        badge = "  📎 extracted" if hit.where == "extracted" else ""
+        badge += "  gone (`bsd archive`)" if hit.gone else ""
+        say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
+        sys.stdout.write(f"  {_marked(hit)}\n\n")
 
 
 def _marked(hit: FoundEntry) -> str:
@@ -330,7 +336,7 @@ def _tell_shown(found: Shown, _: object) -> None:
             for one in whole:
                 _print_one(one, full=full)
             if not whole:
-                _print_list(entries)
+                print_entries(entries)
 
 
 def _print_value(text: str) -> None:
@@ -343,7 +349,8 @@ def _print_value(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_list(views: Sequence[EntryView]) -> None:
+def print_entries(views: Sequence[EntryView]) -> None:
+    """Print entries as a table."""
     rows = [
         (
             str(view.index),

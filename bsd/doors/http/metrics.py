@@ -201,6 +201,29 @@ def _stock(status: Document) -> Iterator[Metric]:
             "When the oldest of them came into the archive.",
             datetime.fromisoformat(archive["oldest"]).timestamp(),
         )
+    if copies := retention.get("copies"):
+        yield from _copies(copies)
+
+
+def _copies(copies: Document) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "bsd_copied_sessions", "Sessions of which the archive has a copy.", copies["sessions"]
+    )
+    yield GaugeMetricFamily(
+        "bsd_gone_sessions", "Those of them that their program has deleted.", copies["gone"]
+    )
+    yield GaugeMetricFamily(
+        "bsd_copied_content_bytes",
+        "Size of what was copied, without what was taken out of it.",
+        copies["content"],
+    )
+    yield GaugeMetricFamily("bsd_copied_kept_bytes", "What the copies take.", copies["kept"])
+    if copies["oldest"]:
+        yield GaugeMetricFamily(
+            "bsd_copied_oldest_timestamp_seconds",
+            "When the oldest copy was made.",
+            datetime.fromisoformat(copies["oldest"]).timestamp(),
+        )
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -52,6 +52,7 @@ def test_it_deletes_what_is_old_and_says_how_much(bsd: Call, root: Path) -> None
         "errors": 0,
         "archived_bytes": None,
         "archive": {"keep": "never", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
+        "sessions": {"keep": "180d", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
         "history": {"keep": "14d", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
         "trash": {"keep": "14d", "held": None, "cleaned": 0, "bytes": 0, "errors": 0},
     }

@@ -1,5 +1,6 @@
 // The frame: which view is shown, who may change things, and what goes on.
 
+import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
 import { jobsView } from "./jobs.js";
@@ -15,6 +16,7 @@ const VIEWS = {
     sessions: sessionsView,
     s: sessionView,
     trash: trashView,
+    archive: archiveView,
     jobs: jobsView,
     settings: settingsView,
     status: statusView,

@@ -62,7 +62,9 @@ export function hit(found) {
         "a",
         {
             class: "mono",
-            href: `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
+            href: found.gone
+                ? "#/archive"
+                : `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
         },
         `${found.session} #${found.index}`,
     );
@@ -72,6 +74,7 @@ export function hit(found) {
         where,
         " ",
         found.where === "extracted" && clipped("extracted"),
+        found.gone && badge("gone", "warn", "Its program has deleted it: the archive brings it back"),
         h("span", { class: "block" }, parts),
     );
 }

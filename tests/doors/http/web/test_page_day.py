@@ -17,13 +17,13 @@ from tests.daemon.running import Running, configure, running
 from tests.doors.http.web.browser import chromium, watched
 from tests.doors.http.web.looks import low_contrast, nameless, too_wide
 from tests.doors.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
-from tests.openclaw_tree import set_at_rest
+from tests.openclaw_tree import add_session, set_at_rest
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
 
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
-VIEWS = ["", "s/main/harbour", "trash", "jobs", "settings", "status", "nowhere"]
+VIEWS = ["", "s/main/harbour", "trash", "archive", "jobs", "settings", "status", "nowhere"]
 
 
 @dataclass
@@ -299,6 +299,55 @@ def test_a_session_goes_to_the_trash_with_its_child_and_comes_back(desk: Desk) -
         expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
         dialog.get_by_role("button", name="Delete forever").click()
         expect(page.get_by_text("The trash is empty")).to_be_visible()
+
+
+def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
+    name = "main/departed"
+    lines = b'{"type":"session","version":3,"id":"departed"}\n' + b"".join(
+        json.dumps(
+            {
+                "type": "message",
+                "id": f"d{number}",
+                "message": {"role": role, "content": [{"type": "text", "text": f"{text} ferry"}]},
+            }
+        ).encode()
+        + b"\n"
+        for number, (role, text) in enumerate((("user", "Which"), ("assistant", "The last")))
+    )
+    path = add_session(desk.root, name, lines)
+    set_at_rest(path, 2 * 86_400)
+    desk.daemon.bsd("jobs", "run", "keep_sessions")
+    path.unlink()
+    desk.daemon.bsd("jobs", "run", "keep_sessions")
+    with watched(desk.browser, desk.address) as seen:
+        page = seen.open("archive")
+        row = page.get_by_role("row").filter(has_text=name)
+        expect(row).to_contain_text("Which ferry")
+        row.get_by_role("button", name="Show").click()
+        expect(page.get_by_role("table", name=re.compile("Entries of"))).to_contain_text(
+            "last ferry"
+        )
+        wait_for(lambda: _finds(desk, "ferry"), "it to be indexed")
+        page.get_by_label("Words in sessions that are gone").fill("ferry")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("table", name="What was found")).to_contain_text("ferry")
+        row.get_by_role("button", name="Bring back").click()
+        expect(page.get_by_text("No session is gone")).to_be_visible()
+        assert path.read_bytes() == lines
+
+        path.unlink()
+        desk.daemon.bsd("jobs", "run", "keep_sessions")
+        page = seen.open("archive")
+        row.get_by_role("button", name="Forget").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Nobody can bring it back then.")
+        dialog.get_by_role("button", name="Forget it").click()
+        expect(page.get_by_text("No session is gone")).to_be_visible()
+    assert not (desk.root / "archive" / "main_departed").exists()
+
+
+def _finds(desk: Desk, word: str) -> bool:
+    return bool(desk.daemon.ask(f"archive/search?q={word}")["results"])
 
 
 def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:

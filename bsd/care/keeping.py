@@ -1,0 +1,464 @@
+"""Keeps copies of whole sessions in the archive, for when their program deletes them (SPEC §7a).
+
+A session that has been at rest for a day is copied, and again after it changed; so is one that its
+program has put aside. A run costs a stat of each session that is as it was when it was copied. It
+holds bsd's own lock of the session that it reads and opens it as whoever looks at it does, so that
+neither its program nor a commit of ours is ever in its way; what is busy comes with a later run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+from bsd.agents.dialect import Format, NotOurs
+from bsd.agents.owner import ENDING, Owner
+from bsd.agents.owners import owner_of
+from bsd.care import catalog
+from bsd.foundation.answers import Answer, contract
+from bsd.foundation.claims import elsewhere
+from bsd.foundation.errors import BsdError, Busy, ConfigError, os_problem
+from bsd.foundation.files import LARGEST_RECORD, read_plain, write_private
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.foundation.setting import OFF
+from bsd.foundation.spelling import iso_utc
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.lock import own_lock
+from bsd.session.rest import Patience, Rest
+from bsd.store.copies import (
+    CopiedFile,
+    CopiedTranscript,
+    NewParts,
+    SessionCopy,
+    copies_in,
+    copies_of,
+    copy_directory,
+    parts_of,
+    read_copy,
+    tidy_copy,
+    unchanged_parts,
+    write_copy,
+)
+from bsd.text.change import Identity, Written
+from bsd.text.reader import Transcript, TranscriptFile, parse_entry
+
+_log = get_logger("archive")
+
+REST_SECONDS = 24 * 3600.0
+# What one run reads: other jobs of the daemon wait for it. The rest comes with the next.
+_MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
+_LINES_LOOKED_AT = 50
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@immutable
+class KeptNow:
+    """What a run has done. Sizes are bytes."""
+
+    sessions: int = 0  # whose copies are new, or were renewed
+    read: int = 0
+    packed: int = 0  # of that, what no copy had yet
+    gone: int = 0  # sessions that were seen to be gone for the first time
+    complete: bool = True  # else there is more to do, and the next run goes on
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesUse(Answer):
+    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+
+    sessions: int
+    gone: int = field(metadata=contract("How many of these their program has deleted"))
+    content: int = field(metadata=contract("Of all their files, without what was taken out"))
+    kept: int = field(metadata=contract("What the copies take"))
+    ratio: float | None = field(metadata=contract("Bytes of content for each that is kept"))
+    oldest: str | None = field(metadata=contract("When the copy was made that is the oldest"))
+
+
+def copies_use(layout: Layout) -> CopiesUse:
+    """Add it up."""
+    sessions = gone = content = kept = 0
+    oldest = float("inf")
+    for archive in archived(layout):
+        for copy in copies_in(archive):
+            sessions, content, kept = sessions + 1, content + copy.size, kept + copy.packed
+            gone += copy.gone_at is not None
+            oldest = min(oldest, copy.kept_at)
+    ratio = round(content / kept, 2) if kept else None
+    since = iso_utc(oldest) if sessions else None
+    return CopiesUse(sessions, gone, content, kept, ratio, since)
+
+
+@immutable
+class _Candidate:
+    """A session in its place, or put aside."""
+
+    name: SessionName
+    written: Written
+    aside: Path | None = None
+
+
+class Keeping:
+    """One run. `patience.quiet` is as the settings say; `stopping` is asked before each session."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        keep: str,
+        patience: Patience,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
+        self._layout = layout
+        self._keep = keep
+        self._patience = patience
+        self._stopping = stopping
+        self._left = most_bytes
+        self._rest = Rest(layout, patience, InFlight(layout))
+        self._done = KeptNow()
+
+    def run(self) -> KeptNow:
+        """Copy what is due, and note what is gone; problems with single sessions are logged."""
+        if self._keep.strip().casefold() == OFF:
+            return self._done
+        known = _Known(self._layout)
+        try:
+            self._copy_due(known)
+        finally:
+            known.save()
+        return self._done
+
+    def _copy_due(self, known: _Known) -> None:
+        there: set[str] = set()
+        now = self._patience.clock()
+        for one in self._candidates():
+            store = self._layout.store_name(one.name)
+            if one.aside is None:
+                there.add(store)
+            age = now - one.written.mtime_ns / 1e9
+            # A time to come is that of a clock which was put back since: nobody can wait for it.
+            due = known.get(store) != one.written and (age >= REST_SECONDS or age < 0)
+            if not due:
+                continue
+            if self._stopping() or self._left <= 0 or self._done.sessions >= _MOST_SESSIONS:
+                self._done = replace(self._done, complete=False)
+                return
+            if not self._try(one, known, store):
+                return
+        self._note_gone(there)
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        """All sessions in their places, and of those that are not there what was put aside last."""
+        with suppress(ConfigError):  # a root without agents
+            others = {one.name for one in self._layout.sources if elsewhere(self._layout, one)}
+            for agent in catalog.agents(self._layout):
+                source = self._layout.source_of(agent.name)
+                if agent.sqlite or (source is not None and source.name in others):
+                    continue  # those of another root are its own to keep
+                there = set()
+                with suppress(BsdError):  # `agents` says what is wrong with it
+                    for name, stat in catalog.with_stats(self._layout, agent.name):
+                        there.add(name)
+                        yield _Candidate(name, Written.of(stat))
+                    yield from self._put_aside(agent.name, there)
+
+    def _put_aside(self, agent: str, there: set[SessionName]) -> Iterator[_Candidate]:
+        latest: dict[SessionName, _Candidate] = {}
+        for name, path in catalog.put_aside(self._layout, agent):
+            if name in there:
+                continue
+            with suppress(OSError):
+                one = _Candidate(name, Written.of(path.lstat()), path)
+                before = latest.get(name)
+                if before is None or before.written.mtime_ns < one.written.mtime_ns:
+                    latest[name] = one
+        yield from latest.values()
+
+    def _try(self, one: _Candidate, known: _Known, store: str) -> bool:
+        """Copy a session if it may be; whether the run goes on."""
+        try:
+            if self._copy(one):
+                known.note(store, one.written)
+        except Busy as busy:
+            _log.debug(f"Session {one.name} is copied later", why=busy.message)
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"keeping a copy of {one.name}")
+            _log.warning("No copy is kept", session=str(one.name), problem=problem.message)
+            if isinstance(error, OSError) and error.errno in _FULL:
+                self._done = replace(self._done, complete=False)
+                return False
+        return True
+
+    def _copy(self, one: _Candidate) -> bool:
+        layout, name = self._layout, one.name
+        with own_lock(layout, name, 0.0):
+            if one.aside is None and self._rest.why_not(name) is not None:
+                return False
+            path = one.aside or layout.session_file(name)
+            with TranscriptFile(path) as source:
+                if source.identity.written != one.written:
+                    return False  # it goes on: another day
+                now = self._patience.clock()
+                new = _Copying(layout, one, path, source, now, self._stopping).run()
+            self._done = replace(
+                self._done,
+                sessions=self._done.sessions + 1,
+                read=self._done.read + new.read,
+                packed=self._done.packed + new.packed,
+            )
+            self._left -= new.read
+        return True
+
+    def _note_gone(self, there: set[str]) -> None:
+        """Of sessions that are not there any more, note since when."""
+        for archive in archived(self._layout):
+            if archive.name in there:
+                continue
+            for copy in copies_in(archive):
+                if copy.gone_at is None and is_gone(self._layout, copy.name):
+                    with suppress(BsdError, OSError), own_lock(self._layout, copy.name, 0.0):
+                        write_copy(replace(copy, gone_at=self._patience.clock()))
+                        _log.info(f"Session {copy.name} is gone; its copy is in the archive")
+                        self._done = replace(self._done, gone=self._done.gone + 1)
+
+
+def is_gone(layout: Layout, name: SessionName) -> bool:
+    """Whether there is no transcript in the session's place, as far as that can be told."""
+    source = layout.source_of(name.agent)
+    try:
+        os.stat(source.path if source else layout.agents)  # or all seemed gone with their mount
+        os.lstat(layout.transcript(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return source is None or source.path.is_dir()
+    except (BsdError, OSError):  # it leads elsewhere, or nobody may look
+        return False
+    return False
+
+
+def origin_of(source: Transcript, owner: Owner) -> str:
+    """What tells a session from another one that comes to its name: 16 hex digits.
+
+    Its first message, which no extraction renames; of what has none, its first line.
+    """
+    fmt = _format(source, owner)
+    first: bytes | None = None
+    header: str | None = None
+    for line in islice(source.lines(), _LINES_LOOKED_AT):
+        first = line.raw if first is None else first
+        if fmt is None or (entry := parse_entry(line.raw)) is None:
+            continue
+        facts = fmt.facts(entry)
+        if facts.is_message and not facts.is_header and facts.id:
+            return _short(facts.id.encode("utf-8", "replace"))
+        header = header or facts.id
+    return _short(header.encode("utf-8", "replace") if header else first or b"")
+
+
+def has_grown(copy: SessionCopy, source: Transcript) -> bool:
+    """Whether this is the very file that was copied, which may have had no message then."""
+    was, now = copy.transcript.was, source.identity
+    if (was.dev, was.ino) != (now.dev, now.ino) or copy.gone_at is not None:
+        return False
+    with suppress(BsdError), closing(CopiedTranscript(copy)) as copied:
+        return _first_line(copied) == _first_line(source)
+    return False
+
+
+def _format(source: Transcript, owner: Owner) -> Format | None:
+    found = owner.detect(line.raw for line in source.lines())
+    return found.reads if isinstance(found, NotOurs) else found
+
+
+def _short(what: bytes) -> str:
+    return sha256(what).hexdigest()[:16]
+
+
+class _Copying:
+    """Makes or renews the copy of one session; its own lock is held."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        one: _Candidate,
+        path: Path,
+        source: TranscriptFile,
+        now: float,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._layout = layout
+        self._one = one
+        self._path = path
+        self._source = source
+        self._now = now
+        self._stopping = stopping
+        self._owner = owner_of(layout, one.name.agent)
+        self.read = self.packed = 0
+        self._left_out: list[str] = []
+
+    def run(self) -> _Copying:
+        """Raises Busy if the session changes meanwhile, OSError, Unavailable."""
+        name = self._one.name
+        others = copies_of(self._layout, name)
+        origin = origin_of(self._source, self._owner)
+        if grown := [other for other in others if has_grown(other, self._source)]:
+            origin = grown[0].origin
+        directory = copy_directory(self._layout, name, origin)
+        before = read_copy(directory)
+        with NewParts(directory, before, self._now) as new:
+            files = [self._file(self._path, self._source, before, new, is_transcript=True)]
+            files += self._belongings(before, new)
+            _refuse_changed(self._path, self._source)
+            new.finish()
+            self.packed = new.taken
+        copy = self._described(SessionCopy(directory, name, origin, tuple(files), self._now))
+        write_copy(copy)
+        tidy_copy(copy, self._now)
+        for other in others:
+            if other.origin != origin and other.gone_at is None:
+                write_copy(replace(other, gone_at=self._now))
+        return self
+
+    def _described(self, copy: SessionCopy) -> SessionCopy:
+        """With what tells people and programs of it."""
+        name, layout = self._one.name, self._layout
+        registry = self._owner.registry()
+        title = registry.title(name.session)
+        if title is None:
+            title = catalog.ends_in(self._source, self._owner).title
+        return replace(
+            copy,
+            title=title,
+            parent=_parent(layout, self._owner),
+            listed=self._owner.listed(name.session),
+            put_away=self._one.aside is None and layout.put_away_as(name) is not None,
+            left_out=tuple(self._left_out),
+            gone_at=self._now if self._one.aside else None,
+        )
+
+    def _belongings(self, before: SessionCopy | None, new: NewParts) -> Iterator[CopiedFile]:
+        for path in self._owner.belongings(self._one.name.session):
+            try:
+                with TranscriptFile(path) as source:
+                    file = self._file(path, source, before, new)
+                    _refuse_changed(path, source)
+                    yield file
+            except Busy:
+                raise
+            except (BsdError, OSError) as error:  # a link, a pipe, another user's file
+                problem = os_problem(error, f"reading {path}")
+                if isinstance(error, OSError) and error.errno in _FULL:
+                    raise
+                _log.warning("Not copied", path=str(path), problem=problem.message)
+                self._left_out.append(problem.message)
+
+    def _file(
+        self,
+        path: Path,
+        source: TranscriptFile,
+        before: SessionCopy | None,
+        new: NewParts,
+        *,
+        is_transcript: bool = False,
+    ) -> CopiedFile:
+        name = self._one.name
+        top = self._layout.sessions_dir(name.agent)
+        # By its own name, wherever its program has put it meanwhile.
+        below = f"{name.session}{ENDING}" if is_transcript else str(path.relative_to(top))
+        was = next((file for file in before.files if file.path == below), None) if before else None
+        status = path.lstat()
+        if was is not None and not new.has(was.parts):
+            was = None  # a pack of it is damaged, or gone
+        if was is not None and was.was.written == source.identity.written and not is_transcript:
+            parts = was.parts
+        else:
+            parts = unchanged_parts(source, was) if was else ()
+            start = sum(part.size for part in parts)
+            self.read += source.identity.size - start
+            parts += tuple(map(new.add, parts_of(self._lines(source, start))))
+        mode = status.st_mode & 0o777
+        return CopiedFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)
+
+    def _lines(self, source: Transcript, start: int) -> Iterator[bytes]:
+        for line in source.lines(start):
+            if self._stopping():
+                raise Busy("bsd stops", hint="again later")
+            yield line.raw
+
+
+def _refuse_changed(path: Path, source: TranscriptFile) -> None:
+    if Identity.of(path.lstat()) != source.identity:
+        raise Busy(f"{path} changed while it was read", hint="again later")
+
+
+def _first_line(source: Transcript) -> bytes:
+    return next((line.raw for line in source.lines()), b"")
+
+
+def _parent(layout: Layout, owner: Owner) -> str | None:
+    """The session that this one is a part of."""
+    path = owner.part_of
+    if path is None:
+        return None
+    agents = (source.agent_at(path.parent) for source in layout.sources)
+    agent = next(filter(None, agents), None)
+    return f"{agent}/{path.stem}" if agent else None
+
+
+def archived(layout: Layout) -> list[Path]:
+    """The directories of sessions in the archive."""
+    try:
+        with os.scandir(layout.refuse_outside(layout.archive)) as found:
+            return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def as_copied(layout: Layout) -> dict[str, Written]:
+    """As which each session was copied last, by the name of its store."""
+    return _Known(layout).written
+
+
+class _Known:
+    """As which each session was copied last: a cache, made anew from the copies if it is lost."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._file = layout.own / "copied.json"
+        self._changed = False
+        try:
+            said = orjson.loads(read_plain(self._file, LARGEST_RECORD))
+            self.written = {str(store): Written(*map(int, was)) for store, was in said.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            self._changed = True
+            self.written = self._read_copies()
+
+    def _read_copies(self) -> dict[str, Written]:
+        found: dict[str, Written] = {}
+        for archive in archived(self._layout):
+            for copy in copies_in(archive)[:1]:
+                found[archive.name] = copy.transcript.was.written
+        return found
+
+    def get(self, store: str) -> Written | None:
+        return self.written.get(store)
+
+    def note(self, store: str, was: Written) -> None:
+        self.written[store] = was
+        self._changed = True
+
+    def save(self) -> None:
+        """A full disk costs the next run some reading."""
+        if self._changed:
+            with suppress(OSError):
+                plain = {store: tuple(was) for store, was in self.written.items()}
+                write_private(self._file, orjson.dumps(plain))

@@ -1,0 +1,213 @@
+// Sessions that their program has deleted: found, read, brought back, or forgotten.
+
+import { get, path, post, query, remove } from "./api.js";
+import { ask, button, fill, h, problem, toast } from "./dom.js";
+import { ago, bytes, count, number } from "./format.js";
+import { paced } from "./live.js";
+import { linkTo, table, when } from "./widgets.js";
+
+const SHOWN = 100;
+const FOUND = 50;
+const ENTRIES = 200;
+
+export async function archiveView(page) {
+    const { main } = page;
+    const list = h("div", null);
+    const told = h("div", { "aria-live": "polite" });
+    const content = h("div", null);
+    const field = h("input", {
+        id: "search",
+        type: "search",
+        placeholder: "Words in sessions that are gone",
+        "aria-label": "Words in sessions that are gone",
+    });
+    let most = SHOWN;
+    let text = "";
+
+    const load = async () => {
+        const found = await get(`archive${query({ limit: most })}`);
+        const now = JSON.stringify([found, most]);
+        if (now === text) return; // nothing moves under somebody's fingers
+        text = now;
+        draw(found);
+    };
+
+    const draw = ({ keep, sessions, more, copies }) => {
+        const kept = { never: "for ever", off: "until you forget them" }[keep] ?? keep;
+        const saved = copies.ratio ? `, ${copies.ratio} to 1` : "";
+        fill(
+            list,
+            h(
+                "p",
+                { class: "note" },
+                keep === "off"
+                    ? "Sessions are not copied any more (archive_sessions is off). "
+                    : "Sessions that have been at rest for a day are copied. ",
+                `${count(copies.sessions, "copy", "copies")}: ${bytes(copies.content)} in ${bytes(copies.kept)}${saved}. `,
+                `What is gone is kept ${kept}.`,
+            ),
+            sessions.length
+                ? table(
+                      "Sessions that are gone",
+                      [
+                          ["Session", null],
+                          ["Updated", null],
+                          ["Gone", null],
+                          ["Expires", null],
+                          ["Size", "num"],
+                          ["", null],
+                      ],
+                      sessions.map((one) => row(one)),
+                  )
+                : h("p", { class: "empty" }, "No session is gone: nothing is to be brought back."),
+            more > 0 &&
+                button(`Show more (${number(more)})`, () => {
+                    most += SHOWN;
+                    return load();
+                }),
+        );
+    };
+
+    const row = (one) => [
+        [
+            h("span", { class: "mono" }, one.id),
+            one.title && h("p", { class: "note" }, one.title),
+            one.put_aside && h("p", { class: "note" }, `put aside as ${one.put_aside}`),
+        ],
+        when(one.updated),
+        one.gone_at ? when(one.gone_at) : "just now",
+        one.expires_at ? when(one.expires_at) : "never",
+        bytes(one.size),
+        h(
+            "span",
+            { class: "actions" },
+            button("Show", () => show(one), {
+                class: "small",
+                "aria-label": `Show ${one.id}`,
+                "data-focus": `show-${one.id}`,
+            }),
+            button("Bring back", () => bringBack(one), {
+                class: "small writes",
+                "aria-label": `Bring back ${one.id}`,
+                "data-focus": `back-${one.id}`,
+            }),
+            button("Forget…", () => forget(one), {
+                class: "small danger writes",
+                "aria-label": `Forget ${one.id}`,
+                "data-focus": `forget-${one.id}`,
+            }),
+        ),
+    ];
+
+    const attempt = async (work) => {
+        try {
+            fill(told);
+            await work();
+        } catch (error) {
+            fill(told, problem(error));
+        }
+        await load();
+    };
+
+    const show = (one) =>
+        attempt(async () => {
+            const found = await get(`archive/${path(one.agent, nameOf(one))}${query({ limit: ENTRIES })}`);
+            const rows = found.entries.map((entry) => [
+                number(entry.index),
+                h("span", { class: "mono" }, entry.id ?? ""),
+                entry.type,
+                entry.extracted_preview ?? entry.unavailable ?? entry.preview,
+            ]);
+            fill(
+                content,
+                h("h2", null, one.title ?? one.session),
+                table(
+                    `Entries of ${one.id}`,
+                    [
+                        ["Index", "num"],
+                        ["Id", null],
+                        ["Type", null],
+                        ["Text", null],
+                    ],
+                    rows,
+                ),
+                found.next !== null && h("p", { class: "note" }, "Bring it back to read the rest."),
+            );
+        });
+
+    const bringBack = (one) =>
+        attempt(async () => {
+            const done = await post(`archive/${path(one.agent, nameOf(one))}/bring-back`);
+            toast(`${done.sessions.join(", ")} brought back.`);
+            const lost = [
+                ...Object.entries(done.unavailable ?? {}).map(([what, why]) => `${what}: ${why}`),
+                ...(done.left_out ?? []),
+            ];
+            if (lost.length) toast(lost.join("; "), "bad");
+            fill(
+                told,
+                h("p", null, "Back again: ", linkTo(done.session, { class: "mono" })),
+                done.advice && h("p", { class: "note" }, done.advice),
+            );
+        });
+
+    const forget = async (one) => {
+        const yes = await ask({
+            title: "Forget it?",
+            text: [
+                `${one.id}, used ${ago(one.updated)}, and all that was taken out of it.`,
+                "Nobody can bring it back then.",
+            ],
+            yes: "Forget it",
+            danger: true,
+        });
+        if (!yes) return;
+        await attempt(async () => {
+            const done = await remove(`archive/${path(one.agent, nameOf(one))}`);
+            toast(`Nothing is kept of ${one.id} any more.`);
+            if (done.kept_by.length)
+                fill(told, h("p", null, `It is still kept by ${done.kept_by.join(", ")}.`));
+        });
+    };
+
+    const search = () => {
+        const words = field.value.trim();
+        if (!words) return fill(content);
+        return attempt(async () => {
+            const { results } = await get(`archive/search${query({ q: words, limit: FOUND })}`);
+            const rows = results.map((hit) => [
+                h("span", { class: "mono" }, hit.session),
+                number(hit.index),
+                hit.snippet,
+            ]);
+            fill(
+                content,
+                rows.length
+                    ? table(
+                          "What was found",
+                          [
+                              ["Session", null],
+                              ["Index", "num"],
+                              ["Text", null],
+                          ],
+                          rows,
+                      )
+                    : h("p", { class: "empty" }, "Nothing was found."),
+            );
+        });
+    };
+
+    field.addEventListener("keydown", (event) => event.key === "Enter" && search());
+    fill(main, h("div", { class: "title" }, h("h1", null, "Archive")), field, told, list, content);
+    await load();
+    const refresh = paced(() => load().catch(() => {}), 2000);
+    return {
+        onEvent: (event) => event.type !== "session" && refresh(),
+        leave: () => refresh.cancel(),
+    };
+}
+
+/** What stands after the agent in its id, by which it is told from others of its name. */
+function nameOf(one) {
+    return one.id.slice(one.agent.length + 1);
+}

@@ -1,0 +1,438 @@
+"""Copies of whole sessions in the archive: what it takes to make one again when it is gone.
+
+In `<root>/archive/<agent>_<session>/session-<origin>/` lies `copy.json`, which says of which parts
+each file of the session is made, and packs (`store.pack`) that hold the parts, by their hashes. The
+files are the transcript as it was, lean, and what else belongs to it; what was taken out of it lies
+in store and packs already. `<origin>` tells the session from another one that came to its name.
+
+Parts are whole lines, cut where the lines say: one that changed leaves most others as they were, so
+that a copy that is renewed costs what is new. New parts are durable before `copy.json` names them,
+and it names none any more when they go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import zlib
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, closing, suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from bsd.foundation.errors import BsdError, Unavailable, os_problem
+from bsd.foundation.files import LARGEST_RECORD, read_plain, sync_dir, write_private
+from bsd.foundation.immutable import immutable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
+from bsd.store.pack import PACK, UNFINISHED, Pack, PackDamaged, PackWriter
+from bsd.text.change import Identity
+from bsd.text.reader import ChangedWhileReading, InBlocks, Transcript
+
+_log = get_logger("archive")
+
+_MANIFEST = "copy.json"
+_BEGINNING = "session-"
+_VERSION = 1
+# A part ends after so many bytes if its last line says so, and after so many in any case.
+_LEAST, _MOST = 128 << 10, 1 << 20
+_ONE_OF = 8
+# More packs than these, or more than half of them of no use: they are written anew, as one.
+_MOST_PACKS = 6
+_MOST_SMALL = 2 << 20  # bytes, of which there is never more than one pack
+_BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+class Part(NamedTuple):
+    """A piece of a file, by its SHA-256, and its bytes."""
+
+    hash: bytes
+    size: int
+
+
+@immutable
+class CopiedFile:
+    """One file as it was; `path` is below the directory of its agent's sessions."""
+
+    path: str
+    was: Identity
+    mode: int
+    uid: int
+    gid: int
+    parts: tuple[Part, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        was = self.was
+        return {
+            "path": self.path,
+            "was": [was.dev, was.ino, was.size, was.mtime_ns, was.ctime_ns],
+            "mode": self.mode,
+            "uid": self.uid,
+            "gid": self.gid,
+            "parts": [[part.hash.hex(), part.size] for part in self.parts],
+        }
+
+    @classmethod
+    def of(cls, said: Any) -> CopiedFile:
+        """Read what `as_json` wrote; raises as any broken document."""
+        parts = tuple(Part(bytes.fromhex(known), int(size)) for known, size in said["parts"])
+        was = Identity(*map(int, said["was"]))
+        if sum(part.size for part in parts) != was.size:
+            raise ValueError("its parts are not as long as it was")
+        mode, uid, gid = (int(said[name]) for name in ("mode", "uid", "gid"))
+        return cls(str(said["path"]), was, mode, uid, gid, parts)
+
+
+@immutable
+class SessionCopy:
+    """What is kept of one session; times are epoch seconds."""
+
+    directory: Path
+    name: SessionName
+    origin: str  # 16 hex digits that tell it from others of its name
+    files: tuple[CopiedFile, ...]  # the transcript first
+    kept_at: float
+    title: str | None = None
+    parent: str | None = None  # the session that it is a part of
+    listed: str | None = None  # what its program's list said of it, as `Owner.list_again` takes it
+    put_away: bool = False  # by its program, into another directory
+    left_out: tuple[str, ...] = ()  # what belongs to it and could not be read
+    gone_at: float | None = None  # when it was first seen to be gone
+
+    @property
+    def id(self) -> str:
+        """Its name, and what tells it from others of that name."""
+        return f"{self.name}@{self.origin[:8]}"
+
+    @property
+    def transcript(self) -> CopiedFile:
+        return self.files[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files, lean as they are."""
+        return sum(file.was.size for file in self.files)
+
+    @property
+    def packed(self) -> int:
+        """Bytes that it takes here."""
+        return sum(path.stat().st_size for path in _packs(self.directory))
+
+    def as_json(self) -> dict[str, Any]:
+        told = {name: getattr(self, name) for name in _PLAIN}
+        return {
+            "version": _VERSION,
+            "session": str(self.name),
+            **told,
+            "files": [file.as_json() for file in self.files],
+        }
+
+
+_PLAIN = (
+    *("origin", "kept_at", "title", "parent", "listed", "put_away", "left_out"),
+    "gone_at",
+)
+
+
+def copies_of(layout: Layout, name: SessionName) -> list[SessionCopy]:
+    """All that are kept of sessions of this name, the latest first."""
+    return copies_in(layout.archive_dir(name))
+
+
+def copies_in(archive: Path, *, but_one: bool = False) -> list[SessionCopy]:
+    """The same by the session's directory in the archive; a damaged one is left out.
+
+    `but_one` is of no interest: if there is only one, it is not even read.
+    """
+    found: list[SessionCopy] = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(name for name in os.listdir(archive) if name.startswith(_BEGINNING))
+        if len(names) == 1 and but_one:
+            return []
+        for each in names:
+            try:
+                if copy := read_copy(archive / each):
+                    found.append(copy)
+            except Unavailable as problem:  # others are none the worse for it; verify tells, too
+                _log.warning("A copy of a session is damaged", problem=problem.message)
+    return sorted(found, key=lambda copy: copy.kept_at, reverse=True)
+
+
+def copy_directory(layout: Layout, name: SessionName, origin: str) -> Path:
+    """Where the copy of the session of this name and origin lies, or would."""
+    return layout.archive_dir(name) / f"{_BEGINNING}{origin}"
+
+
+def read_copy(directory: Path) -> SessionCopy | None:
+    """What is kept there; None if nothing is. Raises Unavailable if nobody can tell."""
+    path = directory / _MANIFEST
+    try:
+        said = orjson.loads(read_plain(path, LARGEST_RECORD))
+        if said["version"] != _VERSION:
+            raise ValueError(f"it is of version {said['version']!r:.20}")
+        told = {name: said[name] for name in _PLAIN}
+        told["left_out"] = tuple(map(str, told["left_out"]))
+        files = tuple(map(CopiedFile.of, said["files"]))
+        if not files:
+            raise ValueError("it names no file")
+        return SessionCopy(directory, SessionName.parse(said["session"]), files=files, **told)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    except (*_BROKEN, BsdError) as error:
+        raise Unavailable(
+            f"{path} is not as bsd wrote it ({error})",
+            hint="what it is about cannot be brought back; `bsd archive forget` removes it",
+        ) from error
+
+
+def damaged_copies(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
+    """Copies of a session that cannot be brought back whole; all of each is read."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for each in sorted(os.listdir(archive)):
+            if each.startswith(_BEGINNING):
+                try:
+                    if copy := read_copy(archive / each):
+                        _read_all(copy)
+                except Unavailable as problem:
+                    yield archive / each, problem
+
+
+def _read_all(copy: SessionCopy) -> None:
+    for file in copy.files:
+        with CopiedTranscript(copy, file) as source:
+            for _ in source.whole():
+                pass
+
+
+# --- reading ---
+
+
+class CopiedParts:
+    """The packs of one copy, opened when needed; to be closed. Raises Unavailable if damaged."""
+
+    def __init__(self, copy: SessionCopy) -> None:
+        self._copy = copy
+        self._open = ExitStack()
+        self._packs: list[Pack] | None = None
+
+    def close(self) -> None:
+        self._open.close()
+        self._packs = None
+
+    def read(self, part: Part) -> bytes:
+        """A part, whose hash is right."""
+        if self._packs is None:
+            self._packs = list(self._opened())
+        problem: Exception | None = None
+        for pack in self._packs:
+            try:
+                if (place := pack.find(part.hash)) is not None:
+                    return pack.line(place)
+            except (PackDamaged, OSError) as error:
+                problem = error
+        raise Unavailable(
+            f"the copy of {self._copy.name} in {self._copy.directory} is not whole"
+            f" ({problem or 'a pack of it is gone'})",
+            hint="bring that directory back from a backup, if there is one",
+        )
+
+    def _opened(self) -> Iterator[Pack]:
+        for path in _packs(self._copy.directory):
+            with suppress(PackDamaged, OSError):  # what only it holds will be missed
+                yield self._open.enter_context(Pack(path))
+
+
+class CopiedTranscript(InBlocks):
+    """A file of a copy, read as a session is."""
+
+    def __init__(self, copy: SessionCopy, file: CopiedFile | None = None) -> None:
+        self._file = file or copy.transcript
+        super().__init__(self._file.was, _MOST)
+        self._parts = CopiedParts(copy)
+        self._ends = list(accumulate(part.size for part in self._file.parts))
+        self._last: tuple[int, bytes] = (-1, b"")
+
+    def close(self) -> None:
+        self._parts.close()
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self.identity.size:
+            raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
+        pieces = []
+        number = bisect_right(self._ends, offset)
+        while length > 0:
+            content = self._part(number)
+            start = offset - (self._ends[number] - len(content))
+            pieces.append(content[start : start + length])
+            offset, length, number = offset + len(pieces[-1]), length - len(pieces[-1]), number + 1
+        return b"".join(pieces)
+
+    def _fill(self, view: memoryview, offset: int) -> None:
+        view[:] = self.read(offset, len(view))
+
+    def _part(self, number: int) -> bytes:
+        if self._last[0] != number:
+            self._last = (number, self._parts.read(self._file.parts[number]))
+        return self._last[1]
+
+    def whole(self) -> Iterator[bytes]:
+        """All of it, part by part."""
+        return map(self._part, range(len(self._ends)))
+
+
+# --- keeping ---
+
+
+def parts_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines, from where a part begins, as parts."""
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= _LEAST and (size >= _MOST or zlib.crc32(line) % _ONE_OF == 0):
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
+
+
+def unchanged_parts(source: Transcript, before: CopiedFile) -> tuple[Part, ...]:
+    """The parts of a file that it still has, if it was only appended to; never the last one.
+
+    Its first part and the last that counts are read, as that is where programs write anew.
+    """
+    kept = before.parts[:-1]
+    now, was = source.identity, before.was
+    appended = (now.dev, now.ino) == (was.dev, was.ino) and now.size >= was.size
+    if not appended or not kept:
+        return ()
+    end = sum(part.size for part in kept)
+    looked_at = {0: kept[0], end - kept[-1].size: kept[-1], end: before.parts[-1]}
+    same = all(_digest(source.read(at, part.size)) == part.hash for at, part in looked_at.items())
+    return kept if same else ()
+
+
+class NewParts:
+    """Takes in parts, and packs those that are not there; to be used in a `with`."""
+
+    def __init__(self, directory: Path, before: SessionCopy | None, now: float) -> None:
+        self._directory = directory
+        self._known = set(_held(directory)) if before or directory.is_dir() else set()
+        self._now = now
+        self._writer: PackWriter | None = None
+        self._unfinished = ExitStack()
+        self.taken = 0  # bytes that were packed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unfinished.close()
+
+    def has(self, parts: Iterable[Part]) -> bool:
+        """Whether these are there, or were added."""
+        return all(part.hash in self._known for part in parts)
+
+    def add(self, content: bytes) -> Part:
+        part = Part(_digest(content), len(content))
+        if part.hash not in self._known:
+            if self._writer is None:
+                self._writer = self._unfinished.enter_context(PackWriter(self._directory))
+            self._writer.add(content, {})
+            self._known.add(part.hash)
+            self.taken += len(content)
+        return part
+
+    def finish(self) -> None:
+        """Make them durable; raises Unavailable, OSError."""
+        if self._writer is not None:
+            try:
+                self._writer.finish(self._now, self._now)
+            except PackDamaged as damaged:
+                raise Unavailable(str(damaged), hint="check this disk") from damaged
+
+
+def write_copy(copy: SessionCopy) -> None:
+    """Say what is kept, durably: from now on it counts. Raises OSError."""
+    new = not copy.directory.is_dir()
+    write_private(copy.directory / _MANIFEST, orjson.dumps(copy.as_json(), option=_PRETTY) + b"\n")
+    if new:
+        sync_dir(copy.directory.parent)
+
+
+_PRETTY = orjson.OPT_INDENT_2
+
+
+def tidy_copy(copy: SessionCopy, now: float, *, strictly: bool = False) -> None:
+    """Take away packs of no use, and make one of many; the caller holds the session's lock.
+
+    If it is to be done `strictly`, no part stays that the copy does not need.
+
+    Raises OSError, Unavailable; nothing that the copy needs goes before it lies elsewhere.
+    """
+    for path in copy.directory.glob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+    needed = {part.hash: part for file in copy.files for part in file.parts}
+    packs = {path: _hashes(path) for path in _packs(copy.directory)}
+    if needed.keys() - set().union(*packs.values()):
+        return  # something is damaged: whatever is left of it stays
+    useful = sum(part.size for part in needed.values())
+    content = sum(sum(held.values()) for held in packs.values())
+    small = content <= _MOST_SMALL
+    many = len(packs) > _MOST_PACKS or (small and len(packs) > 1)
+    if many or content > 2 * useful or (strictly and content > useful):
+        needed_packs = {_merged(copy, needed.values(), now)}
+    else:
+        needed_packs = {path for path, held in packs.items() if not held.keys().isdisjoint(needed)}
+    if useless := packs.keys() - needed_packs:
+        for path in useless:
+            path.unlink(missing_ok=True)
+        sync_dir(copy.directory)
+
+
+def _merged(copy: SessionCopy, parts: Iterable[Part], now: float) -> Path:
+    """All of it in one new pack, durably."""
+    with closing(CopiedParts(copy)) as source, PackWriter(copy.directory) as writer:
+        for part in parts:
+            writer.add(source.read(part), {})
+        try:
+            return writer.finish(now, now)
+        except PackDamaged as damaged:
+            raise Unavailable(str(damaged), hint="check this disk") from damaged
+
+
+def forget_copy(copy: SessionCopy) -> None:
+    """Remove a copy for good; what says that it is there goes first. Raises OSError."""
+    with suppress(FileNotFoundError):
+        (copy.directory / _MANIFEST).unlink()
+        sync_dir(copy.directory)
+    shutil.rmtree(copy.directory, ignore_errors=False)
+    with suppress(OSError):  # packs of values lie there, or another copy
+        copy.directory.parent.rmdir()
+
+
+def _packs(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"*{PACK}"))
+
+
+def _held(directory: Path) -> Collection[bytes]:
+    return [one for path in _packs(directory) for one in _hashes(path)]
+
+
+def _hashes(path: Path) -> dict[bytes, int]:
+    """What a pack holds, by hash; a damaged one holds nothing that could be relied on."""
+    with suppress(PackDamaged, OSError), Pack(path) as pack:
+        return {place.hash: place.size for place in pack.places()}
+    return {}
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

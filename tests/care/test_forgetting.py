@@ -1,0 +1,209 @@
+"""What is forgotten is in no file under the root any more, but for the session itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from bsd.care.forgetting import Forgetting
+from bsd.care.gone import find_gone, gone_sessions
+from bsd.care.retention import RetentionRun
+from bsd.care.search import search
+from bsd.care.shelves import Packing
+from bsd.foundation.errors import Busy, NotFound
+from bsd.foundation.layout import Layout, SessionName
+from bsd.session.rest import Patience
+from tests.care.keeping import DAY, bring_back, extract, keep
+from tests.care.trashing import trash_of
+from tests.openclaw_tree import add_session, set_at_rest
+from tests.sessions import NAME, Clock, conversation, jsonl, make_surgeon
+from tests.verbs import performed
+
+WORDS = ("Quicksilver", "zephyrine")
+FORK = SessionName("main", "fork")
+
+
+def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
+    """One whose first two results say words that stand nowhere else."""
+    entries = conversation()
+    for number, word in enumerate(WORDS, 2):
+        block = entries[number]["message"]["content"][0]
+        block["text"] = f"{word} {block['text']}"
+    path = add_session(layout.root, str(name), jsonl(*entries))
+    set_at_rest(path, 2 * DAY)
+    return path
+
+
+def said(layout: Layout, word: str, *but: Path) -> list[str]:
+    """The files under the root in which a word stands, however they are written."""
+    return [
+        str(path.relative_to(layout.root))
+        for path in sorted(layout.root.rglob("*"))
+        if path.is_file() and path not in but and word.encode().lower() in _plain(path).lower()
+    ]
+
+
+def _plain(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix == ".zst":
+        with zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True) as file:
+            content += file.read()
+    return content
+
+
+def forgetting(layout: Layout, clock: Clock) -> Forgetting:
+    return Forgetting(layout, patience=Patience(wait=0.0, clock=clock.now, sleep=clock.sleep))
+
+
+def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
+    """A session that is in store or archive, in history and index; a copy of it is kept."""
+    path = secret_session(layout)
+    extract(layout, NAME, clock)
+    keep(layout, clock)
+    if packed:
+        for file in layout.store_dir(NAME).glob("0*"):
+            set_at_rest(file, 3 * DAY)
+        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    search(layout, WORDS[0])
+    places = {place.partition("/")[0] for place in said(layout, WORDS[0])}
+    assert places == {"archive" if packed else "extracted", ".brainsurgeon"}
+    return path
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["live", "gone"])
+def test_no_word_of_a_session_is_left(
+    layout: Layout, clock: Clock, *, is_gone: bool, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
+    if is_gone:
+        path.unlink()
+        keep(layout, clock)
+        search(layout, WORDS[0])
+    done = forgetting(layout, clock).session(NAME)
+    assert done.files > 3
+    assert (done.in_transcript, done.kept_by) == (not is_gone, [])
+    for word in (*WORDS, "look"):
+        assert said(layout, word, path) == []
+    assert gone_sessions(layout) == []
+    assert not layout.archive_dir(NAME).exists()
+    with pytest.raises(NotFound):
+        forgetting(layout, clock).session(NAME)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_an_entry_is_forgotten_and_nothing_else(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
+    done = forgetting(layout, clock).entry(NAME, "e1")
+    assert (done.entry, done.kept_by) == ("e1", [])
+    assert said(layout, WORDS[0]) == []
+    assert said(layout, WORDS[1]) != []
+    answer = performed.restore(make_surgeon(layout, clock), NAME, "e1")
+    assert not answer["restored"]
+    assert performed.restore(make_surgeon(layout, clock), NAME, "e2")["restored"]
+    assert WORDS[1].encode() in path.read_bytes()
+
+
+def test_an_entry_that_stands_whole_in_a_copy_is_forgotten_there(
+    layout: Layout, clock: Clock
+) -> None:
+    path = secret_session(layout)
+    keep(layout, clock)
+    path.unlink()
+    assert said(layout, WORDS[0]) != []
+    forgetting(layout, clock).entry(NAME, "e1")
+    assert said(layout, WORDS[0]) == []
+    bring_back(layout, str(NAME), clock)
+    lines, original = path.read_bytes().splitlines(), jsonl(*conversation()).splitlines()
+    assert [at for at, line in enumerate(original) if lines[at] != line] == [2, 3]
+    assert b"[content forgotten]" in lines[2]
+    assert WORDS[1].encode() in lines[3]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_a_fork_keeps_what_it_needs_and_is_named(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = everywhere(layout, clock, packed=packed)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    path.unlink()
+    done = forgetting(layout, clock).session(NAME)
+    assert done.kept_by == [str(FORK)]
+    assert not layout.store_dir(NAME).exists()
+    assert performed.restore(make_surgeon(layout, clock), FORK, "e1")["restored"]
+    assert WORDS[0].encode() in fork.read_bytes()
+
+
+def test_what_a_commit_displaced_a_moment_ago_is_waited_for(layout: Layout, clock: Clock) -> None:
+    secret_session(layout)
+    make_surgeon(layout, clock).extract(NAME, overrides={"keep_recent": 0})
+    with pytest.raises(Busy, match="a moment ago"):
+        forgetting(layout, clock).session(NAME)
+    assert said(layout, WORDS[0]) != []
+
+
+def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock: Clock) -> None:
+    path = secret_session(layout)
+    keep(layout, clock)
+    path.unlink()
+    keep(layout, clock)
+    other = jsonl({"type": "session", "version": 3, "id": "t"}, conversation()[5] | {"id": "f1"})
+    path.write_bytes(other)
+    os.utime(path, (clock.now() - 2 * DAY,) * 2)
+    keep(layout, clock)
+    path.unlink()
+    first, second = sorted(gone_sessions(layout), key=lambda copy: -copy.size)
+    forgetting(layout, clock).session(NAME, first)
+    assert said(layout, WORDS[0]) == []
+    assert [copy.id for copy in gone_sessions(layout)] == [second.id]
+    assert find_gone(layout, str(NAME)).origin == second.origin
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("way", ["delete", "trash"])
+def test_a_permanent_delete_leaves_no_word(
+    layout: Layout, clock: Clock, way: str, *, packed: bool
+) -> None:
+    everywhere(layout, clock, packed=packed)
+    trash = trash_of(layout, clock=clock.now, sleep=clock.sleep)
+    if way == "delete":
+        trash.delete(NAME, permanent=True)
+    else:
+        trash.delete(NAME)
+        assert gone_sessions(layout) == []  # the trash's rules hold for it
+        assert keep(layout, clock).gone == 0
+        trash.remove(str(NAME))
+    for word in WORDS:
+        assert said(layout, word) == []
+    assert gone_sessions(layout) == []
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+def test_a_fork_that_is_gone_keeps_what_it_needs_too(
+    layout: Layout, clock: Clock, *, packed: bool
+) -> None:
+    path = secret_session(layout)
+    original = path.read_bytes()
+    extract(layout, NAME, clock)
+    fork = path.with_name("fork.jsonl")
+    fork.write_bytes(path.read_bytes())
+    set_at_rest(fork, 2 * DAY)
+    keep(layout, clock)
+    fork.unlink()
+    keep(layout, clock)
+    if packed:
+        for file in layout.store_dir(NAME).glob("0*"):
+            set_at_rest(file, 3 * DAY)
+        RetentionRun(layout, actor="test").clean_store("24h", Packing(clock.now(), None))
+    [copy] = gone_sessions(layout)
+    done = forgetting(layout, clock).session(NAME)
+    assert copy.id in done.kept_by
+    assert not bring_back(layout, str(FORK), clock).unavailable
+    assert fork.read_bytes() == original
