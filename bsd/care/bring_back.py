@@ -46,7 +46,7 @@ from bsd.foundation.files import (
 from bsd.foundation.layout import Layout, SessionName, inside
 from bsd.foundation.logs import get_logger
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.exchangers import Step, no_step
+from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.lock import OwnLock, own_lock
 from bsd.session.rest import Patience
 from bsd.store.copies import CopiedFile, CopiedTranscript, SessionCopy, write_copy

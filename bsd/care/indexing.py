@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,9 +24,11 @@ from bsd.care.gone import gone_sessions, open_or_copy
 from bsd.care.keeping import is_gone
 from bsd.care.statistics import Statistics
 from bsd.foundation.database_file import signed
+from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.files import UNCERTAIN_NS
 from bsd.foundation.json_text import is_too_large
 from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import get_logger
 from bsd.foundation.value_path import ValuePath, parse_path
 from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.extracted import SessionStore
@@ -34,6 +37,8 @@ from bsd.store.search import SearchIndex
 from bsd.store.search_file import Known, KnownState, Slice, Words
 from bsd.text.change import Identity
 from bsd.text.reader import Line, Transcript, parse_entry
+
+_log = get_logger("search")
 
 SLICE_BYTES = 1 << 20
 _PIECE = 256 * 1024  # bytes read at once for a hash
@@ -49,6 +54,16 @@ class Due:
     name: SessionName
     shelf: tuple[int, int] = _NO_SHELF  # its store directory, as it will have been read
     size: int = 0
+    known: bool = True  # else it is to be looked at first
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOn:
+    """What became of a session that was to be read: there may be more of it, or less."""
+
+    due: Due
+    more: bool = False
+    dropped: bool = False  # words that are still in the files of the index
 
 
 # --- what is new ---
@@ -138,6 +153,48 @@ def _shelf(stat: os.stat_result, certain: int) -> tuple[int, int]:
 
 
 # --- reading ---
+
+
+def read_some(
+    layout: Layout, index: SearchIndex, wanted: Iterable[Due], seconds: float, budget: int
+) -> list[ReadOn]:
+    """Give sessions their turn, one slice each, for so many seconds.
+
+    All in one transaction: each makes a piece of the index that is merged again and again. But
+    what cannot be read shall take nothing else with it: then each has one of its own. Raises
+    sqlite3.Error.
+    """
+    end, done = time.monotonic() + seconds, []
+    dues = [one if one.known else due_as_it_is(layout, one.name) for one in wanted]
+    try:
+        with index.change():
+            for due in dues:
+                done.append(ReadOn(due, more=read_slice(layout, index, due, budget)))
+                if time.monotonic() >= end:
+                    break
+    except (sqlite3.Error, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - told of once it is known of which session
+        return [_turn(layout, index, due, budget) for due in dues[: len(done) + 1]]
+    return done
+
+
+def _turn(layout: Layout, index: SearchIndex, due: Due, budget: int) -> ReadOn:
+    try:
+        with index.change():
+            return ReadOn(due, more=read_slice(layout, index, due, budget))
+    except NotFound:
+        with index.change():
+            return ReadOn(due, dropped=index.forget(str(due.name)) > 0)
+    except Busy:  # it was shortened meanwhile: somebody will tell of that
+        return ReadOn(due)
+    except BsdError as problem:
+        _log.warning("A session cannot be searched", session=str(due.name), problem=problem.message)
+    except (sqlite3.Error, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever stands in one session, the others go on
+        _log.exception("A session cannot be searched", session=str(due.name))
+    return ReadOn(due)
 
 
 def read_slice(layout: Layout, index: SearchIndex, due: Due, budget: int = SLICE_BYTES) -> bool:

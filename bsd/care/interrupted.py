@@ -17,7 +17,7 @@ def recover(surgeon: Surgeon) -> list[Recovered]:
 
     To be called once at start, and then regularly; returns what became of each commit in flight.
     """
-    if _something_moves(surgeon.layout):
+    if has_moves(surgeon.layout):
         # Only then: whoever works on sessions seldom needs to know how they are thrown away.
         from bsd.care.trash import Trash  # noqa: PLC0415
 
@@ -40,7 +40,7 @@ def _trash_retention(surgeon: Surgeon) -> str:
         return "never"
 
 
-def _something_moves(layout: Layout) -> bool:
+def has_moves(layout: Layout) -> bool:
     """Whether the way of a session into the trash or out of it may have been cut off."""
     try:
         return next(layout.moving.iterdir(), None) is not None

@@ -32,7 +32,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.setting import OFF
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.exchangers import DirectExchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest
@@ -125,7 +124,7 @@ class Keeping:
         self._patience = patience
         self._stopping = stopping
         self._left = most_bytes
-        self._rest = Rest(layout, DirectExchanger(), patience, InFlight(layout))
+        self._rest = Rest(layout, patience, InFlight(layout))
         self._done = KeptNow()
 
     def run(self) -> KeptNow:

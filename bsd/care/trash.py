@@ -45,7 +45,7 @@ from bsd.foundation.errors import (
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import lifetime_seconds
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.rest import Patience, Rest, Waiting
@@ -68,7 +68,6 @@ class Trash:
         *,
         actor: str = "cli",
         patience: Patience | None = None,
-        exchanger: Exchanger | None = None,
         after_step: Step = no_step,
     ) -> None:
         self.layout = layout
@@ -77,7 +76,7 @@ class Trash:
         self.patience = patience = patience or Patience()
         self._after_step = after_step
         self._hand_down = HandDown(layout, patience, actor, after_step)
-        self._rest = Rest(layout, exchanger or DirectExchanger(), patience, InFlight(layout))
+        self._rest = Rest(layout, patience, InFlight(layout))
 
     # --- looking ---
 

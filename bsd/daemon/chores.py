@@ -9,23 +9,28 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from bsd.care.bring_back import sweep_returning
-from bsd.care.interrupted import recover
-from bsd.care.keeping import Keeping
+from bsd.care.interrupted import has_moves
 from bsd.care.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
-from bsd.care.verify import reindex
-from bsd.daemon import directories
+from bsd.daemon import directories, rare_tasks
+from bsd.daemon.child import Stopping
+from bsd.daemon.children import Children
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
 from bsd.foundation.ages import look
 from bsd.foundation.claims import elsewhere, has_served, secure
-from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
+from bsd.foundation.errors import (
+    BsdError,
+    Busy,
+    LeftAlone,
+    NotFound,
+    TemporaryFailure,
+    Unavailable,
+)
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.spelling import iso_utc, lifetime_seconds
 from bsd.session.commit.displaced import Recovered, State
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
+from bsd.session.commit.recovery import retire
 from bsd.text.change import Written
 
 _log = get_logger("daemon")
@@ -43,15 +48,17 @@ class Chores:
     def __init__(
         self,
         state: DaemonState,
-        surgeon: Surgeon,
+        children: Children,
         *,
         gone: Callable[[SessionName], None] = lambda _: None,
     ) -> None:
         self._state = state
-        self._surgeon = surgeon
+        self._children = children
         self._gone = gone
         self._told: dict[Path, tuple[State, str]] = {}
         self._known: set[Path] = set()  # records that are our own, or have been looked into
+        # Of records that need nothing yet, the displaced files as they were.
+        self._watched: dict[Path, Written | None] = {}
         self._behind: set[SessionName] = set()  # whose index may lack files
         self._held: str | None = None  # why retention deletes nothing, as it was last told
 
@@ -108,17 +115,50 @@ class Chores:
     def recover(self) -> bool:
         """Finish or undo what is in flight; whether there will be more to do soon."""
         self._note_behind()
-        found = recover(self._surgeon)
+        try:
+            found = self._recovered()
+            self._reindex()
+        except Stopping:
+            return True
+        except TemporaryFailure as problem:
+            _log.error("What is in flight must wait", problem=problem.message, hint=problem.hint)
+            return True
         for each in found:
             if self._told.get(each.record) != (each.state, each.detail):
                 _tell(each)
         self._told = {each.record: (each.state, each.detail) for each in found}
-        self._reindex()
-        return bool(self._behind) or any(each.state not in _DONE_WITH for each in found)
+        return bool(self._behind or self._watched) or any(
+            each.state not in _DONE_WITH for each in found
+        )
+
+    def _recovered(self) -> list[Recovered]:
+        """Let a child see to it, if there is more than displaced files that have had their time."""
+        state = self._state
+        found = retire(state.in_flight, now_ns=lambda: int(state.clocks.wall() * 1e9))
+        for record in [*self._watched]:
+            if not os.path.lexists(record):
+                del self._watched[record]
+        done = [each for each in found if each.state in _DONE_WITH]
+        if len(done) == len(found) and not self._is_something_to_do():
+            return done
+        for each in (later := self._children.call(rare_tasks.recover)):
+            self._watched.pop(each.record, None)
+            if each.state is State.WATCHED:
+                self._watched[each.record] = _displaced(each.record)
+        return [*done, *later]
+
+    def _is_something_to_do(self) -> bool:
+        """Whether a displaced file was written to, or a record is none of ours."""
+        records = self._state.in_flight.records()
+        return has_moves(self._state.layout) or any(
+            record not in self._watched or self._watched[record] != _displaced(record)
+            for record in records
+        )
 
     def committed(self, record: Path) -> None:
-        """Hear of what a commit of this process has left in flight."""
+        """Hear of what a commit of ours has left in flight."""
         self._known.add(record)
+        self._watched[record] = _displaced(record)
 
     def fell_behind(self, name: SessionName) -> None:
         """Hear of a store whose index lacks files: it is mended when what is in flight is."""
@@ -138,9 +178,11 @@ class Chores:
     def _reindex(self) -> None:
         for name in sorted([*self._behind]):  # workers add to it
             try:
-                if reindex(self._state.layout, name, wait=0.0):
+                if self._children.call(rare_tasks.reindex, name):
                     _log.info("The index of a store was made anew", session=str(name))
-            except Busy:
+            except Stopping:
+                return
+            except (Busy, TemporaryFailure):
                 continue  # perhaps it is just being written
             except NotFound:  # with its session: there is nothing to be found by it
                 pass
@@ -173,15 +215,11 @@ class Chores:
 
     def keep_sessions(self) -> int:
         """Copy sessions that have been at rest for a day; returns of how many the archive heard."""
-        state = self._state
-        patience = Patience(wait=0.0, quiet=state.settings.quiet_seconds, clock=state.clocks.wall)
-        sweep_returning(state.layout)
-        done = Keeping(
-            state.layout,
-            state.config.current.archive_sessions,
-            patience,
-            stopping=state.stopping.is_set,
-        ).run()
+        keep = self._state.config.current.archive_sessions
+        try:
+            done = self._children.call(rare_tasks.keep_sessions, keep, background=True)
+        except Stopping:
+            return 0
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
         return done.sessions + done.gone
@@ -299,3 +337,10 @@ def _tell(each: Recovered) -> None:
         _log.error("What was in flight needs a look", **each.as_json())
     elif each.state not in _QUIET:
         _log.info("What was in flight was looked after", **each.as_json())
+
+
+def _displaced(record: Path) -> Written | None:
+    """The displaced file of a record in flight as it is now, if there is one."""
+    with suppress(OSError):
+        return Written.of(record.with_suffix(".file").lstat())
+    return None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
-import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from bsd.care.indexing import Due, due_as_it_is, find_due, read_slice
+from bsd.care.indexing import Due, find_due
+from bsd.daemon import rare_tasks
+from bsd.daemon.child import Stopping
+from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.state import DaemonState
-from bsd.foundation.errors import BsdError, Busy, NotFound, Unavailable
+from bsd.foundation.errors import BsdError, Busy, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.store.search import SearchIndex, use
@@ -27,7 +28,7 @@ _FIRST_SECONDS = 3.0
 # A step ends after so long, and whoever else wants the index or the processor has as long again.
 _STEP_SECONDS = 0.1
 _STEP_BYTES = 256 * 1024
-_AT_ONCE = 64  # sessions, most of which are small
+_AT_ONCE = 64  # sessions that a child is told of, most of which are small
 # While sessions are worked on, it waits; but not for ever.
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0
@@ -43,16 +44,12 @@ class _Wanted:
     due: Due | None = None  # None: it is to be looked at first
 
 
-def _due(one: tuple[SessionName, _Wanted]) -> Due:
-    name, wanted = one
-    return wanted.due or Due(name)
-
-
 class Indexer:
-    """A loop's `step`, and what others tell it, from any thread."""
+    """A loop's `step`, and what others tell it, from any thread. Children read the sessions."""
 
-    def __init__(self, state: DaemonState) -> None:
+    def __init__(self, state: DaemonState, children: Children) -> None:
         self._state = state
+        self._children = children
         self._layout = state.layout
         self._clock = state.clocks.steady
         self._lock = threading.Lock()
@@ -64,6 +61,7 @@ class Indexer:
         self._busy_since: float | None = None
         self._problem: str | None = None
         self._dropped = False  # something that is still in the files
+        self._carefully = 0  # so many sessions alone, since one of them ended a child
 
     def changed(self, name: SessionName) -> None:
         """A session may not be as it was, or may be gone."""
@@ -101,7 +99,10 @@ class Indexer:
             return now + _COURTESY_SECONDS
         try:
             self._check_room()
-            use(self._layout.search_db, self._read, wait=_LOCK_SECONDS)
+            use(self._layout.search_db, self._look_at_all, wait=_LOCK_SECONDS)
+            self._read()
+        except Stopping:
+            return None
         except Busy:
             return self._clock() + _GATHER_SECONDS
         except BsdError as problem:
@@ -137,26 +138,6 @@ class Indexer:
             _log.warning("The search index cannot be kept", problem=problem.message)
         return self._not_before
 
-    # --- with the index open ---
-
-    def _read(self, index: SearchIndex) -> None:
-        self._look_at_all(index)
-        end = time.monotonic() + _STEP_SECONDS
-        while time.monotonic() < end and not self._state.stopping.is_set():
-            with self._lock:
-                some = list(islice(self._waiting.items(), _AT_ONCE))
-            if not some:
-                self._scrub(index)
-                return
-            for name, wanted in some:
-                wanted.due = wanted.due or due_as_it_is(self._layout, name)
-            for (name, wanted), more in self._slices(index, some, end):
-                with self._lock:
-                    if self._waiting[name] is wanted:
-                        del self._waiting[name]
-                        if more:  # behind the others: a huge one shall not keep them waiting
-                            self._waiting[name] = wanted
-
     def _look_at_all(self, index: SearchIndex) -> None:
         with self._lock:
             # Somebody may have removed the index, or it was damaged and is made anew.
@@ -172,49 +153,45 @@ class Indexer:
             self._waiting = found | self._waiting
             self._all, self._complete = False, True
 
-    def _slices(
-        self, index: SearchIndex, some: list[tuple[SessionName, _Wanted]], end: float
-    ) -> list[tuple[tuple[SessionName, _Wanted], bool]]:
-        """Read on in some sessions, until `end`; in which, and whether there is more.
+    def _read(self) -> None:
+        """Have a child read for a moment."""
+        with self._lock:
+            some = dict(islice(self._waiting.items(), 1 if self._carefully else _AT_ONCE))
+        if some:
+            self._read_some(some)
+        with self._lock:
+            if self._waiting or not self._dropped:
+                return
+        self._children.call(rare_tasks.scrub_words, background=True)
+        self._dropped = False
 
-        All at once: each transaction makes a piece of the index that is merged again and again.
-        But what cannot be read shall take nothing else with it.
-        """
-        done = []
+    def _read_some(self, some: dict[SessionName, _Wanted]) -> None:
+        dues = [wanted.due or Due(name, known=False) for name, wanted in some.items()]
+        self._carefully = max(0, self._carefully - 1)
         try:
-            with index.change():
-                for one in some:
-                    done.append((one, read_slice(self._layout, index, _due(one), _STEP_BYTES)))
-                    if time.monotonic() >= end or self._state.stopping.is_set():
-                        break
-        except sqlite3.Error:
-            raise
-        except Exception:  # noqa: BLE001 - told of by `_slice`, once it is known of which session
-            tried = some[: len(done) + 1]
-            return [(one, self._slice(index, _due(one))) for one in tried]
-        return done
-
-    def _slice(self, index: SearchIndex, due: Due) -> bool:
-        """Read on in one session; whether there is more."""
-        try:
-            with index.change():
-                return read_slice(self._layout, index, due, _STEP_BYTES)
-        except NotFound:
-            with index.change():
-                self._dropped |= index.forget(str(due.name)) > 0
-        except Busy:  # it was shortened meanwhile: somebody will tell of that
-            return False
-        except BsdError as problem:
-            _log.warning(
-                "A session cannot be searched", session=str(due.name), problem=problem.message
+            turns = self._children.call(
+                *(rare_tasks.read_words, dues, _STEP_SECONDS, _STEP_BYTES, _LOCK_SECONDS),
+                background=True,
             )
-        except sqlite3.Error:
-            raise
-        except Exception:  # noqa: BLE001 - whatever stands in one session, the others go on
-            _log.exception("A session cannot be searched", session=str(due.name))
-        return False
+        except ChildDied:
+            self._after_death(some)
+            return
+        for turn in turns:
+            name = turn.due.name
+            self._dropped |= turn.dropped
+            with self._lock:
+                if self._waiting.get(name) is some[name]:
+                    del self._waiting[name]
+                    if turn.more:  # behind the others: a huge one shall not keep them waiting
+                        self._waiting[name] = _Wanted(turn.due)
 
-    def _scrub(self, index: SearchIndex) -> None:
-        if self._dropped:
-            index.scrub(self._state.stopping.is_set)
-            self._dropped = False
+    def _after_death(self, some: dict[SessionName, _Wanted]) -> None:
+        """Leave a session out that ends whoever reads it; find out which it is."""
+        if len(some) > 1:
+            self._carefully = len(some)
+            return
+        (name,) = some
+        _log.error("A session cannot be searched: it ends whoever reads it", session=str(name))
+        with self._lock:
+            if self._waiting.get(name) is some[name]:
+                del self._waiting[name]

@@ -14,6 +14,7 @@ from bsd.text.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6
+_LIVING_SECONDS = 60.0  # whoever has written to a session lately may be about to use it again
 
 QUIET_SECONDS = 2.0
 LONGEST_SECONDS = 30.0
@@ -114,21 +115,25 @@ class Intake:
                 self.changed(name, now)
         return again
 
-    def changed(self, name: SessionName, due: float, seen: Written | None = None) -> None:
-        """Queue a session that changed."""
+    def changed(
+        self, name: SessionName, due: float, seen: Written | None = None, *, backlog: bool = False
+    ) -> None:
+        """Queue a session that changed; one of a backlog lets all others go first."""
         work = seen.size / _BYTES_PER_SECOND if seen else 0.0
-        if not self._queue.put(name, due, work=work):
+        if not self._queue.put(name, due, work=work, backlog=backlog):
             self._scan.forget(name)  # no room: the next scan finds it again
 
     def found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
         """Queue what the scan found, for when it will have been quiet; `wall` is epoch."""
-        self.changed(name, self._rested(seen, now, wall), seen)
+        backlog = wall - seen.mtime_ns / 1e9 > _LIVING_SECONDS
+        self.changed(name, self._rested(seen, now, wall), seen, backlog=backlog)
 
     def insist(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
         """Queue a session that shall be committed however little is saved; False: no room."""
         with self._lock:
             self._urgent.add(name)
-        if self._queue.put(name, self._rested(seen, now, wall), work=seen.size / _BYTES_PER_SECOND):
+        due, work = self._rested(seen, now, wall), seen.size / _BYTES_PER_SECOND
+        if self._queue.put(name, due, work=work, backlog=True):
             return True
         with self._lock:
             self._urgent.discard(name)

@@ -7,14 +7,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.foundation.json_text import document
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
+from bsd.foundation.pruning_fields import PruningConfig
 from bsd.foundation.spelling import iso_utc
 from bsd.session.commit.protocol import Outcome
 from bsd.store.state import Left, StateDb
-from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.surgery.rules import Reason
 from bsd.surgery.survey import fingerprint
@@ -33,20 +34,14 @@ _TOTALS = (
     "bytes_written",
     "busy",
     "failed",
-    "helpers_replaced",
+    "children_started",
+    "children_died",
     "workers_replaced",
     "crashes",
 )
 # More are not collected before they are written: after a look at all sessions, memory would be
 # full of them until the next scan.
 _MOST_COLLECTED = 1000
-
-_SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy …
-LONGEST_WAIT_SECONDS = 3600.0  # … or the oldest saving has waited so long
-
-# A new line with one of these is there because somebody asked: it was restored and its protection
-# is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
-_ASKED_FOR = (b'"_restored"', b'"_extractable"')
 
 
 class Ledger:
@@ -59,8 +54,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        # As JSON from the first: they are asked for much more often than they change.
-        self._results: OrderedDict[SessionName, bytes] = OrderedDict()
+        # As JSON once somebody has asked for them: they do so much more often than one changes.
+        self._results: OrderedDict[SessionName, bytes | tuple[SessionResult, float]] = OrderedDict()
         self._listed: bytes | None = None  # all of them, until one changes
         self._left_alone: dict[SessionName, str] = {}
 
@@ -80,8 +75,6 @@ class Ledger:
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
         """Note what became of a session."""
-        # A copy has the size that it needs; what comes from orjson has kept all that it might need.
-        listed = bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -96,7 +89,7 @@ class Ledger:
             elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
                 self._left_alone.pop(name, None)
             self._listed = None
-            self._results[name] = listed
+            self._results[name] = result, at
             self._results.move_to_end(name)
             if len(self._results) > _MOST_SESSIONS:
                 self._results.popitem(last=False)
@@ -130,8 +123,17 @@ class Ledger:
         """The last result of each session, the newest first: a JSON array."""
         with self._lock:
             if self._listed is None:
-                self._listed = b"[%b]" % b",".join(reversed(self._results.values()))
+                for name, found in self._results.items():
+                    if not isinstance(found, bytes):
+                        self._results[name] = _listed(*found)
+                known = [one for one in self._results.values() if isinstance(one, bytes)]
+                self._listed = b"[%b]" % b",".join(reversed(known))
             return self._listed
+
+
+def _listed(result: SessionResult, at: float) -> bytes:
+    # A copy has the size that it needs; what comes from orjson has kept all that it might need.
+    return bytes(memoryview(document({**result.as_json(), "at": iso_utc(at)})))
 
 
 class SessionsAtRest:
@@ -147,10 +149,11 @@ class SessionsAtRest:
         self._lock = threading.Lock()
         self._new: dict[SessionName, Left | None] = {}
         self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+        self._printed: tuple[PruningConfig, str] | None = None
 
     def known(self) -> list[Left]:
         """How sessions were left under the settings that hold now."""
-        return self._state.rests(fingerprint(self._config.current))
+        return self._state.rests(self._fingerprint())
 
     def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
         """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
@@ -164,10 +167,17 @@ class SessionsAtRest:
 
     def unsettled(self, name: SessionName) -> None:
         """A session is looked into: there may be something to do to it."""
-        settings = fingerprint(self._config.current)
+        settings = self._fingerprint()
         with self._lock:
             self._new[name] = None
             self._judged_by[name] = settings
+
+    def _fingerprint(self) -> str:
+        """Of the settings that hold now."""
+        now = self._config.current
+        if self._printed is None or self._printed[0] is not now:
+            self._printed = now, fingerprint(now)
+        return self._printed[1]
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
         """Forget sessions that are not there any more, with all that was known of them."""
@@ -183,10 +193,7 @@ class SessionsAtRest:
 
 
 class PendingSavings:
-    """What could be saved in which session, and since when. Times are steady seconds.
-
-    Write amplification is bounded: small savings gather until they are worth a whole copy.
-    """
+    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -196,19 +203,15 @@ class PendingSavings:
         """How many sessions wait for more to be saved."""
         return len(self._since)
 
-    def are_worth(self, name: SessionName, plan: Plan, now: float) -> bool:
-        """Whether the plan is to be committed now."""
-        if not plan.edits:
-            self.settle(name)
-            return True
+    def waited(self, name: SessionName, now: float) -> float:
+        """For how many seconds its oldest saving has waited; 0: there is none."""
         with self._lock:
-            since = self._since.setdefault(name, now)
-        if now - since >= LONGEST_WAIT_SECONDS:
-            return True
-        # The new file is written as a whole, whatever becomes of it.
-        if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
-            return True
-        return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
+            return now - self._since.get(name, now)
+
+    def wait(self, name: SessionName, now: float) -> None:
+        """What could be saved now was not worth it; it waits, if nothing else of it does."""
+        with self._lock:
+            self._since.setdefault(name, now)
 
     def due(self, name: SessionName) -> float | None:
         """When the session's oldest saving has waited long enough; None if it has none."""

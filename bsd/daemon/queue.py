@@ -2,7 +2,8 @@
 
 Ready jobs are taken in the order of `due + expected work`. So a small job passes a huge one that
 came a little before; but what becomes due after a job's due time plus its own work cannot pass it:
-who has much to do waits in proportion, and nobody for ever. Huge jobs leave one worker free.
+who has much to do waits in proportion, and nobody for ever. Huge jobs leave one worker free. What
+lies there from before (a backlog) counts as an hour younger: sessions in use go before it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bsd.foundation.layout import SessionName
 CAPACITY = 100_000
 HEAVY_SECONDS = 1.0
 PARK_AFTER = 5  # failures in a row
+_COURTESY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Backoff:
 class _Queued:
     __slots__ = (
         "attempts",
+        "backlog",
         "changed",
         "due",
         "failures",
@@ -106,11 +109,12 @@ class _Queued:
         self.working = False
         self.heavy = False  # what is being worked on
         self.changed = False  # while being worked on
+        self.backlog = True  # nobody has used it lately
         self.attempts = 0  # that found it busy, in a row
         self.failures = 0  # in a row
 
 
-_Place = tuple[float, int, SessionName]  # due, or due + work; ticket; session
+_Place = tuple[float, int, SessionName]  # due, or its turn once that has come; ticket; session
 
 
 class WorkQueue:
@@ -139,15 +143,19 @@ class WorkQueue:
         self._waiting: list[_Place] = []
         self._light: list[_Place] = []
         self._hard: list[_Place] = []
+        self._ready = 0
         self._working = self._heavy_working = 0
         self._refused = self._retried = self._failed = 0
         self._closed = False
 
-    def put(self, session: SessionName, due: float, *, work: float = 0.0) -> bool:
+    def put(
+        self, session: SessionName, due: float, *, work: float = 0.0, backlog: bool = False
+    ) -> bool:
         """Have a session that changed worked on at `due`, or earlier if it waits for earlier.
 
-        `work`: expected seconds. A session that is being worked on comes again afterwards. False
-        if there is no room, or no queue any more: whoever asked must find it again later.
+        `work`: expected seconds; `backlog`: all others go first. A session that is being worked on
+        comes again afterwards. False if there is no room, or no queue any more: whoever asked must
+        find it again later.
         """
         with self._changed:
             job = self._jobs.get(session)
@@ -160,6 +168,10 @@ class WorkQueue:
                 job.failures = self._park_after - 1  # the change earns it one more try
             job.work = max(job.work, work)
             job.changed = True
+            if job.backlog and not backlog:
+                job.backlog = False
+                if job.ready:
+                    self._make_one_ready(session, job)
             self._want(session, job, due)
             return True
 
@@ -213,7 +225,7 @@ class WorkQueue:
 
     def counts(self) -> Counts:
         with self._changed:
-            ready = len(self._light) + len(self._hard)
+            ready = self._ready
             idle = sum(job.working and job.due is None for job in self._jobs.values())
             return Counts(
                 waiting=len(self._jobs) - ready - idle,
@@ -223,6 +235,17 @@ class WorkQueue:
                 refused=self._refused,
                 retried=self._retried,
                 failed=self._failed,
+            )
+
+    def others_first(self, session: SessionName) -> bool:
+        """Whether one of a backlog that is being worked on shall give way to another session."""
+        with self._changed:
+            self._make_ready(self._clock())
+            heap = self._best()
+            return (
+                self._jobs[session].backlog
+                and heap is not None
+                and not self._jobs[heap[0][2]].backlog
             )
 
     def close(self) -> None:
@@ -254,6 +277,7 @@ class WorkQueue:
         job = self._jobs[session]
         job.ready = job.changed = False
         job.working = True
+        self._ready -= 1
         job.heavy = heap is self._hard
         job.due, job.work = None, 0.0
         self._working += 1
@@ -264,14 +288,25 @@ class WorkQueue:
 
     def _make_ready(self, now: float) -> None:
         while self._drop_stale() and self._waiting[0][0] <= now:
-            due, ticket, session = heapq.heappop(self._waiting)
+            _, _, session = heapq.heappop(self._waiting)
             job = self._jobs[session]
             job.ready = True
-            heap = self._hard if job.work >= self._heavy else self._light
-            heapq.heappush(heap, (due + job.work, ticket, session))
+            self._ready += 1
+            self._make_one_ready(session, job)
+
+    def _make_one_ready(self, session: SessionName, job: _Queued) -> None:
+        """Give a job its place among those that are ready; one that it has is no longer valid."""
+        assert job.due is not None  # noqa: S101 - it is ready since then
+        job.ticket = next(self._tickets)
+        heap = self._hard if job.work >= self._heavy else self._light
+        turn = job.due + job.work + (_COURTESY_SECONDS if job.backlog else 0.0)
+        heapq.heappush(heap, (turn, job.ticket, session))
 
     def _best(self) -> list[_Place] | None:
         """The heap whose first job comes next."""
+        for heap in (self._light, self._hard):
+            while heap and not self._is_valid(heap[0], ready=True):
+                heapq.heappop(heap)
         heaps = [self._light] if self._light else []
         if self._hard and self._heavy_working < self._heavy_places:
             heaps.append(self._hard)
@@ -289,9 +324,9 @@ class WorkQueue:
             heapq.heappop(self._waiting)
         return bool(self._waiting)
 
-    def _is_valid(self, place: _Place) -> bool:
+    def _is_valid(self, place: _Place, *, ready: bool = False) -> bool:
         job = self._jobs.get(place[2])
-        return job is not None and job.ticket == place[1] and not (job.ready or job.working)
+        return job is not None and job.ticket == place[1] and job.ready is ready and not job.working
 
     def _tidy(self) -> None:
         """Remove all invalid places when they are in the majority."""

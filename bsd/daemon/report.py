@@ -18,6 +18,7 @@ from bsd.care.expiry import Forecast, Shelf, forecast
 from bsd.care.keeping import copies_use
 from bsd.care.retention import TrashShelf, archive_forecast
 from bsd.care.shelves import ArchiveShelf, StoreShelf, archive_use
+from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
@@ -55,6 +56,7 @@ class DaemonReport:
         *,
         watcher: Watcher,
         workers: Workers,
+        children: Children,
         chores: Chores,
         indexer: Indexer,
         next_retention: Callable[[], float | None],
@@ -62,6 +64,7 @@ class DaemonReport:
         self._state = state
         self._watcher = watcher
         self._workers = workers
+        self._children = children
         self._chores = chores
         self._indexer = indexer
         self._next_run = next_retention
@@ -118,6 +121,7 @@ class DaemonReport:
             watcher=_watcher(self._watcher.health, state.scan.problems),
             queue=_queue(state.queue, len(state.intake), len(state.savings)),
             workers=self._workers.snapshot(),
+            children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
             sessions=sessions,

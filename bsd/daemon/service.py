@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bsd import __version__
+from bsd.daemon import rare_tasks, tasks
+from bsd.daemon.children import Children
 from bsd.daemon.chores import AutoCron, Chores
 from bsd.daemon.events import Subscription
-from bsd.daemon.helper_watch import WatchedHelper
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
 from bsd.daemon.loops import Clocks, Loop, awake
@@ -25,17 +27,14 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.timetable import RETENTION, SCAN, Actions, SettingsWatch, Timetable
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.wing_jobs import add_memory_job, add_workspace_cron
-from bsd.daemon.work import InBand, Work, Workers
+from bsd.daemon.work import Work, Workers
 from bsd.foundation.errors import BsdError
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import configure_logs, get_logger, traced
 from bsd.foundation.settings import AT_ONCE, Settings
 from bsd.foundation.spelling import iso_utc
-from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.protocol import Outcome
-from bsd.session.rest import Patience
-from bsd.session.surgeon import Surgeon
-from bsd.store.state import StateDb
+from bsd.surgery.result import SessionResult
 
 _log = get_logger("daemon")
 
@@ -44,14 +43,6 @@ _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 _WHILE_RUNNING = {name for name, one in Settings.model_fields.items() if AT_ONCE in one.metadata}
-
-# Makes who carries out the calls of agents in their sessions; a door, which no floor may import.
-MakeInBand = Callable[[DaemonState, Surgeon], InBand]
-
-
-def nobody_calls(_state: DaemonState, _surgeon: Surgeon) -> InBand:
-    """For a daemon that carries out no calls of agents."""
-    return lambda _: False
 
 
 def follow(old: Settings, new: Settings) -> Settings:
@@ -66,7 +57,9 @@ def follow(old: Settings, new: Settings) -> Settings:
 class Daemon:
     """One daemon for one root; see `status.Service` for what doors may ask it.
 
-    `start` comes before `ready`, `stop` may come at any time, from any thread, and once.
+    `start` comes before `ready`, `stop` may come at any time, from any thread, and once. `in_band`
+    names who carries out the calls of agents in their sessions (`child.Setup`): a door, which no
+    floor may import.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class Daemon:
         *,
         reload_settings: Callable[[], Settings] | None = None,
         clocks: Clocks | None = None,
-        in_band: MakeInBand = nobody_calls,
+        in_band: str | None = None,
     ) -> None:
         self.state = state = DaemonState(settings, clocks)
         self._reload_settings = reload_settings or (lambda: settings)
@@ -83,13 +76,12 @@ class Daemon:
         self._notifier = Notifier()
         self._told_status = ""
         self._looked = False
-        self._helper = WatchedHelper(lambda: state.ledger.count("helpers_replaced"))
+        self.children = self._make_children(in_band)
         self._watcher = self._make_watcher()
-        self._indexer = Indexer(state)
+        self._indexer = Indexer(state, self.children)
         self._auto_cron = AutoCron(state)
-        self._surgeon = self._make_surgeon("daemon", state.state_db)
-        self._chores = Chores(state, self._surgeon, gone=self._indexer.changed)
-        self._workers = Workers(state, self._make_work(in_band))
+        self._chores = Chores(state, self.children, gone=self._indexer.changed)
+        self._workers = Workers(state, Work(state, self._look_into, worked=self._worked))
         self._timetable = self._make_timetable()
         self._settings_watch = SettingsWatch(
             state.layout.config_file, self._timetable.look_at_settings
@@ -99,6 +91,7 @@ class Daemon:
             state,
             watcher=self._watcher,
             workers=self._workers,
+            children=self.children,
             chores=self._chores,
             indexer=self._indexer,
             next_retention=lambda: self._timetable.next_run(RETENTION),
@@ -115,26 +108,19 @@ class Daemon:
             scan_only=self.state.mounts.scan_only,
         )
 
-    def _make_surgeon(self, actor: str, db: StateDb | None = None) -> Surgeon:
+    def _make_children(self, in_band: str | None) -> Children:
         state = self.state
-        return Surgeon(
+        return Children(
             state.layout,
             state.config,
-            actor=actor,
-            patience=Patience(
-                wait=0.0,
-                quiet=state.settings.quiet_seconds,
-                clock=state.clocks.wall,
-                check=state.stop_here,
-            ),
-            exchanger=self._helper,
-            noticed=self.attempted,
-            state=db,
+            quiet_seconds=state.settings.quiet_seconds,
+            in_band=in_band,
+            log=lambda: (state.settings.log_level, state.settings.log_format),
+            heard={"attempted": self._attempted},
+            count=state.ledger.count,
+            wake=lambda: state.wake("children"),
+            clock=state.clocks.steady,
         )
-
-    def _make_work(self, make_in_band: MakeInBand) -> Work:
-        in_band = make_in_band(self.state, self._make_surgeon("agent"))
-        return Work(self.state, self._surgeon, worked=self._worked, in_band=in_band)
 
     def _make_timetable(self) -> Timetable:
         return Timetable(
@@ -172,6 +158,7 @@ class Daemon:
         add("watcher", self._watcher.step)
         add("timer", self._timetable.step, clocks.wall, _LONG_STEP_SECONDS)
         add("indexer", self._indexer.step, work_seconds=_LONG_STEP_SECONDS)
+        add("children", self.children.step)
         if self._notifier.listening and (every := watchdog_seconds()):
             dog = Watchdog(self._notifier, state.beats, every, _say_who_is_late)
             add("watchdog", dog.step, awake)
@@ -193,7 +180,6 @@ class Daemon:
             self._chores.claim_sources()
             if self._chores.recover():
                 self._timetable.in_flight()
-            self._helper.start()
             self._chores.resume()
         self._watcher.step(state.clocks.steady())
         self._settings_watch.start()
@@ -224,9 +210,10 @@ class Daemon:
         self._notifier.stopping("finishing what has begun")
         _log.info("bsd stops")
         state.queue.close()
+        self.children.stop()
         for loop in state.loops.values():
             loop.stop()
-        ended = self._workers.join(deadline)
+        ended = self._workers.join(deadline) & self.children.join(deadline)
         state.at_rest.flush()
         for loop in state.loops.values():
             if loop.alive:
@@ -235,7 +222,6 @@ class Daemon:
         if ended:
             self._watcher.close()
             self._settings_watch.close()
-            self._helper.close()
             self._instance.release()
         _log.info("bsd has stopped" if ended else "bsd could not finish in time")
         return ended
@@ -282,13 +268,18 @@ class Daemon:
     def cleaned(self) -> None:
         self._report.forget_retention()
 
+    def perform(
+        self, verb: str, name: SessionName | None, arguments: Any, actor: str, wait: float
+    ) -> Any:
+        """Have a child do a verb that changes something; raises as `rare_tasks.perform_verb`."""
+        return self.children.call(
+            *(rare_tasks.perform_verb, verb, name, arguments, actor, wait),
+            session=name,
+            heard={"cleaned": self.cleaned},
+        )
+
     def search_state(self) -> dict[str, Any]:
         return self._indexer.state()
-
-    @property
-    def exchanger(self) -> Exchanger:
-        """Who makes commits here, those of the doors included."""
-        return self._helper
 
     def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
         return self.state.events.subscribe(wake)
@@ -316,9 +307,20 @@ class Daemon:
         _log.debug("A scan was asked for", why=why)
         self._timetable.ask(SCAN)
 
-    # --- what the other parts tell, and doors too ---
+    # --- what the other parts tell ---
 
-    def attempted(self, name: SessionName, outcome: Outcome) -> None:
+    def _look_into(
+        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
+    ) -> SessionResult | None:
+        return self.children.call(
+            partial(tasks.look_into, waited=waited, urgent=urgent),
+            name,
+            session=name,
+            background=True,
+            heard={"alive": alive, "goes_on": lambda one: not self.state.queue.others_first(one)},
+        )
+
+    def _attempted(self, name: SessionName, outcome: Outcome) -> None:
         """Note how an attempt to commit ended, ours or that of a door."""
         self.state.ledger.attempted(outcome)
         if not outcome.indexed:

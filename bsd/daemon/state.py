@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bsd.agents.owners import layout_of
+from bsd.daemon.child import Stopping
 from bsd.daemon.directories import Mounts
 from bsd.daemon.events import Events
 from bsd.daemon.intake import LONGEST_SECONDS, Debounce, Intake
@@ -18,10 +19,6 @@ from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.session.commit.inflight import InFlight
 from bsd.store.state import state_at
-
-
-class Stopping(Exception):
-    """The daemon stops; raised where nothing is half done."""
 
 
 class DaemonState:
@@ -49,7 +46,7 @@ class DaemonState:
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)
-        self.queue = WorkQueue(workers=settings.workers, clock=self.clocks.steady)
+        self.queue = WorkQueue(workers=settings.threads, clock=self.clocks.steady)
         quiet = settings.debounce_seconds
         self.intake = Intake(
             self.queue,

@@ -55,6 +55,9 @@ class DaemonStatus(Answer):
         )
     )
     workers: list[Facts] = field(metadata=contract("name, session, since"))
+    children: list[Facts] = field(
+        metadata=contract("Processes that work on sessions: pid, since, session")
+    )
     totals: Facts
     left_alone: Facts = field(metadata=contract("count, reasons"))
     sessions: list[Facts] = field(metadata=contract("The last result of each session, and at"))

@@ -1,4 +1,4 @@
-"""The workers: each takes sessions from the queue, extracts what is due, says when to come again.
+"""The workers: each takes sessions from the queue, and has a child extract what is due in them.
 
 `Work` is what is done with one session, `Workers` the threads that do it; one that dies is
 replaced.
@@ -11,32 +11,36 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
+from bsd.daemon.child import Stopping
+from bsd.daemon.children import LONGEST_STEP_SECONDS
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Ended, Failed, Finished, TryLater
-from bsd.daemon.state import DaemonState, Stopping
-from bsd.foundation.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.daemon.state import DaemonState
+from bsd.foundation.errors import BsdError, Busy, NotFound
 from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.processes import give_back_memory
 from bsd.foundation.spelling import iso_utc
-from bsd.session.operate import Worth
-from bsd.session.surgeon import Surgeon
-from bsd.surgery.plan import Plan
 from bsd.surgery.result import SessionResult, Status
 from bsd.text.change import Written
 
 _log = get_logger("worker")
 
-# Carries out calls that stand in a session at rest; whether it was changed by that.
-InBand = Callable[[SessionName], bool]
+
+class LookInto(Protocol):
+    """Has a child extract what is due in a session (`tasks.look_into`)."""
+
+    def __call__(
+        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
+    ) -> SessionResult | None:
+        """`alive` hears now and then that it goes on; raises as the task."""
+        ...
+
 
 # After others' lines came in with a commit: nobody will tell of them, and they want their rest.
 _LOOK_AGAIN_SECONDS = 3.0
-# Between two signs of life: planning tells of every megabyte, but copying and flushing a file of
-# many gigabytes is one step.
-_LONGEST_STEP_SECONDS = 600.0
 # After so many sessions, and then none for a minute, what they took is given back to the system.
 _MANY = 1000
 
@@ -51,15 +55,13 @@ class Work:
     def __init__(
         self,
         state: DaemonState,
-        surgeon: Surgeon,
+        look_into: LookInto,
         *,
         worked: Callable[[SessionName], None] = lambda _: None,
-        in_band: InBand = lambda _: False,
     ) -> None:
         self._state = state
-        self._surgeon = surgeon
+        self._look_into = look_into
         self._worked = worked
-        self._in_band = in_band
 
     def on(self, name: SessionName, alive: Callable[[], None] = lambda: None) -> Ended:
         """Work on a session; `alive` is called now and then. Raises Stopping."""
@@ -85,19 +87,13 @@ class Work:
         if before is None:
             return self._gone(name)
         self._state.at_rest.unsettled(name)
-
-        def progress(_: int) -> None:
-            self._state.stop_here()
-            alive()
-
+        waited = self._state.savings.waited(name, self._state.clocks.steady())
         try:
-            progress(0)
-            if self._was_called(name):
+            self._state.stop_here()
+            result = self._look_into(name, alive, waited, urgent=urgent)
+            if result is None:  # calls in it were carried out
                 # Just written, by us: what may leave it now is seen when it rests.
                 return self._later(_LOOK_AGAIN_SECONDS)
-            result = self._surgeon.extract(
-                name, progress=progress, worth=self._judge(name, urgent=urgent)
-            )
         except NotFound:
             return self._gone(name)
         except Busy as problem:
@@ -110,30 +106,6 @@ class Work:
             return self._gone(name)
         self._tell(name, result)
         return self._conclude(name, result, before)
-
-    def _was_called(self, name: SessionName) -> bool:
-        """Carry out what the agent asks for in its session; whether that changed it.
-
-        Before the extraction, which does not look again at what it has settled.
-        """
-        try:
-            return self._in_band(name)
-        except LeftAlone:
-            return False  # as the extraction will say
-
-    def _judge(self, name: SessionName, *, urgent: bool) -> Worth:
-        told = False
-
-        def worth(plan: Plan) -> bool:
-            nonlocal told
-            if not told and _log.is_enabled("debug"):
-                entries = plan.report.reasons.total()
-                _log.debug(f"Processing session {name}, {entries} entries to check")
-            told = True
-            now = self._state.clocks.steady()
-            return self._state.savings.are_worth(name, plan, now) or urgent
-
-        return worth
 
     def _conclude(self, name: SessionName, result: SessionResult, before: Written) -> Ended:
         state = self._state
@@ -149,16 +121,20 @@ class Work:
                 return Finished()
         now = state.clocks.steady()
         due = []
-        if result.left_as is None:
+        if result.unfinished:
+            due.append(now)
+        elif result.left_as is None:
             due.append(now + _LOOK_AGAIN_SECONDS)
         else:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
                 state.at_rest.left(name, seen, result.due_at)
-        if not result.postponed:
+        if result.postponed:
+            state.savings.wait(name, now)
+        else:
             state.savings.settle(name)
-        elif (later := state.savings.due(name)) is not None:
+        if (later := state.savings.due(name)) is not None:
             due.append(later)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
@@ -204,7 +180,7 @@ class Workers:
     def __init__(self, state: DaemonState, work: Work) -> None:
         self._state = state
         self._work = work
-        self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.workers + 1)]
+        self._workers = [_Worker(f"worker-{n}") for n in range(1, state.settings.threads + 1)]
 
     def start(self) -> None:
         for worker in self._workers:
@@ -266,7 +242,7 @@ class Workers:
 
     def _one(self, worker: _Worker, session: SessionName) -> None:
         def alive() -> None:
-            self._state.beats.beat(worker.name, _LONGEST_STEP_SECONDS)
+            self._state.beats.beat(worker.name, LONGEST_STEP_SECONDS)
 
         alive()
         worker.session, worker.since = session, time.time()

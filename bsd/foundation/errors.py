@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class FieldError(NamedTuple):  # a dataclass would cost `bsd status` a sixth of its time
@@ -29,6 +29,18 @@ class BsdError(Exception):
         self.message = message
         self.hint = hint
         self.errors = errors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between our processes it stays what it is, whatever its class is made from."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[BsdError], args: tuple[object, ...], members: dict[str, object]
+) -> BsdError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(members)
+    return error
 
 
 class Invalid(BsdError):
@@ -67,7 +79,7 @@ class Busy(Conflict):
 
 
 class Unavailable(BsdError):
-    """Something bsd needs is not there now (disk full, helper gone, unsupported file system)."""
+    """Something bsd needs is not there now (disk full, unsupported file system)."""
 
     exit_code = 69
     status = 503

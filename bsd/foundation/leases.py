@@ -1,6 +1,6 @@
 """The kernel's part of a commit: leases, exchanged names, and looking at files while holding them.
 
-Like `exchange.py` it imports next to nothing: both run in the helper process.
+Like `exchange.py` it stands alone.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ log = get_logger("config")
 _LOCK_SECONDS = 10.0
 
 _Stamp = tuple[int, int, int]  # inode, size, mtime in ns
+# What one process knows of the settings, for another: they, the file's stamp, and its problem.
+Known = tuple[PruningConfig, _Stamp | None, ConfigError | None]
 _NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
 
 
@@ -91,6 +93,16 @@ class ConfigService:
             if self._config is None or stamp != self._seen:
                 self._load(stamp)
             return self._config or PruningConfig()
+
+    def known(self) -> Known:
+        """What `adopt` needs to know in another process; raises as `current`."""
+        with self._mutex:
+            return self.current, self._seen, self._problem
+
+    def adopt(self, known: Known) -> None:
+        """Take over what another process knows, unless the file says otherwise by now."""
+        with self._mutex:
+            self._config, self._seen, self._problem = known
 
     def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig:
         """Check and write `changes` (JSON values by field); they are in force when this returns.

@@ -50,6 +50,8 @@ from bsd.foundation.spelling import nearest
 _OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")
 _PREFIX = "BRAINSURGEON_"
 
+_MOST_WORKERS = 8  # unless somebody says more: each has a child, of some 50 MB
+
 AT_ONCE = "at once"  # marks what a running daemon follows
 
 
@@ -152,7 +154,7 @@ class Settings(BaseSettings):
         None, description="HOST:PORT, as in 127.0.0.1:8000 or [::1]:8000"
     )
     socket: Path = Field(description="the path of the socket, absolute or from ~")
-    workers: _Whole = _number(2, 1, 32)
+    workers: _Whole = _number(0, 0, 32, zero=f"one a core, {_MOST_WORKERS} at most")
     debounce_seconds: _Seconds = _number(2.0, 0, 3600)
     # Nothing is planned on a file younger than 2 s (DESIGN §4), so less would be a lie.
     quiet_seconds: _Seconds = _number(2.0, 2, 3600)
@@ -183,6 +185,11 @@ class Settings(BaseSettings):
         description="tables [[sources]], each with `kind`, `path` (absolute or from ~) and, if it"
         " shall not be called like its kind, `name` (letters, digits and . _ @ -)",
     )
+
+    @property
+    def threads(self) -> int:
+        """How many workers there are."""
+        return self.workers or max(1, min(os.cpu_count() or 1, _MOST_WORKERS))
 
 
 _IN_FILE_ONLY = {  # tables; and the root has older variables

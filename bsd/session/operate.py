@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.processes import give_back_memory
 from bsd.session.commit.displaced import Recovered
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import GiveUp, Outcome, commit
 from bsd.session.commit.recovery import recover
@@ -33,6 +32,8 @@ from bsd.text.change import Change, Identity
 from bsd.text.reader import TranscriptFile
 
 _log = get_logger("surgeon")
+
+_SMALL = 16 << 10  # bytes of a session that is read twice rather than locked for nothing
 
 # Waiting does not cure these; what to try instead.
 _FINAL = {
@@ -82,16 +83,15 @@ class Operator:
         patience: Patience,
         *,
         actor: str = "cli",
-        exchanger: Exchanger | None = None,
         noticed: Noticed | None = None,
+        inflight: InFlight | None = None,
     ) -> None:
         self.layout = layout
         self.patience = patience
         self.actor = actor
-        self.exchanger = exchanger or DirectExchanger()
         self.noticed = noticed
-        self.inflight = InFlight(layout)
-        self.rest = Rest(layout, self.exchanger, patience, self.inflight)
+        self.inflight = inflight or InFlight(layout)
+        self.rest = Rest(layout, patience, self.inflight)
 
     def carry_out(self, name: SessionName, planner: Planner[Answer]) -> tuple[Done, Answer]:
         """Do one thing to a session; raises as `_Operation.perform`."""
@@ -106,8 +106,14 @@ class Operator:
     def carry_out_all(
         self, name: SessionName, planner: Planner[Answer], worth: Worth | None = None
     ) -> Iterator[tuple[Done, Answer]]:
-        """Do it until the plan is complete: a plan has a budget, a backlog may exceed it."""
+        """Do it until the plan is complete: a plan has a budget, a backlog may exceed it.
+
+        Who takes no more gives way: the session's lock is free then.
+        """
         waiting, session = Waiting(self.patience), Session(self.layout, name)
+        if seen := _Operation(self, session).look(planner):
+            yield seen
+            return
         with session.lock(self.patience.wait, sleep=self.patience.sleep):
             operation = _Operation(self, session)
             while True:
@@ -120,13 +126,13 @@ class Operator:
                 give_back_memory()
                 waiting = Waiting(self.patience)
 
-    def recover(self) -> list[Recovered]:
-        """Finish or undo what an earlier process left half done; call it once at start."""
+    def recover(self, records: Iterable[Path] | None = None) -> list[Recovered]:
+        """Finish or undo what an earlier process left half done: all of it, or these records."""
         return recover(
             self.inflight,
             access_to(self.layout),
-            self.exchanger,
             now_ns=lambda: int(self.patience.clock() * 1e9),
+            records=records,
         )
 
 
@@ -139,6 +145,34 @@ class _Operation:
         self.path = Path()  # of the session, at each attempt
         self.number: int | None = None  # in the session's history
         self.stays = False  # whether the store keeps what the last attempt put there
+
+    def look(self, planner: Planner[Answer]) -> tuple[Done, Answer] | None:
+        """Without a lock: what comes of a plan that changes nothing; None if it may be another.
+
+        Most sessions are small and have nothing to give, and to lock one takes as long as to read
+        it. What bsd has never changed nobody can be undoing, nor can lines of it be late. If
+        another bsd changes it at this very moment, what is seen is the file before that. Raises as
+        `perform`.
+        """
+        by, session = self.by, self.session
+        if by.inflight.own.touched(session.name) or session.has_traces():
+            return None
+        if source := by.layout.source_of(session.name.agent):
+            secure(by.layout, source)
+        self.path = session.path
+        if by.rest.why_not(session.name):
+            return None
+        by.inflight.refuse_known(self.path.parent)
+        opened, fmt = session.open()
+        with opened:
+            if opened.identity.size > _SMALL:
+                return None
+            plan, answer = planner(opened, fmt, session.store)
+            if plan.edits or plan.noting or not plan.complete:
+                return None
+            at = plan.checkpoint
+            before = guard(opened, at.offset, plan.edits) if at is not None else b""
+        return Done(plan, None, before), answer
 
     def perform(
         self, planner: Planner[Answer], waiting: Waiting, *, worth: Worth | None = None
@@ -231,7 +265,6 @@ class _Operation:
                     keeps_mtime=session.owner.keeps_mtime,
                 ),
                 inflight=self.by.inflight,
-                exchanger=self.by.exchanger,
                 session_lock=session.owners_lock(self.path, waiting.left),
                 still_idle=lambda: in_use(session.layout, session.name),
                 keep=keep,
@@ -284,7 +317,7 @@ class _Operation:
     def _note_own(self, plan: Plan, outcome: Outcome) -> None:
         """Note that the file was written by us, and until when others had used it."""
         if outcome.identity is not None and not outcome.drained_bytes:
-            self.by.inflight.note_own(self.session.name, plan.planned_on, outcome.identity)
+            self.by.inflight.own.note_own(self.session.name, plan.planned_on, outcome.identity)
 
     def _raise_if_final(self, outcome: Outcome) -> None:
         moved = outcome.gave_up is GiveUp.GONE and self._has_moved()

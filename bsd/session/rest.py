@@ -26,7 +26,6 @@ from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.leases import open_plain, take_lease
 from bsd.session.commit.displaced import Access, Recovered, State
-from bsd.session.commit.exchangers import Exchanger
 from bsd.session.commit.inflight import InFlight, InFlightRecord
 from bsd.session.commit.recovery import recover
 from bsd.text.change import Identity
@@ -90,11 +89,8 @@ class Unrest:
 class Rest:
     """Tells whether sessions are at rest. The caller holds bsd's own lock of each."""
 
-    def __init__(
-        self, layout: Layout, exchanger: Exchanger, patience: Patience, inflight: InFlight
-    ) -> None:
+    def __init__(self, layout: Layout, patience: Patience, inflight: InFlight) -> None:
         self._layout = layout
-        self._exchanger = exchanger
         self._patience = patience
         self._inflight = inflight
 
@@ -115,7 +111,7 @@ class Rest:
             raise os_problem(error, f"looking at {path}") from error
         now_ns = int(self._patience.clock() * 1e9)
         # What we wrote ourselves is nobody's use; but a weak file system's own rule stays.
-        used_ns = None if weak_quiet else self._inflight.used_before(name, found)
+        used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
         quiet = max(self._patience.quiet, owner.quiet_seconds, weak_quiet)
@@ -129,7 +125,7 @@ class Rest:
         Before the next commit displaces another one: then lines come back in their order. Tells
         why that must wait, if it must.
         """
-        touched = self._inflight.touched(name)
+        touched = self._inflight.own.touched(name)
         if not touched:
             return None
         # What is displaced has time until nobody can be on the way to it any more.
@@ -137,7 +133,7 @@ class Rest:
             if found.state is State.WAITING:
                 return Unrest(f"late lines are still to be put back: {found.detail}")
             if found.state is State.WATCHED:
-                self._inflight.note_watched(name, found.record, touched[found.record])
+                self._inflight.own.note_watched(name, found.record, touched[found.record])
         return None
 
     # --- sessions that are to go away whole ---
@@ -205,7 +201,6 @@ class Rest:
         return recover(
             self._inflight,
             access_to(self._layout, held=names),
-            self._exchanger,
             now_ns=lambda: int(self._patience.clock() * 1e9),
             records=records,
             retire=retire,

@@ -11,7 +11,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
-from bsd.session.commit.exchangers import Exchanger
+from bsd.session.commit.inflight import InFlight
 from bsd.session.notes import Notes
 from bsd.session.operate import Answer, Noticed, Operator, Planner, Worth
 from bsd.session.queries import Queries
@@ -50,16 +50,16 @@ class Surgeon(Queries):
         *,
         actor: str = "cli",
         patience: Patience | None = None,
-        exchanger: Exchanger | None = None,
         noticed: Noticed | None = None,
         state: StateDb | None = None,
+        inflight: InFlight | None = None,
     ) -> None:
         self.patience = patience or Patience()
         super().__init__(layout, config, actor=actor, clock=self.patience.clock)
         self.actor = actor
         self._state = state
         self.operator = Operator(
-            layout, self.patience, actor=actor, exchanger=exchanger, noticed=noticed
+            layout, self.patience, actor=actor, noticed=noticed, inflight=inflight
         )
 
     def extract(
@@ -70,13 +70,14 @@ class Surgeon(Queries):
         overrides: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> SessionResult:
         """Extract all that is due in one session; `progress` gets bytes of it read so far.
 
         What somebody has taken back by undo leaves only `by_hand`: if somebody asks for it. A plan
-        that is not `worth` the writing is left for later. What concerns only this session's state
-        is a result: BUSY, LEFT_ALONE and FAILED have `reason` and `hint`. Raises NotFound,
-        Forbidden, Invalid for a wrong name or setting.
+        that is not `worth` the writing is left for later; `goes_on` is asked between two plans of
+        a backlog. What concerns only this session's state is a result: BUSY, LEFT_ALONE and FAILED
+        have `reason` and `hint`. Raises NotFound, Forbidden, Invalid for a wrong name or setting.
         """
         config = self.settings(overrides)
         self.layout.session_file(name)
@@ -110,7 +111,11 @@ class Surgeon(Queries):
                     remembered.keep(done.plan, done.file, done.guard, committed=committed)
                 if done.outcome:
                     self.notes.extracted(name, done.plan)
+                unfinished = not done.plan.complete and committed
                 del done
+                if unfinished and not goes_on():
+                    tally.unfinished = True
+                    break
         self.notes.concluded("extract", name, tally)
         return tally.result()
 

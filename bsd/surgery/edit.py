@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 from bsd.agents.dialect import Facts, Format
@@ -65,7 +66,7 @@ class NumberText(str):
 
 
 Document = dict[str, Any]
-# From the entry as it is to the entry as it shall be.
+# From the entry as it is to the entry as it shall be; another process may do it.
 Wish = Callable[[Document], Document]
 
 
@@ -132,21 +133,29 @@ def becoming(text: str) -> Wish:
     document = read_document(text)
     if not isinstance(document, dict):
         raise Invalid("an entry is one JSON object: { … }")
-    wanted: Document = document
-    return lambda _: wanted
+    return replaced_by(document)
 
 
 def setting(assignments: list[tuple[ValuePath, Any]]) -> Wish:
     """The wish that values at these paths be these; raises Invalid if there is no such place."""
+    return partial(_set, assignments)
 
-    def wish(document: Document) -> Document:
-        new: Any = document
-        for path, value in assignments:
-            new = _with(new, path, value, path)
-        wanted: Document = new
-        return wanted
 
-    return wish
+def _set(assignments: list[tuple[ValuePath, Any]], document: Document) -> Document:
+    new: Any = document
+    for path, value in assignments:
+        new = _with(new, path, value, path)
+    wanted: Document = new
+    return wanted
+
+
+def replaced_by(wanted: Document) -> Wish:
+    """The wish that it be this."""
+    return partial(_instead, wanted)
+
+
+def _instead(wanted: Document, _: Document) -> Document:
+    return wanted
 
 
 def read_assignment(text: str) -> tuple[ValuePath, Any]:

@@ -84,6 +84,8 @@ class SessionResult(Answer):
     partial: bool = field(default=False, metadata=INTERNAL)
     # There is something to do, but it was not worth it yet.
     postponed: bool = field(default=False, metadata=INTERNAL)
+    # There is more to do at once; others went first.
+    unfinished: bool = field(default=False, metadata=INTERNAL)
 
 
 class Tally:
@@ -103,6 +105,7 @@ class Tally:
         self._left_as: Identity | None = None
         self._due_at: float | None = None
         self._postponed = False
+        self.unfinished = False
         self.entries = 0
         self.values = 0
         self.tokens = 0
@@ -180,6 +183,7 @@ class Tally:
             again_in=self._error.again_in if isinstance(self._error, Busy) else None,
             partial=self._last is not None and self._last.partial,
             postponed=self._postponed,
+            unfinished=self.unfinished,
         )
 
 

@@ -9,7 +9,15 @@ from typing import Any
 from bsd.agents.dialect import Format
 from bsd.foundation.errors import FieldError, Invalid
 from bsd.foundation.value_path import ValuePath, parse_path
-from bsd.surgery.edit import Edited, NumberText, Wish, plan_edit, read_document, setting
+from bsd.surgery.edit import (
+    Edited,
+    NumberText,
+    Wish,
+    plan_edit,
+    read_document,
+    replaced_by,
+    setting,
+)
 from bsd.surgery.plan import Means, Plan
 from bsd.text.reader import Transcript
 from bsd.verbs.restore import ENTRY
@@ -72,8 +80,7 @@ def _read(body: bytes) -> Mapping[str, Any]:
         raise Invalid(text, hint=_HINT, errors=tuple(errors))
     if assignments:
         return {"wish": setting(assignments), "seen": seen}
-    wanted: dict[str, Any] = document["entry"]
-    return {"wish": lambda _: wanted, "seen": seen}
+    return {"wish": replaced_by(document["entry"]), "seen": seen}
 
 
 def _full(value: Any) -> bool:

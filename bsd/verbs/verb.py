@@ -8,6 +8,7 @@ for is planned by the same functions, several of them on one plan.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -45,6 +46,7 @@ __all__ = [
     "Meanwhile",
     "RootHands",
     "Route",
+    "Send",
     "Server",
     "Tool",
     "Verb",
@@ -109,6 +111,9 @@ class Server(RootHands, Protocol):
 _A = TypeVar("_A")
 _R = TypeVar("_R", bound=Answer)
 Meanwhile = Callable[[Answer], None]  # is given an answer that is true before all is done
+# Has another process do a verb: its name, the session, arguments, meanwhile. Hands that have one as
+# `send` change nothing themselves: other threads of their process would keep leases waiting.
+Send = Callable[[str, SessionName | None, Any, Meanwhile], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +155,10 @@ def perform(
     `name` is None only for a verb that asks of all. One with `dry_run` among its arguments changes
     nothing if that is set.
     """
+    send: Send | None = getattr(hands, "send", None)
+    if send is not None and verb.changes and (known := _known_as(verb)):
+        answered: _R = send(known, name, arguments, meanwhile)
+        return answered
     if verb.ask is not None:
         return verb.ask(hands, arguments)
     assert name is not None  # noqa: S101 - see above
@@ -196,6 +205,15 @@ def verb_named(name: str) -> Verb[Any, Any]:
     module = import_module(f"bsd.verbs.{NAMES[name].module}")
     found: Verb[Any, Any] = getattr(module, name.upper())
     return found
+
+
+def _known_as(verb: Verb[Any, Any]) -> str | None:
+    """By which name `verb_named` finds a verb; None for one that a door has made."""
+    for name, one in NAMES.items():
+        module = sys.modules.get(f"bsd.verbs.{one.module}")
+        if getattr(module, name.upper(), None) is verb:
+            return name
+    return None
 
 
 def all_verbs(*, of_agents: bool = False) -> dict[str, Verb[Any, Any]]:

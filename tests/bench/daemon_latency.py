@@ -1,9 +1,10 @@
 """How long after an append a session is in the queue, beyond the debounce.
 
 `python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
-threads, over a root whose sessions another process appends to, each once. LOAD is how many threads
-parse session lines meanwhile, as workers do. Prints the delays (seconds) as JSON; `sleeper` are
-those of a process that only sleeps meanwhile: no daemon can be sooner than this machine.
+threads, over a root whose sessions another process appends to, each once. LOAD is how many of its
+children parse session lines meanwhile, as those of workers do. Prints the delays (seconds) as JSON;
+`sleeper` are those of a process that only sleeps meanwhile: no daemon can be sooner than this
+machine.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from bsd.daemon.service import Daemon
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
-from bsd.sample import session_lines
+from tests.bench.measure import parse
 
 _DEBOUNCE_SECONDS = 0.2
 _WAIT_SECONDS = 20.0
@@ -78,7 +77,7 @@ def main(root: Path, seconds: float, load: int) -> None:
             time.sleep(1.0)
             queued.clear()
             daemon.state.queue.put = noted  # type: ignore[method-assign]
-            appended, sleeper = _append(sessions, seconds / len(sessions), load)
+            appended, sleeper = _append(daemon, sessions, seconds / len(sessions), load)
             deadline = time.monotonic() + _WAIT_SECONDS
             while len(queued) < len(sessions) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -98,10 +97,12 @@ def _is_idle(status: dict[str, Any]) -> bool:
     return not queue["working"] and not queue["ready"] and bool(status["search"]["complete"])
 
 
-def _append(sessions: list[Path], pause: float, load: int) -> tuple[list[int], list[float]]:
+def _append(
+    daemon: Daemon, sessions: list[Path], pause: float, load: int
+) -> tuple[list[int], list[float]]:
     """Append to each session; returns when that was (monotonic nanoseconds), and `sleeper`."""
     over = threading.Event()
-    threads = [threading.Thread(target=_parse, args=(over,)) for _ in range(load)]
+    threads = [threading.Thread(target=_parse, args=(daemon, over)) for _ in range(load)]
     for thread in threads:
         thread.start()
     sleeper = subprocess.Popen([sys.executable, "-c", _SLEEPER], stdout=subprocess.PIPE, text=True)
@@ -122,11 +123,10 @@ def _append(sessions: list[Path], pause: float, load: int) -> tuple[list[int], l
     return [int(line) for line in done.stdout.split()], [float(each) for each in late.split()]
 
 
-def _parse(over: threading.Event) -> None:
-    lines = list(session_lines(turns=20))
-    while not over.is_set():
-        for line in lines:
-            orjson.loads(line)
+def _parse(daemon: Daemon, over: threading.Event) -> None:
+    daemon.children.call(
+        parse, background=True, heard={"goes_on": lambda: not over.is_set(), "alive": lambda: None}
+    )
 
 
 if __name__ == "__main__":

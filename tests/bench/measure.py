@@ -10,6 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import orjson
+
+from bsd.daemon.child import Child
+from bsd.sample import session_lines
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -65,3 +70,12 @@ def bsd(*arguments: str) -> list[str]:
 def settle() -> None:
     """Let the disk finish what earlier steps left it to do."""
     os.sync()
+
+
+def parse(child: Child) -> None:
+    """What keeps a child busy: a megabyte of lines, a sign of life, and so on."""
+    lines = list(session_lines(size=1 << 20))
+    while child.ask("goes_on"):
+        for line in lines:
+            orjson.loads(line)
+        child.progress(0)

@@ -318,6 +318,14 @@ def test_deleting_for_good_leaves_nothing_where_nobody_needs_it(
     assert contents_of(layout).of_entry("e1") == []
 
 
+def test_an_archive_whose_session_is_no_more_can_be_deleted(
+    layout: Layout, path: Path, archived: bytes
+) -> None:
+    path.unlink()
+    trash_of(layout).delete(NAME, permanent=True)
+    assert not list(layout.root.rglob("*.zst"))
+
+
 def test_archive_retention_ends_it(layout: Layout, surgeon: Surgeon, archived: bytes) -> None:
     assert len(search(layout, LONG, extracted_from=NAME)) == 4
     config = PruningConfig(archive_retention="30d")
@@ -403,6 +411,36 @@ def test_retention_merges(layout: Layout, original: bytes) -> None:
     assert clean(layout).cleaned == 4
     assert len(packs(layout)) == 1
     assert len(kept(layout)) == 12
+
+
+def test_who_looks_while_packs_are_merged_finds_the_line(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout.own.mkdir()
+    lines = _in_packs(layout, 8)
+    archive = SessionArchive(layout.archive_dir(NAME))
+    places = contents_of(layout).with_hash(digest(lines[3]))
+    before = archive.packs()
+    (made,) = archive.merge()
+    seen = iter([before, [made], [made]])
+    monkeypatch.setattr(archive, "packs", lambda: next(seen))
+    assert archive.line(digest(lines[3])) == lines[3]
+    assert [place.line() for place in places] == [lines[3]]
+
+
+def test_a_branch_finds_what_moves_while_it_looks(
+    layout: Layout, original: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch_off(layout, NAME, BRANCH)
+    line = long_lines(original)[0]
+    contents = contents_of(layout)
+    known = contents.with_hash(digest(line))
+    age(layout)
+    clean(layout)
+    with_hash = contents.with_hash
+    answers = iter([known])
+    monkeypatch.setattr(contents, "with_hash", lambda one: next(answers, None) or with_hash(one))
+    assert SessionStore(layout, BRANCH).load("0001_x", digest(line)) == line
 
 
 # --- what is damaged ---
@@ -501,7 +539,7 @@ def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]
         age(layout, name)
     before = disk(layout.extracted)
     assert clean(layout).errors == 0
-    assert list(layout.extracted.iterdir()) == []
+    assert list(layout.extracted.rglob("*.json")) == []
     return before, disk(layout.archive)
 
 

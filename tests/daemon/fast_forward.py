@@ -21,9 +21,11 @@ from bsd.daemon.queue import Backoff, WorkQueue
 from bsd.daemon.service import Daemon
 from bsd.daemon.watcher import WatchHealth
 from bsd.daemon.work import Workers
-from bsd.foundation.layout import SessionName
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import close_logs
+from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import load_settings
+from tests.daemon.in_process import ChildrenHere, Here
 
 
 class Clock:
@@ -59,19 +61,6 @@ class _NoWatcher:
         """Nothing is watched."""
 
 
-class _NoHelper:
-    """Nothing is exchanged, or the surgeon does it himself."""
-
-    def __init__(self, _: Any) -> None:
-        self.pid = None
-
-    def start(self) -> None:
-        """No process."""
-
-    def close(self) -> None:
-        """No process."""
-
-
 class _NoSettingsWatch(_NoWatcher):
     def start(self) -> None:
         """Whoever changes settings here tells."""
@@ -80,8 +69,9 @@ class _NoSettingsWatch(_NoWatcher):
 class Machine:
     """The daemon and the clock that drives it."""
 
-    def __init__(self, daemon: Daemon, clock: Clock) -> None:
+    def __init__(self, daemon: Daemon, child: Here, clock: Clock) -> None:
         self.daemon = daemon
+        self.child = child
         self.clock = clock
         self.jobs: list[tuple[str, float]] = []  # name and start of every run
         self.ended: Callable[[str], None] = lambda _: None
@@ -140,15 +130,20 @@ def machine(
             "WorkQueue",
             lambda **given: WorkQueue(**given, backoff=Backoff(chance=lambda: 1.0)),
         )
-        if surgeon is not None:
-            patched.setattr(service, "WatchedHelper", _NoHelper)
-            patched.setattr(service, "Surgeon", lambda *_, **__: surgeon)
+        here: list[Here] = []
+
+        def children(layout: Layout, config: ConfigService, **given: Any) -> ChildrenHere:
+            child = Here(layout, config, surgeon=surgeon, clock=lambda: clock.wall)
+            here.append(child)
+            return ChildrenHere(child, given["heard"])
+
+        patched.setattr(service, "Children", children)
         variables = {"HOME": str(root), "BRAINSURGEON_LOG_LEVEL": "error"}
         daemon = Daemon(
             load_settings(root=root, environ=variables),
             clocks=Clocks(lambda: clock.wall, lambda: clock.steady),
         )
-        running = Machine(daemon, clock)
+        running = Machine(daemon, here[0], clock)
         try:
             daemon.start()
             daemon.ready()

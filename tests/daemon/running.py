@@ -129,7 +129,7 @@ def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
         daemon.process.kill()
         daemon.process.wait()
         shutil.rmtree(daemon.socket.parent)
-        wait_for(lambda: not any(map(is_alive, children)), "helpers to leave")
+        wait_for(lambda: not any(map(is_alive, children)), "its children to leave")
     out = (tmp_path / "bsd.out").read_text()
     assert "Traceback" not in out, out
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bsd.care.verify import verify
+from bsd.daemon.children import Children
 from bsd.daemon.chores import Chores
 from bsd.daemon.state import DaemonState
 from bsd.foundation.errors import Unavailable
@@ -23,6 +25,8 @@ from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.index import Index
 from bsd.surgery.result import Status
+from tests.daemon.in_process import ChildrenHere, Here
+from tests.logs import capture_logs
 from tests.refusing import raising
 from tests.sessions import NAME, Clock, conversation, make_surgeon, write
 
@@ -52,7 +56,12 @@ def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def chores_of(layout: Layout) -> Chores:
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
-    return Chores(DaemonState(settings), make_surgeon(layout, Clock()))
+    return _chores(DaemonState(settings))
+
+
+def _chores(state: DaemonState) -> Chores:
+    child = Here(state.layout, state.config, surgeon=make_surgeon(state.layout, Clock()))
+    return Chores(state, cast(Children, ChildrenHere(child)))
 
 
 def test_a_store_that_a_killed_command_left_gets_its_index(
@@ -139,3 +148,28 @@ def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     kept = SessionStore(layout, NAME).refs()
     assert surgeon.extract(NAME).values
     assert SessionStore(layout, NAME).refs() == kept, "the next attempt uses them"
+
+
+def said_at_start(chores: Chores) -> list[str]:
+    with capture_logs() as lines:
+        chores.explain_retention()
+    said = [str(line["event"]) for line in lines if line["log_level"] == "info"]
+    return [event for event in said if not event.startswith("Config")]
+
+
+def test_a_start_says_what_becomes_of_content_and_after_the_update_what_is_new(
+    layout: Layout,
+) -> None:
+    chores = chores_of(layout)
+    (first,) = said_at_start(chores)
+    assert "moved, compressed, into the archive" in first
+    config = ConfigService(layout.config_file)
+    config.note_run("last_retention_run_at", 1e9)  # by a bsd that knew no archive
+    (new,) = said_at_start(chores_of(layout))
+    assert "no longer deleted" in new
+    assert "`bsd config set archive false`" in new
+    config.update({"archive": False})
+    assert said_at_start(chores_of(layout)) == []
+    config.update({"archive": True})
+    chores_of(layout).clean_up()
+    assert said_at_start(chores_of(layout)) == []  # it has been said

@@ -79,7 +79,7 @@ class Surgeon:
     def operator(self) -> Surgeon:
         return self
 
-    def recover(self) -> list[Any]:
+    def recover(self, records: object = None) -> list[Any]:
         return []
 
     def extract(
@@ -90,6 +90,7 @@ class Surgeon:
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> SessionResult:
         self.calls[name] += 1
         path, now = self.path(name), self.clock.wall
@@ -494,7 +495,7 @@ def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch
         totals = running.daemon.status()["totals"]
         assert totals["commits"] > 24
         assert totals["failed"] == totals["crashes"] == 0
-        surgeon = running.daemon._surgeon
+        surgeon = running.child.daemons
         for name in written:
             left = performed.extraction(surgeon, name)
             assert (left.values, left.reason) == (0, None)

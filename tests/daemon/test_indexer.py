@@ -7,18 +7,22 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bsd.care import indexing
+from bsd.care.indexing import Due
 from bsd.care.search import sessions_with
-from bsd.daemon import indexer
+from bsd.daemon import indexer, rare_tasks
+from bsd.daemon.children import ChildDied, Children
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.loops import Clocks
 from bsd.daemon.state import DaemonState
-from bsd.foundation.layout import SessionName
+from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.settings import load_settings
+from bsd.store.search import SearchIndex
+from tests.daemon.in_process import ChildrenHere, Here
 from tests.daemon.running import Running, configure, running
 from tests.doors.http.api import over_socket
 from tests.openclaw_tree import add_session, set_at_rest
@@ -61,7 +65,8 @@ class Bench:
         settings = load_settings(root=root, environ={"HOME": str(root)})
         self.state = State(settings, Clocks(steady=lambda: self.now))
         self.layout = self.state.layout
-        self.indexer = Indexer(self.state)
+        here = ChildrenHere(Here(self.layout, self.state.config))
+        self.indexer = Indexer(self.state, cast(Children, here))
         self.now += 60.0
 
     def run(self) -> int:
@@ -196,7 +201,7 @@ def test_a_session_that_breaks_the_reader_stops_no_other(
             raise RecursionError("something nobody thought of")
         return before(*arguments)
 
-    monkeypatch.setattr(indexer, "read_slice", breaking)
+    monkeypatch.setattr(indexing, "read_slice", breaking)
     bench.indexer.everything()
     bench.run()
     assert bench.find("aardvark") == {f"main/s{number}" for number in range(1, 5)}
@@ -227,10 +232,38 @@ def test_a_change_while_it_is_read_is_not_missed(
             bench.indexer.changed(name)
         return more
 
-    monkeypatch.setattr(indexer, "read_slice", meddling)
+    monkeypatch.setattr(indexing, "read_slice", meddling)
     bench.indexer.changed(name)
     bench.run()
     assert bench.find("numbat") == {"main/s0"}
+
+
+def test_a_session_that_ends_whoever_reads_it_stops_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = indexing.read_slice
+
+    def ending(*arguments: Any) -> bool:
+        if arguments[2].name.session == "s2":
+            raise ChildDied("the process that worked on it was ended by SIGKILL")
+        return before(*arguments)
+
+    monkeypatch.setattr(indexing, "read_slice", ending)
+    monkeypatch.setattr(rare_tasks, "read_some", _until_it_ends)
+    bench.indexer.everything()
+    bench.run()
+    assert bench.find("aardvark") == {"main/s0", "main/s1", "main/s3", "main/s4"}
+
+
+def _until_it_ends(
+    layout: Layout, index: SearchIndex, wanted: list[Due], *_: object
+) -> list[indexing.ReadOn]:
+    """As a child does it: what ends it is no failure of one session."""
+    turns = []
+    for due in wanted:
+        with index.change():
+            turns.append(indexing.ReadOn(due, more=indexing.read_slice(layout, index, due)))
+    return turns
 
 
 # --- in a real daemon -----------------------------------------------------------------------

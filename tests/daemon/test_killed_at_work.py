@@ -8,12 +8,13 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from bsd.text.splice import edit
-from tests.daemon.running import configure, launched, running
+from tests.daemon.running import children_of, configure, launched, running
 from tests.needs import require_linux
 from tests.openclaw_tree import add_session
 from tests.sessions import sample
@@ -57,6 +58,15 @@ class Agents(threading.Thread):
         self.join()
 
 
+def _kill_some(children: list[int], chance: random.Random) -> int:
+    """Every other child, at whatever it is; returns how many."""
+    victims = [pid for pid in children if chance.random() < 0.5]
+    for pid in victims:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(victims)
+
+
 def without_restored(content: bytes) -> list[bytes]:
     return [
         edit(line, remove=[("_restored",)]) if b'"_restored"' in line else line
@@ -78,10 +88,14 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     chance = random.Random(3)
     agents = Agents(list(originals))
     agents.start()
+    died = 0
     try:
         for _ in range(KILLS):
             with launched(root, tmp_path) as daemon:
-                time.sleep(chance.uniform(0.2, _LONGEST_LIFE_SECONDS))
+                end = time.monotonic() + chance.uniform(0.2, _LONGEST_LIFE_SECONDS)
+                while time.monotonic() < end:
+                    time.sleep(chance.uniform(0.02, 0.3))
+                    died += _kill_some(children_of(daemon.process.pid), chance)
                 assert daemon.process.poll() is None, daemon.log()
                 daemon.stop(signal.SIGKILL)
     finally:
@@ -94,6 +108,7 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
         assert not daemon.status()["queue"]["parked"]
         verified = daemon.bsd("verify")
         assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert died, "no child was there to be killed"
     assert not list(root.glob("agents/*/sessions/*.lock"))
 
     restored = daemon.bsd("restore-all", "--yes", "--keep-enabled")

@@ -55,6 +55,43 @@ def test_what_comes_up_during_work_is_done_afterwards_not_beside() -> None:
     assert take_at(queue, 6) == A
 
 
+def test_sessions_in_use_go_before_a_backlog_but_not_for_ever() -> None:
+    queue = fixed()
+    for session in (A, B):
+        queue.put(session, 0, backlog=True)
+    queue.put(C, 5)
+    queue.put(D, 3601)
+    assert [take_at(queue, 3700) for _ in SESSIONS] == [C, A, B, D]
+
+
+def test_one_of_a_backlog_that_is_used_goes_before_the_others() -> None:
+    queue = fixed()
+    for session in (A, B, C):
+        queue.put(session, 0, backlog=True)
+    assert take_at(queue, 1) == A  # now the others are ready
+    queue.put(C, 1)
+    queue.put(C, 2, backlog=True)  # it stays in use
+    assert queue.counts().ready == 2
+    assert queue.next_due() == 0
+    assert [take_at(queue, 2) for _ in SESSIONS] == [C, B, None, None]
+    assert queue.counts().ready == 0
+
+
+def test_a_backlog_gives_way_to_sessions_in_use_alone() -> None:
+    now = 1.0
+    queue = fixed(clock=lambda: now)
+    for session in (A, B):
+        queue.put(session, 0, backlog=True)
+    assert queue.take(0) == A
+    assert not queue.others_first(A), "the next one of the backlog can wait"
+    queue.put(C, 5)
+    assert not queue.others_first(A), "it is not due"
+    now = 6.0
+    assert queue.others_first(A)
+    assert queue.take(0) == C
+    assert not queue.others_first(C)
+
+
 def test_a_due_time_needs_no_change() -> None:
     queue = fixed()
     queue.put(A, 0)

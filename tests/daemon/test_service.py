@@ -145,10 +145,9 @@ def test_there_is_one_daemon_for_a_root_and_none_is_in_the_way_after_a_kill(
         assert f"process {daemon.process.pid}" in second.stderr
         assert "Try:" in second.stderr
         assert daemon.is_running()
-        helpers = children_of(daemon.process.pid)
-        assert helpers
+        helpers = wait_for(lambda: children_of(daemon.process.pid), "work to begin")
         assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
-        wait_for(lambda: not any(map(is_alive, helpers)), "the helper to leave")
+        wait_for(lambda: not any(map(is_alive, helpers)), "its children to leave")
     with running(root, tmp_path) as daemon:
         # What a commit kept before it was killed is indexed behind the start.
         wait_for(lambda: verify(Layout(root)).clean, "what was killed to be put in order")
@@ -174,17 +173,20 @@ def test_asked_to_stop_in_the_middle_it_ends_with_everything_in_order(
         assert daemon.is_sound()
 
 
-def test_an_exchange_helper_that_was_killed_is_replaced(root: Path, tmp_path: Path) -> None:
+def test_a_child_that_was_killed_is_replaced(root: Path, tmp_path: Path) -> None:
     with running(root, tmp_path) as daemon:
         path = file_of(root, "main/alpha")
         before = wait_for(lambda: placeholders(path), "the backlog to be extracted")
         wait_for(lambda: not daemon.status()["queue"]["working"], "the work to end")
-        (helper,) = children_of(daemon.process.pid)
-        os.kill(helper, signal.SIGKILL)
+        idle = children_of(daemon.process.pid)
+        assert {each["pid"] for each in daemon.status()["children"]} == set(idle)
+        for child in idle:
+            os.kill(child, signal.SIGKILL)
         with path.open("ab") as session:
             session.writelines(sample(12, 5).splitlines(keepends=True)[1:])
         wait_for(lambda: placeholders(path) > before, "the next extraction")
-        wait_for(lambda: daemon.status()["totals"]["helpers_replaced"] == 1, "it to be counted")
+        wait_for(lambda: daemon.status()["totals"]["children_died"], "it to be counted")
+        assert daemon.status()["totals"]["failed"] == 0, "nothing was in its hands"
         assert daemon.is_sound()
 
 
@@ -240,7 +242,8 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
         wait_for(lambda: not gone.exists(), "the old store to go")
         wait_for(lambda: daemon.said("[RETENTION] Deleted 1 extracted file (2.0 KB)"), "the log")
         assert daemon.said("kept for 24h")
-        assert daemon.said("bsd config set retention never")
+        assert daemon.said("bsd config set archive false")
+        assert list(layout.archive.rglob("*.zst"))
         # The next run is on New Year's Day: what is extracted now will be older than a day.
         kept = wait_for(
             lambda: (found := daemon.status()["retention"])["files"] and found, "a forecast"

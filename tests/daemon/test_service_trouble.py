@@ -33,26 +33,25 @@ def root(tmp_path: Path) -> Path:
 def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: Path) -> None:
     with launched(root, tmp_path) as daemon:
         wait_for(daemon.is_running, "the daemon to be ready")
-        (helper,) = children_of(daemon.process.pid)
-        os.kill(helper, signal.SIGSTOP)  # now no commit comes to its end
+        path = add_session(root, "main/stuck", sample(100, 1))
+        (child,) = wait_for(lambda: children_of(daemon.process.pid), "the work to begin")
+        os.kill(child, signal.SIGSTOP)  # now nothing comes to its end
         try:
-            path = add_session(root, "main/stuck", sample(6, 1))
-            lock = path.with_name(f"{path.name}.lock")
-            wait_for(lock.exists, "the commit to begin")
             daemon.process.send_signal(signal.SIGTERM)
             wait_for(lambda: daemon.said("bsd stops"), "the first signal to be heard")
             assert daemon.stop(signal.SIGTERM) == -signal.SIGTERM
         finally:
-            os.kill(helper, signal.SIGCONT)
-        wait_for(lambda: not is_alive(helper), "the helper to finish and leave")
+            os.kill(child, signal.SIGCONT)
+        wait_for(lambda: not is_alive(child), "the child to finish what it had begun, and leave")
     with running(root, tmp_path) as daemon:
-        # The helper did what it had in hand; the dead one's lock is still there, in nobody's way.
         wait_for(lambda: PLACEHOLDER in path.read_bytes(), "the session to be extracted")
+        wait_for(lambda: not daemon.status()["queue"]["working"], "the work to end")
         before = path.read_bytes().count(PLACEHOLDER)
         with path.open("ab") as session:
             session.writelines(sample(12, 3).splitlines(keepends=True)[1:])
         wait_for(lambda: path.read_bytes().count(PLACEHOLDER) > before, "what was appended to go")
-        wait_for(lambda: not lock.exists(), "the dead one's lock to be removed")
+        lock = path.with_name(f"{path.name}.lock")
+        wait_for(lambda: not lock.exists(), "no lock to be left")
         assert daemon.is_sound()
 
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from bsd.daemon import tasks
+from bsd.daemon.child import Stopping
 from bsd.daemon.chores import AutoCron
-from bsd.daemon.ledger import LONGEST_WAIT_SECONDS
 from bsd.daemon.loops import Clocks
 from bsd.daemon.queue import Failed, Finished, TryLater
-from bsd.daemon.state import DaemonState, Stopping
+from bsd.daemon.state import DaemonState
+from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.daemon.work import Work
 from bsd.foundation.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
 from bsd.foundation.layout import SessionName
 from bsd.foundation.settings import load_settings
-from bsd.session import surgeon
 from bsd.session.operate import Worth
 from bsd.surgery.plan import Plan, Report
 from bsd.surgery.result import SessionResult, Status
-from bsd.text.change import Edit, Identity
+from bsd.text.change import Edit, Identity, Written
+from tests.daemon.in_process import Here
 from tests.logs import capture_logs
 
 NAME = SessionName("main", "s1")
@@ -46,6 +48,7 @@ class Surgeon:
         overrides: Mapping[str, Any] | None = None,
         progress: Callable[[int], None] | None = None,
         worth: Worth | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> SessionResult:
         self.calls += 1
         self.meanwhile()
@@ -81,12 +84,15 @@ class House:
         self.scan = self.state.scan
         self.intake = self.state.intake
         self.auto_cron = AutoCron(self.state)
-        self.work = Work(
-            self.state,
-            cast(surgeon.Surgeon, self.surgeon),
-            worked=self.auto_cron.worked,
-            in_band=self.called,
-        )
+        self.child = Here(self.state.layout, self.config, surgeon=self.surgeon, in_band=self.called)
+        self.work = Work(self.state, self.look_into, worked=self.auto_cron.worked)
+
+    def look_into(
+        self, name: SessionName, alive: Callable[[], None], waited: float, *, urgent: bool
+    ) -> SessionResult | None:
+        """What a child does, here."""
+        self.child.heard = {"alive": alive, "checked": self.state.stop_here}
+        return tasks.look_into(self.child, name, waited=waited, urgent=urgent)
 
     def take(self, later: float = 0.0) -> SessionName | None:
         """What the queue gives so many seconds later."""
@@ -170,6 +176,27 @@ def test_the_end_of_a_protection_brings_the_session_back(house: House) -> None:
         str(NAME), Status.UNCHANGED, left_as=house.identity(), due_at=house.now - 5
     )
     assert house.work.on(NAME) == Finished(house.steady)
+
+
+def test_one_that_gave_way_comes_again_at_once_and_is_not_done(house: House) -> None:
+    house.write()
+    house.look()
+    house.surgeon.answer = SessionResult(
+        str(NAME), Status.EXTRACTED, entries=1, left_as=house.identity(), unfinished=True
+    )
+    assert house.work.on(NAME) == Finished(house.steady)
+    assert house.scan.changed(NAME)
+
+
+def test_what_the_scan_finds_is_a_backlog_unless_it_was_written_to_just_now(house: House) -> None:
+    others = [SessionName("main", name) for name in ("old", "new")]
+    for name in others:
+        house.write(name=name)
+    old, new = others
+    for name, age in ((old, 3600.0), (new, 30.0)):
+        seen = Written.of((house.sessions / f"{name.session}.jsonl").stat())
+        house.intake.found(name, seen, house.steady, seen.mtime_ns / 1e9 + age)
+    assert [house.take(), house.take()] == [new, old]
 
 
 def test_small_savings_gather_for_an_hour(house: House) -> None:

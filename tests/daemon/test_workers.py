@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
+from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Ended, Finished, WorkQueue
-from bsd.daemon.state import DaemonState, Stopping
+from bsd.daemon.state import DaemonState
 from bsd.daemon.work import Work, Workers
 from bsd.foundation.ages import steady
 from bsd.foundation.layout import SessionName

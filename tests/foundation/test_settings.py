@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import ClassVar
@@ -29,12 +30,25 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+_WORKERS = "a whole number between 0 (one a core, 8 at most) and 32"
+
+
 def refusal(file: Path, text: str, environ: dict[str, str]) -> ConfigError:
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_settings(environ=environ)
     assert caught.value.hint
     return caught.value
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (4, 4), (64, 8), (None, 1)])
+def test_there_is_a_worker_for_each_core_unless_somebody_says_how_many(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, threads: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert load_settings(root=Path("/r"), environ={"HOME": "/h"}).threads == threads
+    environ = {"HOME": "/h", "BRAINSURGEON_WORKERS": "12"}
+    assert load_settings(root=Path("/r"), environ=environ).threads == 12
 
 
 def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
@@ -45,7 +59,7 @@ def test_the_defaults(environ: dict[str, str], tmp_path: Path) -> None:
         "readonly": False,
         "http": None,
         "socket": tmp_path / ".openclaw" / ".brainsurgeon" / "bsd.sock",
-        "workers": 2,
+        "workers": 0,
         "debounce_seconds": 2.0,
         "quiet_seconds": 2.0,
         "log_level": "info",
@@ -213,7 +227,12 @@ def test_the_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("key", "good", "bad", "allowed"),
     [
-        ("workers", [1, 32], [0, 33, 1.5, True, "x", []], "a whole number between 1 and 32"),
+        (
+            "workers",
+            [0, 1, 32],
+            [-1, 33, 1.5, True, "x", []],
+            _WORKERS,
+        ),
         (
             "debounce_seconds",
             [0, 3600, 0.001],
@@ -292,7 +311,7 @@ def toml(value: object) -> str:
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
     [
-        ("BRAINSURGEON_WORKERS", "many", "a whole number between 1 and 32"),
+        ("BRAINSURGEON_WORKERS", "many", _WORKERS),
         ("BRAINSURGEON_LOG_LEVEL", "loud", "trace, debug, info, warn or error"),
         ("BRAINSURGEON_READONLY", "perhaps", "true or false"),
         ("AUTO_REFRESH_MS", "-1", "a whole number between 0 (off) and 86400000"),
@@ -350,7 +369,7 @@ def test_unknown_variables_name_the_nearest(
 
 def test_all_problems_are_told_at_once(environ: dict[str, str], file: Path) -> None:
     environ |= {"BRAINSURGEON_WORKRS": "1", "BRAINSURGEON_LOG_LEVEL": "x"}
-    text = f'workers = 0\nroot = "r"\nsocket = "/{"s" * 200}"\nreadnoly = true\n'
+    text = f'workers = 99\nroot = "r"\nsocket = "/{"s" * 200}"\nreadnoly = true\n'
     problem = refusal(file, text, environ)
     assert {error.field for error in problem.errors} == {
         "BRAINSURGEON_WORKRS",

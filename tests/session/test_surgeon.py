@@ -9,6 +9,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from bsd.session.session import Session
 from bsd.session.surgeon import Surgeon
 from bsd.store.extracted import SessionStore
 from bsd.store.state import StateDb
+from bsd.surgery.extract import plan_extraction
 from bsd.surgery.result import Status
 from bsd.text.reader import ChangedWhileReading, Line, TranscriptFile
 from tests.logs import capture_logs
@@ -42,6 +44,28 @@ def lines(path: Path) -> list[dict[str, object]]:
 def text_of(line: dict[str, object]) -> str:
     text: str = line["message"]["content"][0]["text"]  # type: ignore[index]
     return text
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_backlog_gives_way_between_two_commits(
+    layout: Layout, surgeon: Surgeon, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    path = write(layout, conversation(3))
+    small = partial(plan_extraction, budget_bytes=1)
+    monkeypatch.setattr("bsd.session.surgeon.plan_extraction", small)
+    asked: list[int] = []
+
+    def others_wait() -> bool:
+        asked.append(path.read_bytes().count(b"[[extracted-"))
+        return goes_on
+
+    result = surgeon.extract(NAME, goes_on=others_wait)
+    assert result.status is Status.EXTRACTED
+    assert result.unfinished is not goes_on
+    assert asked == ([1, 2, 3][: len(asked)] if goes_on else [1])
+    assert result.values == (3 if goes_on else 1)
+    with Session(layout, NAME).lock(0.0):
+        pass  # nobody holds it
 
 
 def test_old_results_leave_and_come_back(layout: Layout, surgeon: Surgeon) -> None:
@@ -409,7 +433,7 @@ def test_two_agents_whose_names_run_together_keep_apart(layout: Layout, surgeon:
         write(layout, conversation(1), name)
         surgeon.extract(name)
     assert layout.store_dir(one) != layout.store_dir(other)
-    assert len(os.listdir(layout.extracted)) == 2
+    assert len(list(layout.extracted.glob("[!.]*"))) == 2
 
 
 # --- real transcripts -------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import json
 import os
 import signal
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
@@ -29,6 +30,9 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from bsd import __version__
+from bsd.daemon import rare_tasks
+from bsd.daemon.children import Children
+from bsd.daemon.loops import Beats, Loop
 from bsd.doors.agent.answers import error_answer
 from bsd.doors.agent.scope import Scope
 from bsd.doors.agent.tools import (
@@ -46,13 +50,13 @@ from bsd.doors.models import answer_model, arguments_model
 from bsd.foundation.answers import Answer
 from bsd.foundation.definition import Tool, WingVerb, arguments_of
 from bsd.foundation.errors import BsdError, Forbidden, Invalid, Unavailable
+from bsd.foundation.files import UNCERTAIN_SECONDS
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.settings import Settings
 from bsd.memory.facts import Memory, classes_of, open_memory
 from bsd.memory.tools import A_MOMENT, VERBS
-from bsd.session.commit.exchangers import Exchanger, HelperExchanger
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.verbs.verb import Hands, Meanwhile
@@ -161,7 +165,7 @@ class _ServersHands:
         layout: Layout,
         config: ConfigService,
         settings: Settings | None,
-        exchanger: Exchanger,
+        children: Children,
         stopping: threading.Event,
         scope: Scope,
     ) -> None:
@@ -170,8 +174,7 @@ class _ServersHands:
         self._scope = scope
         self._memory = settings.memory if settings else None
         self._readonly = bool(settings and settings.readonly)
-        self._quiet = settings.quiet_seconds if settings else None
-        self._exchanger = exchanger
+        self._children = children
         self._stopping = stopping
 
     def memory(self) -> MemoryHands:
@@ -183,20 +186,20 @@ class _ServersHands:
         self._may(writes=writes)
         return open_memory(self.layout, self._memory, actor="agent", stopping=self._stopping.is_set)
 
-    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:
-        """Whoever does it; raises Forbidden where nothing may be written."""
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - all are alike
+        """Whoever looks; raises Forbidden where nothing may be written."""
         self._may(writes=writes)
-        wait = _LONGEST_WAIT if writes and self._scope.may_wait(self.layout, name) else 0.0
-        patience = Patience(wait, sleep=self._sleep, check=self._check)
-        if self._quiet is not None:
-            patience = replace(patience, quiet=self._quiet)
-        return Surgeon(
-            self.layout,
-            self._config,
-            actor="agent",
-            patience=patience,
-            # Other threads parse: a lease must not wait for them.
-            exchanger=self._exchanger,
+        patience = Patience(0.0, sleep=self._sleep, check=self._check)
+        return Surgeon(self.layout, self._config, actor="agent", patience=patience)
+
+    def send(self, verb: str, name: SessionName | None, asked: Any, meanwhile: Meanwhile) -> Any:
+        """Have a child change a session; raises Forbidden where nothing may be written."""
+        self._may(writes=True)
+        wait = _LONGEST_WAIT if name and self._scope.may_wait(self.layout, name) else 0.0
+        return self._children.call(
+            *(rare_tasks.perform_verb, verb, name, asked, "agent", wait),
+            session=name,
+            heard={"meanwhile": meanwhile},
         )
 
     def _may(self, *, writes: bool) -> None:
@@ -226,7 +229,7 @@ _MOST_LATE = 32  # calls whose answers nobody came for
 # What a model must know of bsd to work with it: seed 001's four points, and one more.
 INSTRUCTIONS = """\
 Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
-as long as they are kept (a setting; 24 hours by default).
+as long as they are kept (settings; by default for ever, after 24 hours compressed).
 
 - What leaves: tool results and thinking of 500 characters or more (settings may say otherwise), \
 once a few newer messages follow. In their place stands [[extracted-ID]].
@@ -426,11 +429,34 @@ def serve(
 ) -> None:
     """Serve tools until stdin ends, or a signal comes: for sessions, for memory, or all."""
     stopping = threading.Event()
-    with HelperExchanger() as exchanger:
-        hands = _ServersHands(layout, config, settings, exchanger, stopping, scope)
+    with _children(layout, config, settings) as children:
+        hands = _ServersHands(layout, config, settings, children, stopping, scope)
         offered = {"sessions": tuple(TOOLS), "memory": tuple(MEMORY_TOOLS)}
         names = offered.get(which, (*TOOLS, *MEMORY_TOOLS))
         anyio.run(_serve, Toolbox(hands, scope, hands.memory(), stopping, offered=names))
+
+
+@contextmanager
+def _children(
+    layout: Layout, config: ConfigService, settings: Settings | None
+) -> Iterator[Children]:
+    """Who changes sessions here: our threads parse, and a lease must not wait for them."""
+    loops: list[Loop] = []
+    children = Children(
+        layout,
+        config,
+        quiet_seconds=settings.quiet_seconds if settings else UNCERTAIN_SECONDS,
+        log=lambda: (settings.log_level if settings else "info", "auto"),
+        wake=lambda: loops[0].wake(),  # noqa: PLW0108 - it is made below
+    )
+    loops.append(Loop("children", children.step, Beats(), clock=time.monotonic))
+    loops[0].start()
+    try:
+        yield children
+    finally:
+        loops[0].stop()
+        children.stop()
+        loops[0].join()
 
 
 async def _serve(toolbox: Toolbox) -> None:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
 from bsd.daemon.signals import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
-from bsd.daemon.state import DaemonState
 from bsd.doors.cli.call import Call
 from bsd.doors.http.early import Early
 from bsd.doors.http.server import ApiServer
 from bsd.foundation.errors import TemporaryFailure
-from bsd.foundation.layout import SessionName
 from bsd.foundation.logs import close_logs
+from bsd.foundation.processes import give_back_memory
 from bsd.foundation.settings import HttpAddress, Settings, load_settings
-from bsd.session.surgeon import Surgeon
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from bsd.doors.agent.inband import InBand
+_IN_BAND = "bsd.doors.agent.inband:InBand"  # children load it
 
 # Threads that import at the same time modules which import each other may find one half made.
 _loading = threading.RLock()
@@ -40,7 +37,7 @@ def run_daemon(call: Call, http: str | None) -> int:
 
     now = settings()
     call.log_file = call.layout.log_file
-    daemon = Daemon(now, reload_settings=settings, in_band=_in_band)
+    daemon = Daemon(now, reload_settings=settings, in_band=_IN_BAND)
     with Signals() as signals:
         server: ApiServer | None = None
         try:
@@ -65,23 +62,6 @@ def _settings(call: Call, http: str | None) -> Settings:
     return found.model_copy(update={"http": HttpAddress.parse(http)}) if http else found
 
 
-def _in_band(state: DaemonState, surgeon: Surgeon) -> Callable[[SessionName], bool]:
-    """Let calls of agents be carried out; what that takes is loaded behind the start."""
-
-    def carry_out(name: SessionName) -> bool:
-        parts = state.layout, state.config, surgeon, state.state_db, state.clocks.wall
-        return _load_in_band()(*parts)(name)
-
-    return carry_out
-
-
-def _load_in_band() -> type[InBand]:
-    with _loading:
-        from bsd.doors.agent.inband import InBand  # a start waits for none of it
-
-    return InBand
-
-
 def _serve(daemon: Daemon, settings: Settings, routes: Early) -> ApiServer:
     """Open the API's doors."""
     server = ApiServer(routes, settings, daemon)
@@ -93,13 +73,13 @@ def _routes(daemon: Daemon, settings: Settings) -> Early:
     def make() -> ASGIApp:
         with _loading:
             try:
-                _load_in_band()  # what is on the disk later may be another release
                 from bsd.doors.http.app import app_of  # all routes and verbs
 
                 return app_of(daemon, settings)
             finally:
                 gc.freeze()  # see `Daemon.ready`
                 gc.enable()
+                give_back_memory()  # loading takes and leaves a megabyte
 
     return Early(daemon, make)
 

@@ -83,8 +83,7 @@ def app_of(daemon: Daemon, settings: Settings) -> Starlette:
         now.layout,
         now.config,
         Patience(WAIT_SECONDS, settings.quiet_seconds, check=now.stop_here),
-        exchanger=daemon.exchanger,
-        noticed=daemon.attempted,
+        work=daemon.perform,
         cleaned=daemon.cleaned,
         searched=daemon.search_state,
     )

@@ -22,13 +22,11 @@ from bsd.foundation.errors import BsdError, Busy, Invalid, LeftAlone, NotFound
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger, traced
 from bsd.foundation.pruning_config import ConfigService
-from bsd.session.commit.exchangers import Exchanger
-from bsd.session.operate import Noticed
 from bsd.session.rest import Patience
 from bsd.session.surgeon import Surgeon
 from bsd.surgery.result import SessionResult, Status
 from bsd.verbs.list_sessions import SearchState
-from bsd.verbs.verb import Verb, all_verbs, perform
+from bsd.verbs.verb import Send, Verb, all_verbs, perform
 
 _log = get_logger("api")
 
@@ -54,8 +52,8 @@ class ApiHands:
     layout: Layout
     config: ConfigService
     patience: Patience = field(default_factory=lambda: Patience(wait=WAIT_SECONDS))
-    exchanger: Exchanger | None = None
-    noticed: Noticed | None = None
+    # Does verbs that change something, in another process: verb, session, arguments, actor, wait.
+    work: Callable[[str, SessionName | None, Any, str, float], Any] | None = None
     cleaned: Callable[[], None] = lambda: None  # told when something was deleted for good
     outlines: Outlines = field(default_factory=Outlines)
     searched: Callable[[], dict[str, Any]] | None = None  # `bsd.daemon.status`
@@ -67,8 +65,6 @@ class ApiHands:
             self.config,
             actor=self.actor,
             patience=self.patience,
-            exchanger=self.exchanger,
-            noticed=self.noticed,
         )
 
     def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
@@ -77,7 +73,6 @@ class ApiHands:
             self.config.current.trash_retention,
             actor=self.actor,
             patience=self.patience,
-            exchanger=self.exchanger,
         )
 
     def named(self, agent: str, session: str) -> SessionName:
@@ -92,6 +87,13 @@ class ApiHands:
         if self.searched is None:
             return SearchState(complete=False, waiting=0, problem="nobody keeps an index here")
         return SearchState(**self.searched())
+
+    @property
+    def send(self) -> Send | None:
+        work = self.work
+        if work is None:
+            return None
+        return lambda verb, name, asked, _: work(verb, name, asked, self.actor, self.patience.wait)
 
     def clock(self) -> float:
         return self.patience.clock()

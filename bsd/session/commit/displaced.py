@@ -41,7 +41,7 @@ from bsd.foundation.leases import (
     take_lease,
 )
 from bsd.foundation.processes import seconds_up
-from bsd.session.commit.exchangers import Exchanger, Step
+from bsd.session.commit.exchange import Step
 from bsd.session.commit.inflight import InFlight, InFlightRecord, Mark, Note, add_note
 from bsd.session.commit.late import (
     Insert,
@@ -126,7 +126,6 @@ class Given:
 
     inflight: InFlight
     access: Access
-    exchanger: Exchanger
     now_ns: Callable[[], int]
     after_step: Step
     strength: Callable[[Path], Strength]
@@ -369,7 +368,6 @@ class Displaced:
                 keeps_mtime=self.access.owner(record.session).keeps_mtime,
             ),
             inflight=self.means.inflight,
-            exchanger=self.means.exchanger,
             session_lock=self.access.session_lock(record.session, record.target),
             still_idle=lambda: self.access.still_idle(record.session, record.target),
             keep=lambda: None,

@@ -1,8 +1,7 @@
 """Steps 2-6 of a commit (DESIGN §4): lease, exchange, drain, undo.
 
 While the leases are held everybody who opens the session waits, so nothing here may wait for the
-GIL, for memory or for a log. These steps therefore import next to nothing and run in a process of
-their own (`helper.py`) wherever there are other threads.
+GIL, for memory or for a log: it runs in processes of one thread, and stands alone.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Callable
+from typing import TypedDict
 
 from bsd.foundation.leases import (
     append,
@@ -28,37 +29,34 @@ from bsd.foundation.leases import (
     take_lease,
 )
 
-TYPE_CHECKING = False  # `typing` costs the helper milliseconds and memory it needs for nothing
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypedDict
 
-    class Request(TypedDict):
-        """Everything steps 2-6 need to know; plain JSON."""
+class Request(TypedDict):
+    """Everything steps 2-6 need to know; plain JSON."""
 
-        path: str  # the session
-        inflight: str  # the new file's name in the in-flight directory
-        record: str  # notes are appended to it before bytes are carried over
-        planned: list[int]  # dev, ino, size, mtime_ns, ctime_ns of the session as planned
-        new: list[int]  # the same of the new file
-        edits: list[list[int]]  # offset, length, new length, ascending
-        edited_sha256: str  # of the hashes of the planned file's bytes under each edit, in order
-        strong: bool  # leases prove something here
-        report_steps: bool  # helper only: say each step and wait for a line before going on
+    path: str  # the session
+    inflight: str  # the new file's name in the in-flight directory
+    record: str  # notes are appended to it before bytes are carried over
+    planned: list[int]  # dev, ino, size, mtime_ns, ctime_ns of the session as planned
+    new: list[int]  # the same of the new file
+    edits: list[list[int]]  # offset, length, new length, ascending
+    edited_sha256: str  # of the hashes of the planned file's bytes under each edit, in order
+    strong: bool  # leases prove something here
 
-    class Result(TypedDict):
-        """How steps 2-6 ended; plain JSON."""
 
-        gave_up: str | None  # a GiveUp value, or "error"; None: committed
-        detail: str
-        errno: int  # of an "error", else 0
-        exchanged: bool  # the new file was at the path at some time
-        drained_bytes: int
-        drained_lines: int
-        held_s: float  # longest time a lease was held without a pause
-        identity: list[int] | None  # of the new file when it was released
+class Result(TypedDict):
+    """How steps 2-6 ended; plain JSON."""
 
-    Step = Callable[[str], None]
+    gave_up: str | None  # a GiveUp value, or "error"; None: committed
+    detail: str
+    errno: int  # of an "error", else 0
+    exchanged: bool  # the new file was at the path at some time
+    drained_bytes: int
+    drained_lines: int
+    held_s: float  # longest time a lease was held without a pause
+    identity: list[int] | None  # of the new file when it was released
+
+
+Step = Callable[[str], None]
 
 _DRAIN_SECONDS = 0.05
 _PUT_BACK_SECONDS = 0.25
@@ -422,6 +420,10 @@ class Exchange:
 
 def _lines(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") if data else 0)
+
+
+def no_step(step: str) -> None:
+    """The hook of a commit that nobody watches."""
 
 
 def exchange(request: Request, after_step: Step) -> Result:

@@ -28,7 +28,6 @@ from bsd.foundation.errors import (
     Forbidden,
     LeftAlone,
     Unavailable,
-    os_problem,
 )
 from bsd.foundation.files import (
     LARGEST_RECORD,
@@ -43,6 +42,7 @@ from bsd.foundation.files import (
 )
 from bsd.foundation.immutable import immutable
 from bsd.foundation.layout import Layout, SessionName, plain_directories
+from bsd.session.commit.own_commits import OwnCommits
 from bsd.session.commit.reach import remedy, source_around
 from bsd.text.change import Identity
 
@@ -280,10 +280,7 @@ class InFlight:
         self.layout = layout
         self._found: dict[Path, Path] = {}
         self._exchanges: dict[int, bool] = {}  # by device: whether names can be exchanged there
-        # Records that we left, each with the displaced file as it was when it was last looked at.
-        self._left: dict[SessionName, dict[Path, Identity | None]] = {}
-        # How we left sessions, and when others had last written to them.
-        self._own: dict[SessionName, tuple[Identity, int]] = {}
+        self.own = OwnCommits()
 
     def read(self, path: Path) -> InFlightRecord | None:
         """Read a record as `read_record` does, and refuse one of a session that lies elsewhere."""
@@ -308,46 +305,6 @@ class InFlight:
         if target in places or not (places or os.path.lexists(record.target)):
             return None  # of a session that has no place any more there is nothing to be changed
         return f"{record.target} is not where session {record.session} lies"
-
-    def remember(self, session: SessionName, record: Path) -> None:
-        """Note that a commit by this process has left a record."""
-        self._left.setdefault(session, {})[record] = None
-
-    def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
-        """Note that what a session is now was written by us, who found it as `before`."""
-        used = self.used_before(session, before)
-        self._own[session] = after, before.mtime_ns if used is None else used
-
-    def used_before(self, session: SessionName, found: Identity) -> int | None:
-        """When others wrote to a session last, if it is as this process left it (epoch ns)."""
-        left = self._own.get(session)
-        if left is None:
-            return None
-        was, used_ns = left
-        if was.written == found.written:
-            return used_ns
-        self._own.pop(session, None)
-        return None
-
-    def touched(self, session: SessionName) -> dict[Path, Identity | None]:
-        """What commits by this process have left for a session and nobody has looked at since.
-
-        Records, the oldest first, whose displaced file has changed since `note_watched`; with that
-        file as it is now, None if there is none.
-        """
-        left = self._left.get(session)
-        if left is None:
-            return {}
-        for record in [record for record in left if _look(record) is None]:
-            del left[record]
-        if not left:
-            del self._left[session]
-        now = {record: _look(record.with_suffix(_FILE)) for record in left}
-        return {record: file for record, file in now.items() if not file or file != left[record]}
-
-    def note_watched(self, session: SessionName, record: Path, file: Identity | None) -> None:
-        """Note that nothing was to be done about a displaced file as it was then."""
-        self._left.get(session, {})[record] = file
 
     def directory_for(self, session: Path) -> Path:
         """The in-flight directory on the mount of `session`.
@@ -561,15 +518,6 @@ def _why_none(path: Path, trusted: frozenset[int]) -> str | None:
     with suppress(FileNotFoundError):
         return why_not_our_file(path.lstat(), trusted)
     return None
-
-
-def _look(path: Path) -> Identity | None:
-    try:
-        return Identity.of(path.lstat())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise os_problem(error, f"looking for {path}") from error
 
 
 def _age(path: Path) -> tuple[int, str]:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bsd.foundation import filesystem
 from bsd.foundation.errors import BsdError, Busy, Unavailable, os_problem
@@ -27,12 +26,9 @@ from bsd.foundation.filesystem import MetadataNotKept, Strength, keep_metadata
 from bsd.foundation.immutable import immutable
 from bsd.foundation.leases import open_plain, tail_hash
 from bsd.foundation.logs import get_logger, traced
-from bsd.session.commit.exchangers import Exchanger, ExchangerLost, Step, no_step
+from bsd.session.commit.exchange import Request, Result, Step, exchange, no_step
 from bsd.session.commit.inflight import Draft, EditedSpan, Edits, InFlight, Mark
 from bsd.text.change import Change, Edit, Identity
-
-if TYPE_CHECKING:
-    from bsd.session.commit.exchange import Request, Result
 
 _log = get_logger("commit")
 # Less than this between two edits is cheaper to read and write with them than to copy apart.
@@ -183,7 +179,6 @@ class GiveUp(StrEnum):
     BUSY = "busy"  # its lock is held
     NOT_IDLE = "not_idle"  # in use in another way
     CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
-    HELPER_LOST = "helper_lost"  # the exchange was cut short before it changed anything
     FAILED = "failed"  # by an error, which is raised
 
 
@@ -217,7 +212,6 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     change: Change,
     *,
     inflight: InFlight,
-    exchanger: Exchanger,
     session_lock: AbstractContextManager[object],
     still_idle: Callable[[], str | None],
     keep: Callable[[], None],
@@ -232,7 +226,7 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     (a Busy from that lock is a giving up). Raises a BsdError for what waiting does not cure (disk
     full, no permission); the session is as it was then, too.
     """
-    work = _Commit(change, inflight, exchanger, after_step, now_ns)
+    work = _Commit(change, inflight, after_step, now_ns)
     try:
         with _os_errors(change.path):
             return work.run(session_lock, still_idle, keep, strength)
@@ -245,13 +239,11 @@ class _Commit:
         self,
         change: Change,
         inflight: InFlight,
-        exchanger: Exchanger,
         after_step: Step,
         now_ns: Callable[[], int],
     ) -> None:
         self.change = change
         self.inflight = inflight
-        self.exchanger = exchanger
         self.after_step = after_step
         self.now_ns = now_ns
         self.strong = True
@@ -354,7 +346,6 @@ class _Commit:
             "edits": [list(span) for span in spans],
             "edited_sha256": built.edited_sha256,
             "strong": self.strong,
-            "report_steps": False,
         }
 
     def exchange_locked(
@@ -362,8 +353,8 @@ class _Commit:
         request: Request,
         session_lock: AbstractContextManager[object],
         still_idle: Callable[[], str | None],
-    ) -> Result | None:
-        """Steps 1-6, up to the release of the session lock; None if the helper was lost."""
+    ) -> Result:
+        """Steps 1-6, up to the release of the session lock."""
         with _held(session_lock):
             self.after_step("locked")
             if reason := still_idle():
@@ -372,28 +363,18 @@ class _Commit:
                 self.check_quiet()
             self.after_step("idle")
             self.handed_over = True
-            result: Result | None = None
-            try:
-                result = self.exchanger.exchange(request, self.after_step)
-            except ExchangerLost:
-                pass  # the inode at the path will tell
-            except BsdError:
-                self.handed_over = False  # it could not even begin
-                raise
-            else:
-                self.handed_over = result["exchanged"]
+            result = exchange(request, self.after_step)
+            self.handed_over = result["exchanged"]
         self.after_step("unlocked")
         return result
 
-    def conclude(self, draft: Draft, request: Request, result: Result | None) -> Outcome:
+    def conclude(self, draft: Draft, request: Request, result: Result) -> Outcome:
         """Make the names durable and say what happened."""
         if self.handed_over:
-            self.inflight.remember(self.change.session, draft.record)
+            self.inflight.own.remember(self.change.session, draft.record)
             sync_dir(self.change.path.parent)
             sync_dir(draft.record.parent)
             self.after_step("durable")
-        if result is None:
-            return self.in_doubt(draft, request)
         if result["gave_up"] == "error":
             code = result["errno"]
             raise OSError(code, os.strerror(code), result["detail"])
@@ -408,24 +389,6 @@ class _Commit:
             drained_lines=result["drained_lines"],
             lease_held_s=result["held_s"],
             in_flight=in_flight,
-        )
-
-    def in_doubt(self, draft: Draft, request: Request) -> Outcome:
-        """The helper died: the inode at the path tells whether the exchange stood (rule a)."""
-        try:
-            now = _look(self.change.path)
-        except _Stop:
-            return Outcome(GiveUp.HELPER_LOST, "the session is gone", in_flight=draft.record)
-        if now.ino == request["new"][1]:
-            return Outcome(
-                None,
-                "the helper died after the exchange; recovery carries what others appended",
-                identity=now,
-                bytes_written=request["new"][2],
-                in_flight=draft.record,
-            )
-        return Outcome(
-            GiveUp.HELPER_LOST, "the helper died before the exchange", in_flight=draft.record
         )
 
 

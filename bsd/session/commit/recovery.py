@@ -19,16 +19,15 @@ from bsd.foundation.filesystem import Strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.logs import get_logger
 from bsd.session.commit.displaced import KEEP_NS, Access, Displaced, Given, Recovered, State
-from bsd.session.commit.exchangers import Exchanger, Step, no_step
+from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight, InFlightRecord
 
 _log = get_logger("recovery")
 
 
-def recover(  # noqa: PLR0913 - what tests replace, each by its name
+def recover(
     inflight: InFlight,
     access: Access,
-    exchanger: Exchanger,
     *,
     now_ns: Callable[[], int] = time.time_ns,
     after_step: Step = no_step,
@@ -43,7 +42,7 @@ def recover(  # noqa: PLR0913 - what tests replace, each by its name
     nothing.
     """
     results = [
-        _recovered(path, Given(inflight, access, exchanger, now_ns, after_step, strength, retire))
+        _recovered(path, Given(inflight, access, now_ns, after_step, strength, retire))
         for path in (inflight.records() if records is None else records)
     ]
     if records is None:
@@ -51,9 +50,7 @@ def recover(  # noqa: PLR0913 - what tests replace, each by its name
     return [result for result in results if result is not None]
 
 
-def retire(
-    inflight: InFlight, exchanger: Exchanger, *, now_ns: Callable[[], int] = time.time_ns
-) -> list[Recovered]:
+def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> list[Recovered]:
     """Finish what is due and needs no session: displaced files that nobody wrote to in time.
 
     For whoever only looks, or destroys: late lines wait for somebody who may change sessions.
@@ -64,7 +61,7 @@ def retire(
 
     due = [path for path in inflight.records() if _is_due(path, now_ns())]
     access = replace(Access.to(inflight.layout, lambda *_: None), session_lock=nobody)
-    done = recover(inflight, access, exchanger, now_ns=now_ns, records=due) if due else []
+    done = recover(inflight, access, now_ns=now_ns, records=due) if due else []
     return [*done, *_without_strays(inflight, now_ns)]
 
 

@@ -61,6 +61,9 @@ def sample_status() -> dict[str, Any]:
             "retried": 6,
             "parked": [{"session": "main/bad", "error": "disk full", "failures": 5}],
         },
+        "children": [
+            {"pid": 4242, "since": "2026-11-22T09:00:00.000Z", "session": "main/4f2a"},
+        ],
         "workers": [
             {"name": "worker-1", "session": "main/a", "since": "2026-11-22T10:03:00.000Z"},
             {"name": "worker-2", "session": None, "since": None},
@@ -76,7 +79,8 @@ def sample_status() -> dict[str, Any]:
             "bytes_written": 23_456_789,
             "busy": 7,
             "failed": 5,
-            "helpers_replaced": 1,
+            "children_started": 2,
+            "children_died": 1,
             "workers_replaced": 0,
             "crashes": 0,
         },

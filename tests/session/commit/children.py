@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from bsd.foundation import filesystem
-from bsd.session.commit.exchangers import HelperExchanger, Step
+from bsd.session.commit.exchange import Step
 from tests.session.commit.disk_calls import DiskCalls
 from tests.session.commit.led_writers import Stage
 from tests.session.commit.ledger import Ledger
@@ -37,8 +37,7 @@ class Order:
 
     root: str
     ledger: str
-    act: str = "commit"  # commit | helper | recover | extract | restore
-    kills_helper: bool = False  # instead of the child itself; `helper` only
+    act: str = "commit"  # commit | recover | extract | restore
     world: str = "quiet"
     die_at_call: int = 0
     when: str = "after"  # before | after | torn
@@ -153,30 +152,25 @@ def _obey(order: Order) -> Report:
             with disk.paused():
                 world.at[step](stage)
         if len(steps) == order.die_after_step or step == order.die_after:
-            os.kill((helper.pid or 0) if order.kills_helper else os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     if order.as_a_whole:
         filesystem._MANY = 1
-    helper = HelperExchanger()
-    if order.act == "helper":
-        helper.start()
     disk.install()
     if order.largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order.largest_file, order.largest_file))
     try:
-        with helper:
-            ended, error = _act(order, root, after_step, helper), ""
+        ended, error = _act(order, root, after_step), ""
     except Exception:  # noqa: BLE001 whatever it is, the test wants to read it
         ended, error = "error", traceback.format_exc()
     return Report(False, ended, steps, disk.trace, disk.unseen, error)
 
 
-def _act(order: Order, root: Path, after_step: Step, helper: HelperExchanger) -> str:
+def _act(order: Order, root: Path, after_step: Step) -> str:
     from tests.session.commit import committing
 
-    if order.act in ("commit", "helper"):
-        exchanger = helper if order.act == "helper" else None
-        outcome = committing.commit_extraction(root, after_step, exchanger)
+    if order.act == "commit":
+        outcome = committing.commit_extraction(root, after_step)
         return str(outcome.gave_up or "committed")
     if order.act == "recover":
         found = committing.recover_all(root, order.seconds_later, after_step)

@@ -17,7 +17,7 @@ from bsd.foundation.layout import Layout, SessionName
 from bsd.foundation.pruning_config import ConfigService
 from bsd.foundation.pruning_fields import PruningConfig
 from bsd.session.commit.displaced import Access, Recovered
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.lock import own_lock
 from bsd.session.commit.protocol import Outcome, commit
@@ -39,7 +39,6 @@ CALLS = ("call2", "call4")
 def commit_extraction(
     root: Path,
     after_step: Step = no_step,
-    exchanger: Exchanger | None = None,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Outcome:
     """Extract with everything but the façade: plan, keep, commit. The session is at rest."""
@@ -61,7 +60,6 @@ def commit_extraction(
         return commit(
             Change(path, plan.planned_on, plan.edits, NAME, planned_at),
             inflight=InFlight(layout),
-            exchanger=exchanger or DirectExchanger(),
             session_lock=SessionLock(path, 0.0, name=NAME),
             still_idle=lambda: None,
             keep=keep,
@@ -74,14 +72,12 @@ def recover_all(
     root: Path,
     seconds_later: float = 0.0,
     after_step: Step = no_step,
-    exchanger: Exchanger | None = None,
 ) -> list[Recovered]:
     """Recover as a start of the daemon does, so many seconds from now."""
     layout = Layout(root)
     return recover(
         InFlight(layout),
         Access.to(layout, lambda name, path: None),
-        exchanger or DirectExchanger(),
         now_ns=lambda: time.time_ns() + int(seconds_later * 1e9),
         after_step=after_step,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bsd.session.commit.displaced import Recovered, State
-from bsd.session.commit.exchangers import Step
+from bsd.session.commit.exchange import Step
 from bsd.session.commit.orphans import list_orphans
 from tests.refusing import raising
 from tests.session.commit.scene import (

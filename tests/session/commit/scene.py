@@ -16,7 +16,7 @@ from bsd.foundation.errors import Busy
 from bsd.foundation.filesystem import Strength, strength
 from bsd.foundation.layout import Layout, SessionName
 from bsd.session.commit.displaced import Access, Recovered
-from bsd.session.commit.exchangers import DirectExchanger, Exchanger, Step, no_step
+from bsd.session.commit.exchange import Step, no_step
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.protocol import Outcome, commit
 from bsd.session.commit.recovery import recover
@@ -78,7 +78,6 @@ class Scene:
     """One session in `root` and what a commit needs."""
 
     root: Path
-    exchanger: Exchanger = field(default_factory=DirectExchanger)
     strength: Callable[[Path], Strength] = strength
     own_lock_held: bool = False
     session_lock_held: bool = False
@@ -125,7 +124,6 @@ class Scene:
         return commit(
             change or self.change(*(edits or (SHORTEN,))),
             inflight=self.inflight,
-            exchanger=self.exchanger,
             session_lock=self.session_lock(),
             still_idle=lambda: self.idle,
             keep=keep,
@@ -147,7 +145,6 @@ class Scene:
                 still_idle=lambda _name, _path: self.idle,
                 owner=lambda name: self.owner(self.layout, name.agent),
             ),
-            self.exchanger,
             now_ns=lambda: time.time_ns() + int(after_seconds * 10**9),
             after_step=after_step,
             strength=self.strength,

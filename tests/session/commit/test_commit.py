@@ -11,7 +11,6 @@ import pytest
 from bsd.foundation import leases
 from bsd.foundation.errors import Forbidden, TemporaryFailure, Unavailable
 from bsd.session.commit import exchange
-from bsd.session.commit.exchangers import DirectExchanger, HelperExchanger
 from bsd.session.commit.protocol import GiveUp
 from bsd.text.change import Change, Edit, Identity
 from tests.refusing import raising
@@ -49,16 +48,10 @@ def test_the_new_file_is_at_the_path_and_the_old_one_in_flight(scene: Scene) -> 
     assert scene.records() == [outcome.in_flight]
 
 
-@pytest.mark.parametrize("exchanger", [DirectExchanger, HelperExchanger])
-def test_steps_are_taken_in_order_whoever_exchanges(
-    scene: Scene, exchanger: type[DirectExchanger | HelperExchanger]
-) -> None:
-    scene.exchanger = exchanger()
+def test_steps_are_taken_in_order(scene: Scene) -> None:
     seen: list[str] = []
     assert scene.commit(after_step=seen.append).committed
     assert seen == STEPS
-    if isinstance(scene.exchanger, HelperExchanger):
-        scene.exchanger.close()
 
 
 def test_what_the_lines_refer_to_is_kept_before_the_new_file_exists(scene: Scene) -> None:

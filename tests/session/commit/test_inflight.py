@@ -233,8 +233,10 @@ def readable(scene: Scene) -> Iterator[Scene]:
 def test_a_record_that_cannot_be_looked_for_is_an_error_that_says_so(scene: Scene) -> None:
     scene.layout.inflight.mkdir(parents=True, exist_ok=True)
     gone = scene.layout.inflight / "gone.record"
-    scene.inflight.remember(NAME, gone)
-    assert scene.inflight.touched(NAME) == {}
-    scene.inflight.remember(NAME, scene.layout.inflight / ("x" * 300))  # as in a closed directory
+    scene.inflight.own.remember(NAME, gone)
+    assert scene.inflight.own.touched(NAME) == {}
+    scene.inflight.own.remember(
+        NAME, scene.layout.inflight / ("x" * 300)
+    )  # as in a closed directory
     with pytest.raises(BsdError, match="looking for"):
-        scene.inflight.touched(NAME)
+        scene.inflight.own.touched(NAME)

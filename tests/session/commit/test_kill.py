@@ -10,7 +10,6 @@ place, which takes minutes.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -19,7 +18,6 @@ import pytest
 
 from tests.openclaw_tree import set_at_rest
 from tests.session.commit.children import Children, Order, Report
-from tests.session.commit.committing import recover_all
 from tests.session.commit.crashed import Theatre, theatre
 from tests.session.commit.owner import OWNERS
 from tests.session.commit.worlds import WORLDS
@@ -41,18 +39,8 @@ def _crash(
         problems = [report.error] if report.error else []
         if scene.path.exists():
             OWNERS[owner](scene.path, scene.ledger)
-        if order.act == "helper":
-            _let_the_helper_finish(scene)
         problems += scene.recover_and_judge(at_once=at_once)
     return report, problems
-
-
-def _let_the_helper_finish(scene: Theatre) -> None:
-    """Recover, as a new process would, while the helper of a dead one is still at it."""
-    deadline = time.monotonic() + 30
-    while {"busy", "waiting"} & {str(result.state) for result in recover_all(scene.root, 5.0)}:
-        assert time.monotonic() < deadline, "the helper does not finish"
-        time.sleep(0.005)
 
 
 def _in(scene: Theatre, order: Order) -> Order:
@@ -212,23 +200,3 @@ def test_an_undone_extraction_leaves_what_somebody_may_have_read(
         report = children.run(_in(scene, Order("", "", act="extract", world=world)))
         assert report.error == ""
         assert scene.recover_and_judge() == []
-
-
-@pytest.mark.parametrize("world", ["quiet", "drained", "held", "held and awaited"])
-@pytest.mark.parametrize("victim", ["helper", "parent"])
-def test_one_of_two_processes_is_killed_after_each_step(
-    children: Children, victim: str, world: str
-) -> None:
-    """The helper dies in the middle of an exchange, or lives on alone when its parent dies."""
-    order = Order("", "", act="helper", world=world, kills_helper=victim == "helper")
-    steps = _crash(children, order, "nothing")[0].steps
-    failures = []
-    places = list(enumerate(steps, 1))[steps.index("opened") : steps.index("unlocked") + 1]
-    turn_of_these = list(WORLDS).index(world) + (victim == "parent")
-    places = list(_share(places, turn_of_these, 2))
-    for turn, (number, step) in enumerate(places):
-        killing = replace(order, die_after_step=number)
-        owner = ("appends", "nothing")[turn % 2]
-        _, problems = _crash(children, killing, owner)
-        failures += [f"after {step}, {owner}: {problem}" for problem in problems]
-    _judge(failures, len(places))

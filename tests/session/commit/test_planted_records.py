@@ -16,7 +16,6 @@ from bsd.care.verify import verify
 from bsd.foundation.errors import Conflict, Forbidden
 from bsd.foundation.layout import SessionName
 from bsd.session.commit.displaced import State
-from bsd.session.commit.exchangers import DirectExchanger
 from bsd.session.commit.inflight import InFlight
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.recovery import retire
@@ -71,7 +70,7 @@ def unharmed(scene: Scene, record: Path) -> None:
     before = scene.content
     kept = record.with_suffix(".file").read_bytes()
     scene.recover(61)
-    retire(scene.inflight, DirectExchanger(), now_ns=lambda: time.time_ns() + 61 * 10**9)
+    retire(scene.inflight, now_ns=lambda: time.time_ns() + 61 * 10**9)
     assert scene.content == before
     assert record.with_suffix(".file").read_bytes() == kept
     assert os.path.lexists(record)

@@ -15,7 +15,6 @@ import pytest
 from bsd.foundation.errors import Conflict
 from bsd.session.commit import late as late_module
 from bsd.session.commit.displaced import Access, State
-from bsd.session.commit.exchangers import DirectExchanger
 from bsd.session.commit.inflight import read_record
 from bsd.session.commit.orphans import list_orphans
 from bsd.session.commit.protocol import GiveUp
@@ -97,7 +96,7 @@ def test_the_lock_that_a_dead_process_held_goes_with_it(scene: Scene, *, alive: 
     pid = os.getppid() if alive else process.pid
     lock.write_text(json.dumps({"pid": pid, "createdAt": "2026-11-22T10:00:00.000Z"}))
     access = Access.to(scene.inflight.layout, lambda *_: None)
-    assert states(recover(scene.inflight, access, DirectExchanger())) == [State.WATCHED]
+    assert states(recover(scene.inflight, access)) == [State.WATCHED]
     assert lock.exists() is alive
 
 

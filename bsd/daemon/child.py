@@ -1,0 +1,277 @@
+"""A child of the daemon: a process that opens, plans and commits sessions, one after the other.
+
+It has one thread, so leases that it holds wait for no interpreter lock (DESIGN §4). It does what
+its parent's threads ask (`children.Children`): a task is a function (`tasks`), called with the
+child and what else it wants. It ends when its parent does, but never in the middle of a commit: it
+looks for a word from there only where nothing is half done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from multiprocessing.connection import Connection
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, NoReturn
+
+from bsd import __version__
+from bsd.foundation.errors import BsdError, Unavailable
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.logs import close_logs, configure_logs
+from bsd.foundation.processes import give_back_memory
+from bsd.foundation.pruning_config import ConfigService, Known
+from bsd.session.commit.inflight import InFlight
+from bsd.session.commit.own_commits import Memory
+from bsd.session.operate import Noticed
+from bsd.session.rest import Patience
+from bsd.session.surgeon import Surgeon
+from bsd.store.state import state_at
+
+_PAUSE_SECONDS = 1.0  # between two signs of life
+_NICE = 5  # so that whoever answers goes first, and who holds a lease does not wait for long
+_OOM_SCORE = 500  # rather one attempt of one session than the daemon
+_LAST_OF_BEST_EFFORT = (2 << 13) | 7  # of ioprio_set(2); idle ones could hold a lease for long
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # glibc has no function for it
+_MANY_PAGES = (96 << 20) // os.sysconf("SC_PAGE_SIZE")  # in memory, after a job
+
+
+class Stopping(Exception):
+    """The daemon stops; raised where nothing is half done."""
+
+
+# --- what is said between the two ---
+
+
+class Setup(NamedTuple):
+    """What a child is told of its daemon, once."""
+
+    layout: Layout
+    quiet_seconds: float
+    background: bool  # nobody waits for what it does
+    in_band: str | None  # `module:class` that carries out calls of agents in their sessions
+    version: str = __version__
+
+
+class Order(NamedTuple):
+    """What is to be done now, and what the daemon knows that bears on it."""
+
+    task: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    memory: int  # bytes of address space that it may take
+    config: Known | None  # None: as when it was told last
+    log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
+    session: SessionName | None  # that it is about
+    remembered: Memory  # of this session's commits, by other children
+
+
+class Said(NamedTuple):
+    """Something that happened on the way; `wants`: an answer is waited for."""
+
+    what: str
+    about: tuple[Any, ...] = ()
+    wants: bool = False
+
+
+class Reply(NamedTuple):
+    """How it ended: `error` if that is not None, else with `answer`."""
+
+    answer: Any
+    error: Exception | None
+    remembered: Memory
+    leaves: bool = False  # it does nothing more
+
+
+class Child:
+    """What tasks act with."""
+
+    def __init__(self, given: Setup, parent: Connection) -> None:
+        self.layout = given.layout
+        self.config = ConfigService(given.layout.config_file, create=False)
+        self.in_flight = InFlight(given.layout)
+        self.state_db = state_at(given.layout.state_db)
+        self._given = given
+        self._parent = parent
+        self._log: tuple[str, str, bool] | None = None
+        self._silent_until = 0.0
+
+    # --- for tasks ---
+
+    @cached_property
+    def daemons(self) -> Surgeon:
+        """Whoever extracts what is due."""
+        return self.surgeon("daemon", remembers=True)
+
+    @cached_property
+    def in_band(self) -> Callable[[SessionName], bool]:
+        """Carries out calls that stand in a session at rest; tells whether that changed it."""
+        if self._given.in_band is None:
+            return lambda _: False
+        parts = self.layout, self.config, self.surgeon("agent"), self.state_db, time.time
+        found: Callable[[SessionName], bool] = resolve_name(self._given.in_band)(*parts)
+        return found
+
+    def surgeon(self, actor: str, wait: float = 0.0, *, remembers: bool = False) -> Surgeon:
+        """Whoever does it; `wait` is how long he waits for a session in use (seconds)."""
+        return Surgeon(
+            self.layout,
+            self.config,
+            actor=actor,
+            patience=self.patience(wait),
+            noticed=self.attempted,
+            state=self.state_db if remembers else None,
+            inflight=self.in_flight,
+        )
+
+    def patience(self, wait: float) -> Patience:
+        """How it waits for sessions in use: not when the daemon stops."""
+        return Patience(wait, self._given.quiet_seconds, sleep=self.nap, check=self.check)
+
+    def nap(self, seconds: float) -> None:
+        """Sleep; raises Stopping."""
+        if self._parent.poll(seconds):
+            self._hear()
+
+    @property
+    def attempted(self) -> Noticed:
+        """Tell how an attempt to commit ended."""
+        return lambda name, outcome: self.say("attempted", name, outcome)
+
+    def progress(self, _: int) -> None:
+        """Give a sign of life now and then, and stop here if that is wanted."""
+        if (now := time.monotonic()) >= self._silent_until:
+            self._silent_until = now + _PAUSE_SECONDS
+            self.say("alive")
+        self.check()
+
+    def check(self) -> None:
+        """End here, where nothing is half done, if the daemon stops or is gone: Stopping."""
+        self.nap(0)
+
+    def say(self, what: str, *about: Any) -> None:
+        """Tell the daemon what happened; it need not be there any more."""
+        with suppress(OSError):
+            self._parent.send(Said(what, about))
+
+    def ask(self, what: str, *about: Any) -> Any:
+        """Ask the daemon; raises Stopping if it stops or is gone."""
+        with suppress(OSError):
+            self._parent.send(Said(what, about, wants=True))
+        return self._hear()
+
+    def _hear(self) -> Any:
+        try:
+            heard = self._parent.recv()
+        except (EOFError, OSError):
+            raise Stopping from None
+        if heard is None:
+            raise Stopping
+        return heard
+
+    # --- life ---
+
+    def serve(self) -> None:
+        """Do what is asked until nobody asks any more."""
+        while True:
+            try:
+                order: Order = self._hear()
+            except Stopping:
+                return
+            self.say("alive")  # from here on it is begun
+            self._silent_until = time.monotonic() + _PAUSE_SECONDS
+            self._prepare(order)
+            done = self._do(order)
+            with suppress(OSError):
+                self._parent.send(done)
+            if done.leaves:
+                return
+            _tidy()
+
+    def _prepare(self, order: Order) -> None:
+        if order.config is not None:
+            self.config.adopt(order.config)
+        if order.log != self._log:
+            level, form, stderr = self._log = order.log
+            # A service manager that is no journal knows the daemon by its process.
+            whose = {"SYSTEMD_EXEC_PID": str(os.getpid())} if stderr else {}
+            configure_logs(self.layout, level, form, environ={**os.environ, **whose})
+        if order.session is not None:
+            self.in_flight.own.take_over(order.session, order.remembered)
+        with suppress(OSError, ValueError):  # a system that knows no such limit
+            _, most = resource.getrlimit(resource.RLIMIT_AS)
+            least = order.memory if most == resource.RLIM_INFINITY else min(order.memory, most)
+            resource.setrlimit(resource.RLIMIT_AS, (least, most))
+
+    def _do(self, order: Order) -> Reply:
+        answer: Any = None
+        error: Exception | None = None
+        leaves = False
+        try:
+            answer = order.task(self, *order.arguments)
+        except (BsdError, Stopping) as problem:
+            error = problem
+        except MemoryError:
+            leaves = True  # who knows what else had no room
+            error = Unavailable(
+                f"it takes more than the {order.memory >> 20} MB of memory that it may take"
+            )
+        except Exception as problem:  # noqa: BLE001 - it is told where it was asked for
+            error = RuntimeError(f"{problem!r}\n{traceback.format_exc()}")
+        remembered: Memory = ({}, None)
+        if order.session is not None:
+            remembered = self.in_flight.own.hand_over(order.session)
+        return Reply(answer, error, remembered, leaves)
+
+
+def main(descriptor: int) -> NoReturn:
+    """Be a child whose parent is at the other end of a socket."""
+    # The terminal's signals and the service manager's are for the parent.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(EOFError, OSError):  # a parent that is gone before it has begun
+        _begin(Connection(descriptor))
+    close_logs()
+    sys.stdout.flush()
+    os._exit(0)  # nothing is open but what the kernel closes
+
+
+def _begin(parent: Connection) -> None:
+    given: Setup = parent.recv()
+    _stand_back(background=given.background)
+    if given.version == __version__:
+        parent.send(None)
+        Child(given, parent).serve()
+        return
+    # Half of one release and half of another would do what nobody has tried.
+    parent.send(
+        Unavailable(
+            f"bsd {given.version} runs, but bsd {__version__} is installed by now",
+            hint="start the daemon anew",
+        )
+    )
+
+
+def _stand_back(*, background: bool) -> None:
+    """Let others go first; what the system refuses is only politeness."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(_OOM_SCORE))
+    if not background:
+        return
+    with suppress(OSError):
+        os.nice(_NICE)
+    if (number := _IOPRIO_SET.get(os.uname().machine)) and sys.platform == "linux":
+        ctypes.CDLL(None).syscall(number, 1, 0, _LAST_OF_BEST_EFFORT)
+
+
+def _tidy() -> None:
+    """Give back what a large session took: the next one is most likely small."""
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        if int(file.read().split()[1]) > _MANY_PAGES:
+            give_back_memory()

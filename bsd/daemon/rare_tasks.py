@@ -1,0 +1,123 @@
+"""What children are asked for beside extraction: verbs for doors, what is left half done, words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bsd.care.bring_back import sweep_returning
+from bsd.care.indexing import Due, ReadOn, read_some
+from bsd.care.interrupted import recover as recover_all
+from bsd.care.keeping import Keeping, KeptNow
+from bsd.care.trash import Trash
+from bsd.care.verify import reindex as mend
+from bsd.daemon.child import Child
+from bsd.foundation.answers import Answer
+from bsd.foundation.layout import Layout, SessionName
+from bsd.foundation.pruning_config import ConfigService
+from bsd.session.commit.displaced import Recovered
+from bsd.session.surgeon import Surgeon
+from bsd.store.search import SearchIndex, use
+from bsd.verbs.verb import perform, verb_named
+
+
+def recover(child: Child) -> list[Recovered]:
+    """Finish or undo what is in flight, deletes and restores of sessions included."""
+    return recover_all(child.daemons)
+
+
+def reindex(child: Child, name: SessionName) -> bool:
+    """Mend the index of a session's store if it lacks a file; raises as `verify.reindex`."""
+    return mend(child.layout, name, wait=0.0)
+
+
+def read_words(
+    child: Child, wanted: list[Due], seconds: float, budget: int, wait: float
+) -> list[ReadOn]:
+    """Read sessions into the search index, a slice of about `budget` bytes each, for a moment.
+
+    Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    """
+
+    def read(index: SearchIndex) -> list[ReadOn]:
+        return read_some(child.layout, index, wanted, seconds, budget)
+
+    return use(child.layout.search_db, read, wait=wait)
+
+
+def scrub_words(child: Child) -> None:
+    """Take what was dropped out of the files of the search index; raises as `search.use`."""
+
+    def stopping() -> bool:
+        child.progress(0)
+        return False
+
+    use(child.layout.search_db, lambda index: index.scrub(stopping))
+
+
+def keep_sessions(child: Child, keep: str) -> KeptNow:
+    """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`."""
+
+    def stopping() -> bool:
+        child.progress(0)
+        return False
+
+    sweep_returning(child.layout)
+    return Keeping(child.layout, keep, child.patience(0.0), stopping=stopping).run()
+
+
+def perform_verb(
+    child: Child, verb: str, name: SessionName | None, arguments: Any, actor: str, wait: float
+) -> Answer:
+    """Do what a verb says, for a door; `wait`: seconds for which sessions in use are waited for.
+
+    Raises as `verb.perform`.
+    """
+    answer: Answer = perform(
+        verb_named(verb),
+        _Hands(child, actor, wait),
+        name,
+        arguments,
+        lambda meanwhile: child.say("meanwhile", meanwhile),
+    )
+    return answer
+
+
+class _Hands:
+    """Who does verbs here (`verb.RootHands`)."""
+
+    def __init__(self, child: Child, actor: str, wait: float) -> None:
+        self._child = child
+        self._wait = wait
+        self.actor = actor
+
+    @property
+    def layout(self) -> Layout:
+        return self._child.layout
+
+    @property
+    def config(self) -> ConfigService:
+        return self._child.config
+
+    def surgeon(self, name: SessionName, *, writes: bool) -> Surgeon:  # noqa: ARG002 - it may, and need not
+        return self._child.surgeon(self.actor, self._wait)
+
+    def trash(self, *, writes: bool) -> Trash:  # noqa: ARG002 - as above
+        return Trash(
+            self.layout,
+            self.config.current.trash_retention,
+            actor=self.actor,
+            patience=self._child.patience(self._wait),
+        )
+
+    def clock(self) -> float:
+        return self._child.patience(self._wait).clock()
+
+    def progressed(self, done: int) -> None:
+        self._child.progress(done)
+
+    def stopping(self) -> bool:
+        self._child.say("alive")
+        return False  # what is begun is done to its end
+
+    def cleaned(self) -> None:
+        self._child.say("cleaned")

@@ -1,0 +1,81 @@
+"""What children of the daemon are asked to do (`children.Children.call`): functions of a child.
+
+A child loads what it is asked for: what is rarer stands in `rare_tasks`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bsd.daemon.child import Child
+from bsd.foundation.errors import LeftAlone
+from bsd.foundation.layout import SessionName
+from bsd.foundation.logs import get_logger
+from bsd.session.commit.displaced import Recovered
+from bsd.surgery.plan import Plan
+from bsd.surgery.result import SessionResult
+
+_log = get_logger("worker")
+
+LONGEST_WAIT_SECONDS = 3600.0  # that a small saving waits for others, to be worth a whole copy
+_SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy
+
+# A new line with one of these is there because somebody asked: it was restored and its protection
+# is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
+_ASKED_FOR = (b'"_restored"', b'"_extractable"')
+
+
+def look_into(
+    child: Child, name: SessionName, *, waited: float, urgent: bool
+) -> SessionResult | None:
+    """Extract what is due in a session, calls in it first: None if these have changed it.
+
+    `waited`: seconds for which small savings in it have waited for more. Raises as `extract`.
+    """
+    child.check()
+    if _was_called(child, name):
+        return None
+
+    told = False
+
+    def worth(plan: Plan) -> bool:
+        nonlocal told
+        if not told and _log.is_enabled("debug"):
+            entries = plan.report.reasons.total()
+            _log.debug(f"Processing session {name}, {entries} entries to check")
+        told = True
+        return urgent or is_worth(plan, waited)
+
+    return child.daemons.extract(
+        name, progress=child.progress, worth=worth, goes_on=lambda: bool(child.ask("goes_on", name))
+    )
+
+
+def _was_called(child: Child, name: SessionName) -> bool:
+    """Carry out what the agent asks for in its session; whether that changed it.
+
+    Before the extraction, which does not look again at what it has settled.
+    """
+    try:
+        return child.in_band(name)
+    except LeftAlone:
+        return False  # as the extraction will say
+
+
+def is_worth(plan: Plan, waited: float) -> bool:
+    """Whether a plan is to be committed now.
+
+    Write amplification is bounded: small savings gather until they are worth a whole copy, or the
+    oldest has waited long enough (seconds).
+    """
+    if not plan.edits or waited >= LONGEST_WAIT_SECONDS:
+        return True
+    # The new file is written as a whole, whatever becomes of it.
+    if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
+        return True
+    return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
+
+
+def recover_session(child: Child, records: list[Path]) -> list[Recovered]:
+    """Finish or undo what one session has in flight, since whoever was at it has died."""
+    return child.daemons.operator.recover(records)

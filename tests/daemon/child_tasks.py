@@ -1,0 +1,104 @@
+"""What children are asked to do in tests; a child loads this module by its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from bsd.daemon.child import Child
+from bsd.daemon.tasks import look_into
+from bsd.foundation.layout import SessionName
+from bsd.foundation.leases import open_plain, take_lease
+from bsd.session.commit import exchange, protocol
+from bsd.session.commit.exchange import Request, Result, Step
+from bsd.surgery.result import SessionResult
+from tests.waiting import wait_for
+
+
+def pid(_: Child) -> int:
+    return os.getpid()
+
+
+def give(_: Child, what: Any) -> Any:
+    return what
+
+
+def fail(_: Child, error: BaseException) -> None:
+    raise error
+
+
+def die(_: Child, number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def take_memory(_: Child, size: int) -> int:
+    return len(bytearray(size))
+
+
+def keep_recent(child: Child) -> int:
+    return child.config.current.keep_recent
+
+
+def hang(_: Child, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def hang_with_lease(_: Child, path: str, seconds: float) -> bool:
+    descriptor = open_plain(path, os.O_RDWR)
+    try:
+        leased = take_lease(descriptor)
+        time.sleep(seconds)
+    finally:
+        os.close(descriptor)
+    return leased
+
+
+def work_until_stopped(child: Child) -> None:
+    while True:
+        child.progress(0)
+        time.sleep(0.001)
+
+
+def tell_and_ask(child: Child) -> Any:
+    child.say("told", 1)
+    return child.ask("asked", 2)
+
+
+def extract(child: Child, name: SessionName) -> SessionResult | None:
+    return look_into(child, name, waited=0.0, urgent=True)
+
+
+def die_at(child: Child, name: SessionName, step: str) -> None:
+    """Extract, and be killed after a step of the exchange."""
+    _with_steps(lambda now: os.kill(os.getpid(), signal.SIGKILL) if now == step else None)
+    extract(child, name)
+
+
+def pause_at(child: Child, name: SessionName, step: str, go_on: Path) -> SessionResult | None:
+    """Extract, and wait for a file after a step of the exchange."""
+
+    def pause(now: str) -> None:
+        if now == step:
+            go_on.with_suffix(".there").touch()
+            wait_for(go_on.exists)
+
+    _with_steps(pause)
+    return extract(child, name)
+
+
+def _with_steps(after: Step) -> None:
+    """Do something after each step of all exchanges in this process."""
+
+    def stepping(request: Request, _: Step) -> Result:
+        return exchange.exchange(request, after)
+
+    vars(protocol)["exchange"] = stepping
+
+
+def whose_commit(child: Child, name: SessionName) -> bool:
+    """Whether this child knows of a commit that another made."""
+    return child.in_flight.own.hand_over(name)[1] is not None
