@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -414,19 +414,15 @@ class _GoneLot:
         """Nothing: what is half done is done anew."""
 
 
-class _explained:  # noqa: N801 - used as a function
-    """Says of an OSError, and of a damaged pack, what was being done."""
-
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
-        if isinstance(error, OSError):
-            raise os_problem(error, self._doing) from error
-        if isinstance(error, PackDamaged):
-            raise Unavailable(str(error), hint="`bsd verify --repair` mends what can be") from error
+@contextmanager
+def _explained(doing: str) -> Iterator[None]:
+    """Say of an OSError, and of a damaged pack, what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise os_problem(error, doing) from error
+    except PackDamaged as error:
+        raise Unavailable(str(error), hint="`bsd verify --repair` mends what can be") from error
 
 
 def _format_of(layout: Layout, name: SessionName, source: Transcript) -> Format | None:

@@ -216,7 +216,10 @@ class Chores:
     def keep_sessions(self) -> int:
         """Copy sessions that have been at rest for a day; returns of how many the archive heard."""
         keep = self._state.config.current.archive_sessions
-        done = self._children.call(rare_tasks.keep_sessions, keep, background=True)
+        try:
+            done = self._children.call(rare_tasks.keep_sessions, keep, background=True)
+        except Stopping:
+            return 0
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
         return done.sessions + done.gone

@@ -65,6 +65,17 @@ def scrub_words(child: Child) -> None:
     use(child.layout.search_db, lambda index: index.scrub(stopping))
 
 
+def keep_sessions(child: Child, keep: str) -> KeptNow:
+    """Copy sessions at rest into the archive; `keep` is the setting `archive_sessions`."""
+
+    def stopping() -> bool:
+        child.progress(0)
+        return False
+
+    sweep_returning(child.layout)
+    return Keeping(child.layout, keep, child.patience(0.0), stopping=stopping).run()
+
+
 def perform_verb(
     child: Child, verb: str, name: SessionName | None, arguments: Any, actor: str, wait: float
 ) -> Answer:
